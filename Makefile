@@ -1,0 +1,122 @@
+# Everything runs without root. `make` alone lists the targets.
+
+SHELL := bash
+.DEFAULT_GOAL := help
+
+CARGO ?= cargo
+PYTHON ?= python3
+CARGO_TARGET_DIR ?= target
+export CARGO_TARGET_DIR
+
+VENV := .venv
+STAMP := $(VENV)/.made-from-requirements
+KEEPSTEP := $(CARGO_TARGET_DIR)/release/keepstep
+
+# keepstep-compare builds the peers we measure against; only `make bench` needs them.
+CRATES := --workspace --exclude keepstep-compare
+
+TORTURE_SECONDS ?= 60
+FUZZ_SECONDS ?= 120
+CRASH_POINTS ?= 1000000
+BENCH_ARGS ?=
+
+.PHONY: help setup demo test check bench torture fuzz crash-million loom faults clean
+.PHONY: need-cargo need-python release test-rust test-python check-deny
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv with the pinned packages of tests/requirements.txt
+
+demo: release ## record, kill -9, recover
+	$(KEEPSTEP) demo
+
+test: test-rust loom test-python ## all tests: Rust, docs, loom, the second reader in Python
+
+check: need-cargo setup ## format, lints, docs, licences, the tree
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy $(CRATES) --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(CRATES) --lib --no-deps --locked
+	$(VENV)/bin/ruff check tests
+	$(VENV)/bin/ruff format --check tests
+	tools/check-tree-test.sh
+	tools/check-tree.sh
+	@$(MAKE) --no-print-directory check-deny
+
+bench: need-cargo ## measure against the raw limit and peers (writes bench.json into the target directory)
+	$(CARGO) run --release --locked -p keepstep-compare -- $(BENCH_ARGS)
+
+torture: release ## kill -9 real recorders for a minute, twice, against an outside oracle
+	rm -rf "$(CARGO_TARGET_DIR)/torture"
+	mkdir -p "$(CARGO_TARGET_DIR)/torture"
+	$(KEEPSTEP) torture "$(CARGO_TARGET_DIR)/torture/threads" --seconds $(TORTURE_SECONDS) --processes 2 --threads 32 --json
+	$(KEEPSTEP) torture "$(CARGO_TARGET_DIR)/torture/processes" --seconds $(TORTURE_SECONDS) --processes 24 --threads 2 --json
+
+fuzz: need-cargo ## fuzz each decoder for FUZZ_SECONDS (120)
+	FUZZ_SECONDS=$(FUZZ_SECONDS) tools/fuzz.sh
+
+crash-million: need-cargo ## a million crash points on the simulated disk
+	KEEPSTEP_CRASH_POINTS=$(CRASH_POINTS) $(CARGO) test --release --locked -p keepstep --test crash -- --nocapture
+
+# `--list` first: a filter that matches nothing passes, and would prove nothing.
+LOOM := RUSTFLAGS="$$RUSTFLAGS --cfg loom" CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)/loom" \
+	$(CARGO) test --release --locked -p keepstep --lib loom
+loom: need-cargo ## the acknowledgement handoff, in every order of its threads
+	@listed=$$($(LOOM) -- --list) || exit 1; \
+	grep -q ': test$$' <<<"$$listed" || { echo "error: no loom tests were found in keepstep" >&2; exit 1; }
+	$(LOOM)
+
+faults: need-cargo ## EIO and ENOSPC injected into the real program
+	@command -v strace >/dev/null || { echo "error: \`make faults\` injects errors with strace, which is not installed here" >&2; exit 1; }
+	$(CARGO) test --release --locked -p keepstep-cli --test faults
+
+clean: need-cargo ## remove what was built
+	$(CARGO) clean
+	rm -rf $(VENV) .pytest_cache .ruff_cache
+
+# Steps of the targets above.
+
+release: need-cargo
+	$(CARGO) build --release --locked -p keepstep-cli
+
+test-rust: need-cargo
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
+	    set -x; $(CARGO) nextest run $(CRATES) --locked; \
+	else \
+	    set -x; $(CARGO) test $(CRATES) --tests --locked; \
+	fi
+	$(CARGO) test $(CRATES) --doc --locked
+
+test-python: setup
+	$(VENV)/bin/pytest tests -q
+
+# Licences, bans and sources need no network; the advisories do.
+check-deny: need-cargo
+	@if ! $(CARGO) deny --version >/dev/null 2>&1; then \
+	    echo "note: cargo-deny is not installed; licences and advisories were not checked" >&2; \
+	elif ! $(CARGO) deny --locked fetch db >/dev/null 2>&1; then \
+	    echo "note: the advisories could not be fetched (offline?) and were not checked" >&2; \
+	    $(CARGO) deny --locked --offline check bans licenses sources; \
+	else \
+	    $(CARGO) deny --locked check; \
+	fi
+
+$(STAMP): tests/requirements.txt | need-python
+	@$(PYTHON) -m venv --clear $(VENV) || \
+	    { echo "error: $(PYTHON) cannot make a virtual environment; install its venv module, or name another with PYTHON=" >&2; exit 1; }
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	@touch $@
+
+need-cargo:
+	@command -v $(CARGO) >/dev/null && command -v rustc >/dev/null || \
+	    { echo "error: Rust is not installed here; get it from https://rustup.rs and run make again (no root needed)" >&2; exit 1; }
+	@command -v cc >/dev/null || \
+	    { echo "error: a C compiler (cc) is needed to build zstd and to link" >&2; exit 1; }
+	@$(CARGO) --version >/dev/null || \
+	    { echo "error: the compiler that rust-toolchain.toml names is missing; run \`rustup toolchain install\` here" >&2; exit 1; }
+
+need-python:
+	@command -v $(PYTHON) >/dev/null || \
+	    { echo "error: Python is not installed here; the tests need python3, 3.10 or newer (or name one with PYTHON=)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	    { echo "error: $(PYTHON) is too old; the tests need Python 3.10 or newer (name another with PYTHON=)" >&2; exit 1; }

@@ -1,0 +1,24 @@
+//! The bytes of a keepstep store: what `docs/internals/format.md` says, and nothing else.
+//!
+//! Pure: no files, no threads, no clocks. Everything here takes bytes and gives bytes, so that it can be flipped,
+//! cut and fuzzed without a disk.
+
+pub mod bytes;
+pub mod card;
+pub mod commit;
+pub mod encode;
+pub mod fields;
+pub mod footer;
+pub mod frame;
+pub mod hash;
+pub mod ids;
+pub mod record;
+pub mod scan;
+pub mod segment;
+pub mod value;
+
+pub use bytes::Malformed;
+pub use ids::Id;
+
+/// The version of the format that this code writes, and the newest that it reads.
+pub const FORMAT_VERSION: u16 = 1;
