@@ -5,12 +5,11 @@ SHELL := bash
 
 CARGO ?= cargo
 PYTHON ?= python3
-CARGO_TARGET_DIR ?= target
-export CARGO_TARGET_DIR
+TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 VENV := .venv
 STAMP := $(VENV)/.made-from-requirements
-KEEPSTEP := $(CARGO_TARGET_DIR)/release/keepstep
+KEEPSTEP := $(TARGET)/release/keepstep
 
 # keepstep-compare builds the peers we measure against; only `make bench` needs them.
 CRATES := --workspace --exclude keepstep-compare
@@ -47,10 +46,10 @@ bench: need-cargo ## measure against the raw limit and peers (writes bench.json 
 	$(CARGO) run --release --locked -p keepstep-compare -- $(BENCH_ARGS)
 
 torture: release ## kill -9 real recorders for a minute, twice, against an outside oracle
-	rm -rf "$(CARGO_TARGET_DIR)/torture"
-	mkdir -p "$(CARGO_TARGET_DIR)/torture"
-	$(KEEPSTEP) torture "$(CARGO_TARGET_DIR)/torture/threads" --seconds $(TORTURE_SECONDS) --processes 2 --threads 32 --json
-	$(KEEPSTEP) torture "$(CARGO_TARGET_DIR)/torture/processes" --seconds $(TORTURE_SECONDS) --processes 24 --threads 2 --json
+	rm -rf "$(TARGET)/torture"
+	mkdir -p "$(TARGET)/torture"
+	$(KEEPSTEP) torture "$(TARGET)/torture/threads" --seconds $(TORTURE_SECONDS) --processes 2 --threads 32 --json
+	$(KEEPSTEP) torture "$(TARGET)/torture/processes" --seconds $(TORTURE_SECONDS) --processes 24 --threads 2 --json
 
 fuzz: need-cargo ## fuzz each decoder for FUZZ_SECONDS (120)
 	FUZZ_SECONDS=$(FUZZ_SECONDS) tools/fuzz.sh
@@ -59,7 +58,7 @@ crash-million: need-cargo ## a million crash points on the simulated disk
 	KEEPSTEP_CRASH_POINTS=$(CRASH_POINTS) $(CARGO) test --release --locked -p keepstep --test crash -- --nocapture
 
 # `--list` first: a filter that matches nothing passes, and would prove nothing.
-LOOM := RUSTFLAGS="$$RUSTFLAGS --cfg loom" CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)/loom" \
+LOOM := RUSTFLAGS="$$RUSTFLAGS --cfg loom" CARGO_TARGET_DIR="$(TARGET)/loom" \
 	$(CARGO) test --release --locked -p keepstep --lib loom
 loom: need-cargo ## the acknowledgement handoff, in every order of its threads
 	@listed=$$($(LOOM) -- --list) || exit 1; \
@@ -110,7 +109,7 @@ $(STAMP): tests/requirements.txt | need-python
 need-cargo:
 	@command -v $(CARGO) >/dev/null && command -v rustc >/dev/null || \
 	    { echo "error: Rust is not installed here; get it from https://rustup.rs and run make again (no root needed)" >&2; exit 1; }
-	@command -v cc >/dev/null || \
+	@command -v $${CC:-cc} >/dev/null || \
 	    { echo "error: a C compiler (cc) is needed to build zstd and to link" >&2; exit 1; }
 	@$(CARGO) --version >/dev/null || \
 	    { echo "error: the compiler that rust-toolchain.toml names is missing; run \`rustup toolchain install\` here" >&2; exit 1; }

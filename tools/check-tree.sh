@@ -14,14 +14,14 @@ list_files() {
     if [ -e .git ]; then
         git ls-files -z --cached --others --exclude-standard
     else
-        find . \( -name target -o -name .venv -o -name node_modules \) -prune -o -type f -print0 | sed -z 's|^\./||'
+        find . \( -name target -o -name .venv -o -name node_modules \) -prune -o -type f -print0
     fi
 }
 
 files=()
 while IFS= read -r -d '' file; do
     # A file that was deleted but not yet committed is still listed.
-    if [ -f "$file" ]; then files+=("$file"); fi
+    if [ -f "$file" ]; then files+=("${file#./}"); fi
 done < <(list_files)
 if [ "${#files[@]}" -eq 0 ]; then
     echo "check-tree: no files here, so nothing was checked" >&2

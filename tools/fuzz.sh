@@ -34,4 +34,4 @@ for target in $targets; do
     cargo +nightly fuzz run --fuzz-dir fuzz --target-dir "$target_dir/fuzz" "$target" -- \
         -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=30 -print_final_stats=1
 done
-echo "fuzz: no findings in" $targets >&2
+echo "fuzz: no findings" >&2

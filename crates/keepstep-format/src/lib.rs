@@ -6,6 +6,7 @@
 pub mod bytes;
 pub mod card;
 pub mod commit;
+pub mod decode;
 pub mod encode;
 pub mod fields;
 pub mod footer;

@@ -1,1 +1,23 @@
-//! placeholder until the store lands
+//! keepstep keeps every step of an agent's rollout, so that no crash costs more than the step in flight.
+//!
+//! The rooms are named after a step's journey: `write` records it, `recover` finds what a dead writer left, `read` gives it
+//! back, `tend` looks after the whole, `own` says whose it is. They do not know one another; `store` knows them all, and
+//! `disk` is the only door to storage.
+
+pub mod disk;
+mod error;
+mod options;
+mod own;
+mod store;
+mod write;
+
+pub use error::{Error, Remedy, Result};
+pub use keepstep_format as format;
+pub use keepstep_format::Id;
+pub use keepstep_format::value::Value;
+#[cfg(feature = "simulate")]
+pub use options::Broken;
+pub use options::{Level, Options};
+pub use own::Liveness;
+pub use store::{EpisodeName, Run, Store};
+pub use write::{Prepared, Receipt, Recorder, Step, Tokens, WriterStats};

@@ -1,0 +1,150 @@
+//! Strings, bytes and arrays: in the log whole, or a longer version of one that is, or new.
+
+use super::sequence::{can_be_extended, put_spans, spans_of};
+use super::{Encoder, Found, Growth, Link, Mark, PREFIXES_MAX, Stored};
+use crate::bytes::put_varint;
+use crate::hash::{Hash, PIECE_BYTES, SMALL_BYTES};
+use crate::value::{Dtype, shuffle, tag};
+
+/// A long leaf: what it is, and its data as it is hashed.
+struct Leaf<'a> {
+    tag: u8,
+    more_tag: u8,
+    /// Type and shape, for arrays.
+    array: Option<(Dtype, &'a [u64])>,
+    data: &'a [u8],
+}
+
+impl Leaf<'_> {
+    fn unit_bytes(&self) -> usize {
+        self.array.map_or(1, |(dtype, _)| dtype.item_bytes())
+    }
+
+    fn shape_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        if let Some((_, shape)) = self.array {
+            put_varint(&mut out, shape.len() as u64);
+            shape.iter().for_each(|&n| put_varint(&mut out, n));
+        }
+        out
+    }
+
+    /// Tag, type and shape: what stands before the length or the data.
+    fn head(&self, tag: u8) -> Vec<u8> {
+        let mut out = vec![tag];
+        if let Some((dtype, _)) = self.array {
+            out.push(dtype as u8);
+            out.extend(self.shape_bytes());
+        }
+        out
+    }
+
+    /// Appends data as it is stored.
+    fn put_data(&self, out: &mut Vec<u8>, data: &[u8]) {
+        if self.array.is_some() {
+            shuffle(out, data, self.unit_bytes());
+        } else {
+            put_varint(out, data.len() as u64);
+            out.extend_from_slice(data);
+        }
+    }
+}
+
+impl Encoder<'_> {
+    /// A text.
+    pub fn str(&mut self, text: &str) {
+        let data = text.as_bytes();
+        self.growing(&Leaf { tag: tag::STR, more_tag: tag::STR_MORE, array: None, data });
+    }
+
+    /// Bytes.
+    pub fn bytes(&mut self, data: &[u8]) {
+        self.growing(&Leaf { tag: tag::BYTES, more_tag: tag::BYTES_MORE, array: None, data });
+    }
+
+    /// A typed array: elements in C order, little-endian; `data` has the length that type and shape ask for.
+    pub fn array(&mut self, dtype: Dtype, shape: &[u64], data: &[u8]) {
+        let array = Some((dtype, shape));
+        self.growing(&Leaf { tag: tag::ARRAY, more_tag: tag::ARRAY_MORE, array, data });
+    }
+
+    fn growing(&mut self, leaf: &Leaf<'_>) {
+        let at = self.mark();
+        let head = leaf.head(leaf.tag);
+        let length_bytes =
+            if leaf.array.is_some() { 0 } else { crate::bytes::varint_bytes(leaf.data.len() as u64) };
+        let full_bytes = (head.len() + length_bytes + leaf.data.len()) as u64;
+        self.out.full_bytes += full_bytes;
+        if full_bytes < SMALL_BYTES {
+            self.out.body.extend_from_slice(&head);
+            leaf.put_data(&mut self.out.body, leaf.data);
+            return self.complete(at, None);
+        }
+        let chain = self.pieces(leaf);
+        let hash = self.whole(leaf, &chain);
+        if self.is_key() {
+            self.out.body.extend_from_slice(&head);
+            leaf.put_data(&mut self.out.body, leaf.data);
+            return self.complete(at, Some(hash));
+        }
+        match self.known.find(&hash) {
+            Found::At(stored) => self.refer(&hash, &stored),
+            found => {
+                self.fresh(at, hash, 0, None);
+                self.put_growing(at, leaf, &chain);
+                self.set_aside_if_pending(at, hash, &found);
+            }
+        }
+        self.complete(at, Some(hash));
+    }
+
+    /// The hashes of all prefixes of whole pieces.
+    fn pieces(&self, leaf: &Leaf<'_>) -> Vec<Hash> {
+        let mut before = self.key.pieces_begin(leaf.tag, leaf.array.map(|(dtype, _)| dtype as u8));
+        let piece_bytes = PIECE_BYTES / leaf.unit_bytes() * leaf.unit_bytes();
+        let mut chain = vec![before];
+        for piece in leaf.data.chunks_exact(piece_bytes) {
+            before = self.key.piece(&before, piece);
+            chain.push(before);
+        }
+        chain
+    }
+
+    fn whole(&self, leaf: &Leaf<'_>, chain: &[Hash]) -> Hash {
+        let rest = &leaf.data[(chain.len() - 1) * PIECE_BYTES..];
+        self.key.whole(&chain[chain.len() - 1], &leaf.shape_bytes(), rest)
+    }
+
+    /// Writes a leaf that is not in the log whole: perhaps its beginning is.
+    fn put_growing(&mut self, at: Mark, leaf: &Leaf<'_>, chain: &[Hash]) {
+        let units = |pieces: usize| (pieces * PIECE_BYTES / leaf.unit_bytes()) as u64;
+        let pieces = chain.len() - 1;
+        let mut growth = Growth { units: units(pieces), prefix: None, depth: 0, flat: false };
+        if let Some((count, stored)) = self.longest_pieces(chain) {
+            let spans = spans_of(&stored, units(count), &chain[count]);
+            growth.prefix = Some((chain[count], units(count)));
+            growth.depth = stored.depth;
+            growth.flat = !stored.spans.is_empty();
+            self.out.body.extend(leaf.head(leaf.more_tag));
+            put_spans(&mut self.out.body, &spans);
+            leaf.put_data(&mut self.out.body, &leaf.data[count * PIECE_BYTES..]);
+            self.out.links.extend(spans.iter().map(|span| Link::Placed(span.reference)));
+        } else {
+            self.out.body.extend(leaf.head(leaf.tag));
+            leaf.put_data(&mut self.out.body, leaf.data);
+        }
+        // What begins as the prefix that is known already adds nothing to what later ones can refer to.
+        if pieces > 0 && growth.prefix.is_none_or(|(_, known)| known < growth.units) {
+            let take = growth.units;
+            self.fresh(at, chain[pieces], take, Some(growth));
+        }
+    }
+
+    fn longest_pieces(&self, chain: &[Hash]) -> Option<(usize, Box<Stored>)> {
+        let prefixes = chain.iter().enumerate().skip(1);
+        prefixes.rev().take(PREFIXES_MAX).find_map(|(pieces, hash)| match self.known.find(hash) {
+            Found::At(stored) if can_be_extended(&stored) => Some((pieces, stored)),
+            _ => None,
+        })
+    }
+}

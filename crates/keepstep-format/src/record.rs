@@ -1,0 +1,115 @@
+//! Compression: what is new in a step is compressed as one piece, unless it is compressed already.
+
+use std::cell::RefCell;
+use std::io::Read;
+
+use crate::bytes::{Cursor, Malformed, put_varint};
+
+/// Bodies shorter than this are left as they are.
+const COMPRESS_BYTES_MIN: usize = 96;
+/// Low levels: the rollout waits. What zstd -3 gains over -1 on histories is a few per cent.
+const LEVEL: i32 = 1;
+
+/// A dictionary, ready for use by many threads.
+pub struct Dictionary {
+    /// The bytes, as stored.
+    pub bytes: Vec<u8>,
+    compress: zstd::dict::EncoderDictionary<'static>,
+    decompress: zstd::dict::DecoderDictionary<'static>,
+}
+
+impl std::fmt::Debug for Dictionary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Dictionary({} bytes)", self.bytes.len())
+    }
+}
+
+impl Dictionary {
+    /// Prepares a dictionary.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        let compress = zstd::dict::EncoderDictionary::copy(&bytes, LEVEL);
+        let decompress = zstd::dict::DecoderDictionary::copy(&bytes);
+        Self { bytes, compress, decompress }
+    }
+}
+
+thread_local! {
+    // Making a context costs more than compressing a step with it.
+    static CONTEXT: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
+}
+
+/// The body as it is stored, compressed: a varint length and a zstd frame. Nothing if that would not save space.
+pub fn compress(body: &[u8], dictionary: Option<&Dictionary>) -> Option<Vec<u8>> {
+    if body.len() < COMPRESS_BYTES_MIN || !looks_compressible(body) {
+        return None;
+    }
+    let mut out = Vec::with_capacity(zstd::zstd_safe::compress_bound(body.len()) + 10);
+    put_varint(&mut out, body.len() as u64);
+    let head = out.len();
+    let mut frame = vec![0; zstd::zstd_safe::compress_bound(body.len())];
+    let written = match dictionary {
+        Some(dictionary) => {
+            let mut context = zstd::bulk::Compressor::with_prepared_dictionary(&dictionary.compress).ok()?;
+            context.compress_to_buffer(body, &mut frame).ok()?
+        }
+        None => CONTEXT.with_borrow_mut(|context| {
+            if context.is_none() {
+                *context = zstd::bulk::Compressor::new(LEVEL).ok();
+            }
+            context.as_mut()?.compress_to_buffer(body, &mut frame).ok()
+        })?,
+    };
+    out.extend_from_slice(&frame[..written]);
+    // Under three per cent is not worth the reader's time.
+    (head + written < body.len() - body.len() / 32).then_some(out)
+}
+
+/// A dictionary made from samples, or nothing if they do not yield one.
+pub fn train_dictionary(samples: &[&[u8]], bytes_max: usize) -> Option<Vec<u8>> {
+    zstd::dict::from_samples(samples, bytes_max).ok()
+}
+
+/// Undoes [`compress`]. Memory grows with what is really there, not with what the length claims.
+pub fn decompress(stored: &[u8], dictionary: Option<&Dictionary>) -> Result<Vec<u8>, Malformed> {
+    let mut cursor = Cursor::new(stored);
+    let length = cursor.varint()?;
+    let at = cursor.position();
+    let bad = |what| Malformed { what, at };
+    let frame = &stored[at..];
+    let mut out = Vec::with_capacity((length as usize).min(frame.len().saturating_mul(16)).min(1 << 26));
+    let read = match dictionary {
+        Some(dictionary) => {
+            let decoder = zstd::stream::read::Decoder::with_prepared_dictionary(frame, &dictionary.decompress);
+            decoder.map_err(|_| bad("a zstd frame cannot be read"))?.take(length + 1).read_to_end(&mut out)
+        }
+        None => {
+            let decoder = zstd::stream::read::Decoder::with_buffer(frame);
+            decoder.map_err(|_| bad("a zstd frame cannot be read"))?.take(length + 1).read_to_end(&mut out)
+        }
+    };
+    read.map_err(|_| bad("a zstd frame cannot be read"))?;
+    if out.len() as u64 == length { Ok(out) } else { Err(bad("a zstd frame has another length than was said")) }
+}
+
+/// A quick look at some windows: do bytes repeat more often than in noise?
+fn looks_compressible(body: &[u8]) -> bool {
+    const WINDOW: usize = 1024;
+    const WINDOWS: usize = 8;
+    if body.len() <= WINDOW * 2 {
+        return repeats_more_than_noise(body);
+    }
+    let stride = (body.len() - WINDOW) / (WINDOWS - 1);
+    (0..WINDOWS).any(|i| repeats_more_than_noise(&body[i * stride..i * stride + WINDOW]))
+}
+
+/// The chance that two bytes are equal is 1/256 in noise, more in anything that compresses.
+fn repeats_more_than_noise(window: &[u8]) -> bool {
+    let mut counts = [0u32; 256];
+    for &byte in window {
+        counts[usize::from(byte)] += 1;
+    }
+    let n = window.len() as u64;
+    let pairs: u64 = counts.iter().map(|&c| u64::from(c) * u64::from(c).saturating_sub(1)).sum();
+    // 1.35 / 256: noise in a window of 1 KiB stays below 1.25 / 256.
+    pairs * 256 * 100 > n * n.saturating_sub(1) * 135
+}

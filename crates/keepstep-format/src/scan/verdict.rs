@@ -1,0 +1,239 @@
+//! Tells damage from a torn end: which bytes had been promised, and which were still on their way.
+//!
+//! Everything below S, the highest `synced_to`, had been synced: what cannot be read there is damage. Above S the log
+//! ends at the last commit before the first hole.
+
+use super::Scanner;
+use super::walk::{Gap, Walk};
+use crate::commit::Listed;
+use crate::frame::{FIRST_FRAME, FrameHeader, Kind};
+use crate::segment::{SegmentHeader, Trailer};
+
+/// What is known about a segment from outside its frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rules {
+    /// The end of the file says that the segment was sealed.
+    pub trailer: Option<Trailer>,
+    /// A later segment of the same writer has a frame, and does not void this one.
+    pub complete: bool,
+    /// A later header voids this segment from this offset on; the lowest, if several do.
+    pub voided_from: Option<u64>,
+}
+
+impl Rules {
+    /// Where data ends, if something says so.
+    pub(super) fn limit(&self) -> Option<u64> {
+        let lists = self.trailer.map(|trailer| trailer.lists);
+        lists.into_iter().chain(self.voided_from).min().map(|limit| limit.max(FIRST_FRAME))
+    }
+}
+
+/// A record that exists, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameRef {
+    /// Where its first frame stands.
+    pub offset: u64,
+    /// The header of its first frame.
+    pub header: FrameHeader,
+    /// How many bytes it takes, all frames together.
+    pub bytes: u64,
+    /// How many CHUNK frames follow the first.
+    pub chunks: u32,
+}
+
+impl FrameRef {
+    /// Where it ends.
+    pub fn end(&self) -> u64 {
+        self.offset + self.bytes
+    }
+
+    /// Its name.
+    pub fn listed(&self) -> Listed {
+        let FrameHeader { kind, slot, seq, .. } = self.header;
+        Listed { offset: self.offset, kind, slot, seq }
+    }
+}
+
+/// A range of a segment that holds no record that can be read and exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hole {
+    /// Where it starts.
+    pub offset: u64,
+    /// Its length; 0 if it is only known that something is missing at the end.
+    pub len: u64,
+    /// True for bytes that had been promised; false for a torn end.
+    pub damage: bool,
+    /// The frames that are known to have been here, in order. A CHUNK stands for a record of which no more is known.
+    pub lost: Vec<Listed>,
+    /// Nothing else was here: each byte belongs to a frame in `lost`.
+    pub certain: bool,
+}
+
+/// What a segment holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentScan {
+    /// The records that exist, commits among them, in order; chunks are part of their record.
+    pub frames: Vec<FrameRef>,
+    /// Everything before this had been synced. Data ends here if the segment is sealed, complete or voided.
+    pub synced_to: u64,
+    /// Where the log ends: all that exists stands before this.
+    pub valid_to: u64,
+    /// Where data could have stood at most: the index, the voided part, or the end of the file starts here.
+    pub data_end: u64,
+    /// Damage, in order, and then the torn end, if there is one.
+    pub holes: Vec<Hole>,
+    /// How many bytes of data stand behind `valid_to`: written, and never known to be durable.
+    pub torn: Option<u64>,
+    /// A kind of frame that only a newer version understands: the segment must be refused.
+    pub newer: Option<u8>,
+}
+
+impl SegmentScan {
+    /// True if something is lost that had been promised.
+    pub fn is_damaged(&self) -> bool {
+        self.holes.iter().any(|hole| hole.damage)
+    }
+}
+
+/// What is new in a log that is still being written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// The records that are durable now, in order.
+    pub frames: Vec<FrameRef>,
+    /// Damage among them, in order.
+    pub holes: Vec<Hole>,
+    /// Everything before this was told; what stands behind is "not yet".
+    pub synced_to: u64,
+    /// The segment was finished: data ends at `synced_to`.
+    pub is_over: bool,
+    /// A kind of frame that only a newer version understands: the segment must be refused.
+    pub newer: Option<u8>,
+}
+
+/// What the whole file `data` holds. If `rules` have no trailer, its last bytes are looked at for one.
+pub fn scan_segment(data: &[u8], header: &SegmentHeader, rules: Rules) -> SegmentScan {
+    let trailer = rules.trailer.or_else(|| Trailer::decode(data, data.len() as u64, header.salt));
+    let mut walk = Walk::new(header, Rules { trailer, ..rules });
+    walk.feed(data, 0, true);
+    walk.finish()
+}
+
+impl Walk {
+    /// What the segment holds, if it ends where the last window did.
+    pub fn finish(mut self) -> SegmentScan {
+        self.close_end();
+        let data_end = self.index_at.or(self.rules.limit()).unwrap_or(self.seen_to);
+        let is_guarded = self.rules.complete || self.index_at.or(self.rules.limit()).is_some();
+        let synced_to = if is_guarded { data_end } else { self.scanner.synced_to() };
+
+        let first_torn = self.gaps.iter().find(|gap| gap.end > synced_to);
+        let torn_from = first_torn.map_or(data_end, |gap| gap.offset.max(synced_to));
+        let before = self.records.partition_point(|record| record.end() <= torn_from);
+        let last_commit = self.records[..before].iter().rfind(|record| commits(record));
+        // All below S is committed: S is the end of a commit, even if that one can no longer be read.
+        let valid_to = last_commit.map_or(synced_to, |commit| commit.end().max(synced_to));
+
+        let mut holes = self.damage_below(synced_to);
+        if self.misses_a_commit(data_end) {
+            holes.push(Hole { offset: data_end, len: 0, damage: true, lost: Vec::new(), certain: false });
+        }
+        let torn = (valid_to < data_end).then(|| data_end - valid_to);
+        if torn.is_some() {
+            holes.push(self.torn_end(valid_to, data_end));
+        }
+        let existing = self.records.partition_point(|record| record.end() <= valid_to);
+        self.records.truncate(existing);
+        SegmentScan { frames: self.records, synced_to, valid_to, data_end, holes, torn, newer: self.newer }
+    }
+
+    /// What became durable since the last time, and damage in it.
+    ///
+    /// What stands behind the first bad place above S may still be on its way to the file, so it is forgotten and
+    /// wanted again from S on.
+    pub fn take(&mut self) -> Seen {
+        let synced_to = self.index_at.unwrap_or(self.scanner.synced_to());
+        let holes = self.damage_below(synced_to);
+        let durable = self.records.partition_point(|record| record.end() <= synced_to);
+        let frames = self.records.drain(..durable).collect();
+        let is_bad_above = self.gaps.iter().any(|gap| gap.end > synced_to)
+            || self.scanner.hole_from().is_some()
+            || self.open.as_ref().is_some_and(|open| !open.is_whole);
+        self.gaps.clear();
+        self.named.clear();
+        if is_bad_above && self.index_at.is_none() {
+            self.records.clear();
+            self.open = None;
+            self.scanner = Scanner::from(self.salt, synced_to);
+            self.seen_to = synced_to;
+        }
+        Seen { frames, holes, synced_to, is_over: self.index_at.is_some(), newer: self.newer }
+    }
+
+    /// Turns what the bytes broke off in into a hole.
+    fn close_end(&mut self) {
+        if self.index_at.is_none() {
+            let looked_at = self.scanner.hole_from().unwrap_or(self.scanner.offset());
+            let end = self.rules.limit().unwrap_or(self.seen_to);
+            if looked_at < end {
+                self.hole(looked_at, end);
+            }
+        }
+        self.close_open();
+    }
+
+    /// A log that goes on in another segment ended with a commit. If it is gone, so may be what stood before it.
+    fn misses_a_commit(&self, data_end: u64) -> bool {
+        let ends_with_data = self.rules.complete && self.rules.limit().is_none() && self.index_at.is_none();
+        ends_with_data && self.records.last().is_some_and(|last| last.end() == data_end && !commits(last))
+    }
+
+    fn damage_below(&mut self, synced_to: u64) -> Vec<Hole> {
+        self.named.sort_by_key(|listed| listed.offset);
+        let mut ranges: Vec<Gap> = Vec::new();
+        for gap in self.gaps.iter().filter(|gap| gap.offset < synced_to) {
+            let end = gap.end.min(synced_to);
+            match ranges.last_mut().filter(|before| before.end == gap.offset) {
+                Some(before) => {
+                    before.end = end;
+                    before.is_certain &= gap.is_certain;
+                }
+                None => ranges.push(Gap { end, ..*gap }),
+            }
+        }
+        ranges.into_iter().map(|range| self.named_hole(range, true)).collect()
+    }
+
+    /// What was written and does not exist; whole frames are named too, since nobody can tell whether they were promised.
+    fn torn_end(&mut self, offset: u64, end: u64) -> Hole {
+        let whole = self.records.iter().filter(|record| record.offset >= offset);
+        self.named.extend(whole.clone().map(FrameRef::listed));
+        self.named.sort_by_key(|listed| listed.offset);
+        let is_certain = self.gaps.iter().all(|gap| gap.end <= offset || gap.is_certain);
+        self.named_hole(Gap { offset, end, is_certain }, false)
+    }
+
+    fn named_hole(&self, range: Gap, damage: bool) -> Hole {
+        let from = self.named.partition_point(|listed| listed.offset < range.offset);
+        let to = self.named.partition_point(|listed| listed.offset < range.end);
+        let mut lost = self.named[from..to].to_vec();
+        lost.dedup_by_key(|listed| listed.offset);
+        drop_chunks_of_the_named(&mut lost);
+        let (offset, len) = (range.offset, range.end - range.offset);
+        Hole { offset, len, damage, lost, certain: range.is_certain }
+    }
+}
+
+/// A chunk names its record by slot and sequence; it says nothing new if the record is there by its own name.
+fn drop_chunks_of_the_named(lost: &mut Vec<Listed>) {
+    let is_chunk = |listed: &Listed| listed.kind == Kind::Chunk as u8;
+    if !lost.iter().any(is_chunk) {
+        return;
+    }
+    let whole = lost.iter().filter(|listed| !is_chunk(listed));
+    let mut known: std::collections::HashSet<_> = whole.map(|listed| (listed.slot, listed.seq)).collect();
+    lost.retain(|listed| !is_chunk(listed) || known.insert((listed.slot, listed.seq)));
+}
+
+fn commits(record: &FrameRef) -> bool {
+    record.header.synced_to.is_some()
+}

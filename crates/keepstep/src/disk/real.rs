@@ -1,0 +1,245 @@
+//! A directory on a real disk.
+//!
+//! Held open by a descriptor: moving the store while it is written to does not lead a writer astray.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+
+use super::watch::RealWatch;
+use super::{Disk, Entry, File, FileSystem, LockState, Watch};
+
+/// A directory on a real disk.
+#[derive(Debug)]
+pub struct RealDisk {
+    root: OwnedFd,
+    path: PathBuf,
+}
+
+struct RealFile {
+    fd: OwnedFd,
+}
+
+pub(super) const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+impl RealDisk {
+    /// Opens a directory that exists.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let root = rustix::fs::open(path, DIR, Mode::empty())?;
+        Ok(Self { root, path: path.to_path_buf() })
+    }
+
+    /// Opens a directory, creating it and its parents.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        std::fs::create_dir_all(path)?;
+        // The new directory's own name must survive as well.
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            std::fs::File::open(parent)?.sync_all()?;
+        }
+        Self::open(path)
+    }
+
+    /// The path it was opened with.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn file(&self, path: &str, flags: OFlags) -> io::Result<Arc<dyn File>> {
+        let mode = Mode::from_raw_mode(0o644);
+        let fd = rustix::fs::openat(&self.root, path, flags | OFlags::CLOEXEC, mode)?;
+        Ok(Arc::new(RealFile { fd }))
+    }
+}
+
+pub(super) fn or_dot(path: &str) -> &str {
+    if path.is_empty() { "." } else { path }
+}
+
+impl Disk for RealDisk {
+    fn create_dir(&self, path: &str) -> io::Result<()> {
+        Ok(rustix::fs::mkdirat(&self.root, path, Mode::from_raw_mode(0o755))?)
+    }
+
+    fn sync_dir(&self, path: &str) -> io::Result<()> {
+        let dir = rustix::fs::openat(&self.root, or_dot(path), DIR, Mode::empty())?;
+        Ok(rustix::fs::fsync(&dir)?)
+    }
+
+    fn create_new(&self, path: &str) -> io::Result<Arc<dyn File>> {
+        self.file(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
+    }
+
+    fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
+        self.file(path, OFlags::RDONLY)
+    }
+
+    fn open_rw(&self, path: &str) -> io::Result<Arc<dyn File>> {
+        self.file(path, OFlags::RDWR)
+    }
+
+    fn link(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(rustix::fs::linkat(&self.root, from, &self.root, to, AtFlags::empty())?)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.root, from, &self.root, to)?)
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.root, path, AtFlags::empty())?)
+    }
+
+    fn list(&self, path: &str) -> io::Result<Vec<Entry>> {
+        let dir = match rustix::fs::openat(&self.root, or_dot(path), DIR, Mode::empty()) {
+            Ok(dir) => dir,
+            Err(rustix::io::Errno::NOENT) => return Ok(Vec::new()),
+            Err(error) => return Err(error.into()),
+        };
+        let mut entries = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&dir)? {
+            let entry = entry?;
+            // Names that keepstep makes are ASCII; anything else is not ours.
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            if name != "." && name != ".." {
+                let is_dir = match entry.file_type() {
+                    FileType::Unknown => self.list_is_dir(&super::join(path, name)),
+                    known => known == FileType::Directory,
+                };
+                entries.push(Entry { name: name.to_owned(), is_dir });
+            }
+        }
+        entries.sort();
+        Ok(entries)
+    }
+
+    fn exists(&self, path: &str) -> io::Result<bool> {
+        match rustix::fs::statat(&self.root, path, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(rustix::io::Errno::NOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn file_system(&self) -> io::Result<FileSystem> {
+        #[cfg(target_os = "linux")]
+        {
+            let found = rustix::fs::fstatfs(&self.root)?.f_type as u64 & 0xffff_ffff;
+            Ok(match found {
+                0xef53 => FileSystem::Local("ext4"),
+                0x5846_5342 => FileSystem::Local("xfs"),
+                0x9123_683e => FileSystem::Local("btrfs"),
+                0x2fc1_2fc1 => FileSystem::Local("zfs"),
+                0x794c_7630 => FileSystem::Local("overlay"),
+                0x0102_1994 => FileSystem::Memory("tmpfs"),
+                0x8584_58f6 => FileSystem::Memory("ramfs"),
+                other => FileSystem::Network(other),
+            })
+        }
+        #[cfg(target_os = "macos")]
+        {
+            Ok(FileSystem::Local("apfs"))
+        }
+    }
+
+    fn watch(&self, dirs: &[String]) -> io::Result<Box<dyn Watch>> {
+        let mut watch = RealWatch::new(self.root.try_clone()?);
+        for dir in dirs {
+            watch.add(dir)?;
+        }
+        Ok(Box::new(watch))
+    }
+
+    fn now_us(&self) -> i64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros() as i64)
+    }
+
+    fn random(&self, out: &mut [u8]) -> io::Result<()> {
+        getrandom::fill(out).map_err(|error| io::Error::other(error.to_string()))
+    }
+
+    fn boot_id(&self) -> String {
+        #[cfg(target_os = "linux")]
+        {
+            std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            String::new()
+        }
+    }
+}
+
+impl RealDisk {
+    fn list_is_dir(&self, path: &str) -> bool {
+        rustix::fs::statat(&self.root, path, AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+    }
+}
+
+impl File for RealFile {
+    fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < out.len() {
+            match rustix::io::pread(&self.fd, &mut out[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < data.len() {
+            match rustix::io::pwrite(&self.fd, &data[done..], offset + done as u64) {
+                Ok(0) => return Err(io::Error::new(io::ErrorKind::WriteZero, "the disk took no bytes")),
+                Ok(count) => done += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // An interrupted sync has not happened; it has not failed either.
+        loop {
+            #[cfg(target_os = "macos")]
+            let result = rustix::fs::fcntl_fullfsync(&self.fd);
+            #[cfg(not(target_os = "macos"))]
+            let result = rustix::fs::fdatasync(&self.fd);
+            match result {
+                Err(rustix::io::Errno::INTR) => {}
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(rustix::fs::fstat(&self.fd)?.st_size as u64)
+    }
+
+    fn links(&self) -> io::Result<u64> {
+        Ok(rustix::fs::fstat(&self.fd)?.st_nlink)
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        match rustix::fs::fcntl_lock(&self.fd, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn lock_state(&self) -> io::Result<LockState> {
+        let wanted = rustix::process::Flock::from(rustix::process::FlockType::WriteLock);
+        let held = rustix::process::fcntl_getlk(&self.fd, &wanted)?;
+        Ok(if held.is_some() { LockState::Held } else { LockState::Free })
+    }
+}

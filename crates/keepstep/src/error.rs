@@ -1,0 +1,205 @@
+//! What can go wrong, told by what the caller can do next.
+
+use std::io;
+use std::sync::Arc;
+
+use keepstep_format::Id;
+use thiserror::Error;
+
+/// The result of anything that may go wrong here.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What a caller can do about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remedy {
+    /// Try again: the cause may go away (somebody owns it, the disk is full).
+    Retry,
+    /// Open the store again in this process.
+    Reopen,
+    /// Call with something else.
+    FixInput,
+    /// Stop: this episode is no longer yours, or is over.
+    Stop,
+    /// Bytes are gone: restore them, or go on without.
+    RestoreData,
+}
+
+/// Everything that can go wrong. Cheap to clone, since one failed batch is told to all its steps.
+#[derive(Debug, Clone, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The system refused.
+    #[error("could not {doing} {path}: {source}")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// To what, relative to the store.
+        path: String,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// No room.
+    #[error("the disk is full: {bytes} bytes waited {waited_s} s for room in {path}; nothing acknowledged is lost")]
+    DiskFull {
+        /// Where.
+        path: String,
+        /// How much was waiting.
+        bytes: u64,
+        /// How long.
+        waited_s: u64,
+    },
+    /// The disk does not take writes, and did not for as long as we were told to wait.
+    #[error("{path} could not be written for {waited_s} s: {source}; nothing acknowledged is lost, and recording goes on when the cause is gone")]
+    Stalled {
+        /// Where.
+        path: String,
+        /// How long.
+        waited_s: u64,
+        /// What the system said last.
+        source: Arc<io::Error>,
+    },
+    /// The files were deleted while they were written.
+    #[error("{path} was deleted while it was being recorded to: what is recorded from here on would be lost")]
+    Vanished {
+        /// What is gone.
+        path: String,
+    },
+    /// An earlier step of the same episode was not recorded, so this one cannot be.
+    #[error("step not recorded, since an earlier step of this episode was not: {0}")]
+    EarlierFailed(Box<Error>),
+    /// The store was closed.
+    #[error("the store was closed: open it again")]
+    Closed,
+    /// This process was forked from the one that opened the store.
+    #[error("this process ({child}) was forked from the one that opened the store ({parent}): open the store again here")]
+    Forked {
+        /// The process that opened it.
+        parent: u32,
+        /// This one.
+        child: u32,
+    },
+    /// The queue is full.
+    #[error("{what} is busy: {why}")]
+    Busy {
+        /// What.
+        what: String,
+        /// Why, and by whom.
+        why: String,
+    },
+    /// A field has a value that cannot be recorded.
+    #[error("{field} {value}: {fix}")]
+    BadInput {
+        /// Which field.
+        field: String,
+        /// What was given.
+        value: String,
+        /// What to do.
+        fix: String,
+    },
+    /// The run exists with another config.
+    #[error("run {run:?} exists with another config; these keys differ: {keys}")]
+    ConfigChanged {
+        /// The run's name.
+        run: String,
+        /// Which keys, with both values.
+        keys: String,
+    },
+    /// This storage cannot give that level.
+    #[error("level {wanted:?} is out of reach on {storage}: {why}")]
+    LevelOutOfReach {
+        /// What was asked for.
+        wanted: &'static str,
+        /// The storage.
+        storage: String,
+        /// Why not, and what to do.
+        why: String,
+    },
+    /// Written by a newer keepstep.
+    #[error("{path} has format {found}, and this keepstep knows up to {known}: use a newer keepstep")]
+    NewerFormat {
+        /// Which file.
+        path: String,
+        /// What it says.
+        found: u32,
+        /// What we know.
+        known: u32,
+    },
+    /// Not a store.
+    #[error("{path} is not a keepstep store: {why}")]
+    NotAStore {
+        /// Where.
+        path: String,
+        /// Why not.
+        why: String,
+    },
+    /// Another attempt owns the episode.
+    #[error("episode {episode} was taken over by attempt {attempt}: attempt {mine} may record nothing more")]
+    Fenced {
+        /// Which.
+        episode: Id,
+        /// Ours.
+        mine: u32,
+        /// The new owner's.
+        attempt: u32,
+    },
+    /// The episode is over.
+    #[error("{what} is over ({why}): nothing more can be recorded in it")]
+    Ended {
+        /// Which.
+        what: String,
+        /// How it ended.
+        why: String,
+    },
+    /// No such thing.
+    #[error("{what} is not in this store")]
+    NotFound {
+        /// What was looked for.
+        what: String,
+    },
+    /// Bytes in storage are not what was written.
+    #[error("{path} is damaged at byte {offset}: {found}")]
+    Damaged {
+        /// Which file.
+        path: String,
+        /// Where.
+        offset: u64,
+        /// What is wrong.
+        found: String,
+    },
+}
+
+impl Error {
+    /// What the caller can do next.
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Remedy::FixInput,
+            Self::Io { .. } | Self::DiskFull { .. } | Self::Stalled { .. } | Self::Busy { .. } => Remedy::Retry,
+            Self::EarlierFailed(cause) => cause.remedy(),
+            Self::Closed | Self::Forked { .. } | Self::Vanished { .. } => Remedy::Reopen,
+            Self::BadInput { .. }
+            | Self::ConfigChanged { .. }
+            | Self::LevelOutOfReach { .. }
+            | Self::NewerFormat { .. }
+            | Self::NotAStore { .. }
+            | Self::NotFound { .. } => Remedy::FixInput,
+            Self::Fenced { .. } | Self::Ended { .. } => Remedy::Stop,
+            Self::Damaged { .. } => Remedy::RestoreData,
+        }
+    }
+
+    /// An error of the system, with what was being done.
+    pub fn io(doing: &'static str, path: impl Into<String>, source: io::Error) -> Self {
+        Self::Io { doing, path: path.into(), source: Arc::new(source) }
+    }
+}
+
+/// Adds what was being done, and to what, to an error of the system.
+pub(crate) trait Doing<T> {
+    fn doing(self, doing: &'static str, path: &str) -> Result<T>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, doing: &'static str, path: &str) -> Result<T> {
+        self.map_err(|source| Error::io(doing, path, source))
+    }
+}

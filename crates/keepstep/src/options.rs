@@ -1,0 +1,117 @@
+//! What can be set when a store is opened.
+
+use std::time::Duration;
+
+/// What an acknowledged step survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// The process dies.
+    Kill,
+    /// The machine loses power.
+    Power,
+    /// The machine is gone.
+    Machine,
+}
+
+impl Level {
+    /// Its name, as people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kill => "kill",
+            Self::Power => "power",
+            Self::Machine => "machine",
+        }
+    }
+}
+
+/// How a store is opened.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What `step` waits for. None: the strongest that is the default here, `power` on a local disk.
+    pub level: Option<Level>,
+    /// How long a step waits for a disk that is full or fails before it raises.
+    pub stall: Duration,
+    /// How long an owner may be silent before it may count as dead.
+    pub lease: Duration,
+    /// A segment is sealed when it is this long.
+    pub segment_bytes_max: u64,
+    /// How many bytes may wait to be written before callers wait.
+    pub queue_bytes_max: usize,
+    /// How much memory the index of known values may take.
+    pub index_bytes_max: usize,
+    /// `kill`-level steps are synced in the background after this time.
+    pub background_sync: Duration,
+    /// Whether a thread commits in the background. Without one every call commits before it returns.
+    pub background: bool,
+    /// Whether a dictionary is trained from what was recorded.
+    pub dictionary: bool,
+    /// How this store is broken on purpose, for tests that must notice.
+    #[cfg(feature = "simulate")]
+    pub broken: Option<Broken>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            level: None,
+            stall: Duration::from_secs(60),
+            lease: Duration::from_secs(30),
+            segment_bytes_max: 64 << 20,
+            queue_bytes_max: 32 << 20,
+            index_bytes_max: 64 << 20,
+            background_sync: Duration::from_millis(100),
+            background: true,
+            dictionary: true,
+            #[cfg(feature = "simulate")]
+            broken: None,
+        }
+    }
+}
+
+impl Options {
+    #[cfg(feature = "simulate")]
+    fn is_broken(&self, way: Broken) -> bool {
+        self.broken == Some(way)
+    }
+}
+
+/// One question for each way to get it wrong; always "no" outside of tests, and then no code at all.
+macro_rules! broken {
+    ($($name:ident => $way:ident),* $(,)?) => {
+        impl Options {
+            $(
+                #[cfg(feature = "simulate")]
+                pub(crate) fn $name(&self) -> bool { self.is_broken(Broken::$way) }
+                #[cfg(not(feature = "simulate"))]
+                pub(crate) const fn $name(&self) -> bool { false }
+            )*
+        }
+    };
+}
+
+broken! {
+    is_broken_ack_before_sync => AcknowledgeBeforeSync,
+    is_broken_skip_directory_sync => SkipDirectorySync,
+    is_broken_no_salt => NoSalt,
+    is_broken_no_synced_to => NoSyncedTo,
+    is_broken_caller_decides => CallerDecides,
+    is_broken_rename => RenameInsteadOfLink,
+}
+
+/// Ways to get it wrong. Each was the obvious thing to do once; the crash tests must catch every one.
+#[cfg(feature = "simulate")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Broken {
+    /// Steps are acknowledged when they are written, not when they are synced.
+    AcknowledgeBeforeSync,
+    /// The directory is not synced when a segment gets its name.
+    SkipDirectorySync,
+    /// Every segment has the same salt.
+    NoSalt,
+    /// Commits always say that nothing was synced.
+    NoSyncedTo,
+    /// A caller refers to a value as soon as it has seen it, before it has a place.
+    CallerDecides,
+    /// Names that must be exclusive are given by rename.
+    RenameInsteadOfLink,
+}

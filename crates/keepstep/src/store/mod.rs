@@ -1,0 +1,207 @@
+//! A store: one directory that many processes record to at once. The one place that knows all rooms.
+
+mod run;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use keepstep_format::card;
+use keepstep_format::commit::What;
+use keepstep_format::hash::ContentKey;
+use keepstep_format::{FORMAT_VERSION, Id};
+
+pub use run::{EpisodeName, Run};
+
+use crate::disk::{self, Disk, FileSystem, RealDisk};
+use crate::error::{Doing, Error, Result};
+use crate::options::{Level, Options};
+use crate::own::{self, Home, Mailbox};
+use crate::write::{Beat, Claimed, Identity, LookUp, Recorder, Subject, SubjectKey, SubjectName, Writer, WriterStats};
+
+/// A store. Cheap to clone; the last clone to go closes it.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    disk: Arc<dyn Disk>,
+    id: Id,
+    key: ContentKey,
+    level: Level,
+    options: Options,
+    /// Made when the first episode is recorded: reading needs none.
+    writer: OnceLock<Arc<Writer>>,
+    making_writer: Mutex<()>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "<Store {}>", self.inner.id)
+    }
+}
+
+impl Store {
+    /// Opens a directory, making it a store if it is empty.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
+        let path = path.as_ref();
+        let shown = path.display().to_string();
+        let disk = RealDisk::create(path).doing("open", &shown)?;
+        Self::on_disk(Arc::new(disk), options)
+    }
+
+    /// Opens a store that exists; nothing is created.
+    pub fn open_existing(path: impl AsRef<Path>, options: Options) -> Result<Self> {
+        let path = path.as_ref();
+        let shown = path.display().to_string();
+        let not_there = |why: &str| Error::NotAStore { path: shown.clone(), why: why.to_owned() };
+        let disk = RealDisk::open(path).map_err(|error| not_there(&error.to_string()))?;
+        if !disk.exists("keepstep.json").doing("look into", &shown)? {
+            return Err(not_there("it has no keepstep.json"));
+        }
+        Self::on_disk(Arc::new(disk), options)
+    }
+
+    /// Opens a store on any disk.
+    pub fn on_disk(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
+        let level = reachable_level(&*disk, options.level)?;
+        let id = store_id(&*disk, options.is_broken_rename())?;
+        let key = ContentKey::new(&id.0);
+        let writer = OnceLock::new();
+        let inner = Inner { disk, id, key, level, options, writer, making_writer: Mutex::new(()) };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The store's id.
+    pub fn id(&self) -> Id {
+        self.inner.id
+    }
+
+    /// What its steps survive unless they ask for something else.
+    pub fn level(&self) -> Level {
+        self.inner.level
+    }
+
+    /// What this process has written, if it has.
+    pub fn writer_stats(&self) -> WriterStats {
+        self.inner.writer.get().map(|writer| writer.stats()).unwrap_or_default()
+    }
+
+    /// Writes all that waits, seals the log, and stops recording. Also done when the last clone goes.
+    pub fn close(&self) {
+        if let Some(writer) = self.inner.writer.get() {
+            writer.close();
+        }
+    }
+
+    pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
+        &self.inner.disk
+    }
+
+    pub(crate) fn key(&self) -> &ContentKey {
+        &self.inner.key
+    }
+
+    fn writer(&self) -> Result<&Arc<Writer>> {
+        if let Some(writer) = self.inner.writer.get() {
+            writer.check_process()?;
+            return Ok(writer);
+        }
+        let _one = self.inner.making_writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.inner.writer.get().is_none() {
+            let writer = self.start_writer()?;
+            let _ = self.inner.writer.set(Arc::new(writer));
+        }
+        self.inner.writer.get().ok_or(Error::Closed)
+    }
+
+    fn start_writer(&self) -> Result<Writer> {
+        let inner = &self.inner;
+        let mut home = Home::create(&inner.disk, &inner.id, &inner.key)?;
+        let writer = home.writer;
+        let mut mailbox = Mailbox::new(Arc::clone(&inner.disk), inner.id, writer);
+        let look_up: LookUp = Box::new(move || {
+            let letters = mailbox.look()?;
+            Ok(letters.into_iter().map(|(id, attempt)| Claimed { id, attempt }).collect())
+        });
+        home.beat();
+        let beat: Beat = Box::new(move || home.beat());
+        let identity = Identity { disk: Arc::clone(&inner.disk), store: inner.id, writer };
+        Writer::start(identity, inner.key.clone(), &inner.options, look_up, beat)
+    }
+
+    /// A recorder for one attempt.
+    fn recorder(&self, id: Id, attempt: u32, name: SubjectName) -> Result<Recorder> {
+        let writer = Arc::clone(self.writer()?);
+        let subject = Subject::new(SubjectKey { what: What::Attempt, id, attempt }, name);
+        Ok(Recorder::new(writer, subject, Arc::clone(&self.inner.disk), self.inner.level))
+    }
+
+    /// Whether the process of a writer is still there.
+    pub fn liveness(&self, writer: &Id) -> own::Liveness {
+        own::liveness(&*self.inner.disk, &self.inner.id, writer)
+    }
+}
+
+/// The level that was asked for, if this disk can give it.
+fn reachable_level(disk: &dyn Disk, wanted: Option<Level>) -> Result<Level> {
+    let storage = disk.file_system().doing("look at the file system of", "the store")?;
+    let out_of_reach = |wanted: Level, storage: String, why: &str| Error::LevelOutOfReach {
+        wanted: wanted.name(),
+        storage,
+        why: why.to_owned(),
+    };
+    match (storage, wanted) {
+        (FileSystem::Network(number), _) => Err(out_of_reach(
+            wanted.unwrap_or(Level::Power),
+            format!("a network file system (type {number:#x})"),
+            "locks and caches there cannot be trusted; record to a local disk",
+        )),
+        (_, Some(Level::Machine)) => Err(out_of_reach(
+            Level::Machine,
+            "a directory".to_owned(),
+            "one machine's disk goes with the machine; ask for level power",
+        )),
+        (FileSystem::Memory(name), None | Some(Level::Power)) => Err(out_of_reach(
+            Level::Power,
+            name.to_owned(),
+            "it is memory, and gone with the power; ask for level kill, or record to a disk",
+        )),
+        (_, wanted) => Ok(wanted.unwrap_or(Level::Power)),
+    }
+}
+
+/// The id in `keepstep.json`, made if it is not there. Many processes may try at once; one wins.
+fn store_id(disk: &dyn Disk, by_rename: bool) -> Result<Id> {
+    const PATH: &str = "keepstep.json";
+    for _ in 0..8 {
+        if disk.exists(PATH).doing("look for", PATH)? {
+            // Whoever made it may have died before the name was safe.
+            disk.sync_dir("").doing("sync", "the store's directory")?;
+            return read_store_id(disk);
+        }
+        let mut random = [0; 16];
+        disk.random(&mut random).doing("find an id for", "the store")?;
+        let text = card::store_json(&Id(random), disk.now_us());
+        if by_rename {
+            disk::publish_by_rename(disk, PATH, text.as_bytes()).doing("create", PATH)?;
+            return Ok(Id(random));
+        }
+        if disk::publish(disk, PATH, text.as_bytes()).doing("create", PATH)? {
+            return Ok(Id(random));
+        }
+    }
+    Err(Error::NotAStore { path: PATH.to_owned(), why: "it comes and goes".to_owned() })
+}
+
+fn read_store_id(disk: &dyn Disk) -> Result<Id> {
+    const PATH: &str = "keepstep.json";
+    let data = disk::read_file(disk, PATH).doing("read", PATH)?;
+    let text = String::from_utf8_lossy(&data);
+    card::parse_store_json(&text).map(|(id, _)| id).map_err(|error| match error {
+        card::StoreJsonError::Newer { found, .. } => {
+            Error::NewerFormat { path: PATH.to_owned(), found: found as u32, known: u32::from(FORMAT_VERSION) }
+        }
+        other => Error::NotAStore { path: PATH.to_owned(), why: other.to_string() },
+    })
+}

@@ -1,0 +1,270 @@
+//! The segment that is being written, and the bytes of the batch that goes to it next.
+//!
+//! An offset is never written twice: what failed is given up with the whole segment.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use keepstep_format::commit::{Bind, Listed, What, put_commit_body};
+use keepstep_format::footer::{Footer, FooterEntry, put_index, put_list};
+use keepstep_format::frame::{
+    FIRST_FRAME, FRAME_BODY_MAX, Flags, FrameSpec, Kind, Reference, put_frame, put_head,
+};
+use keepstep_format::hash::ContentKey;
+use keepstep_format::{Id, encode::Fresh};
+
+use super::ready::Ready;
+use super::subject::{Progress, Subject, SubjectKey, SubjectName, Summary};
+use crate::disk::File;
+
+/// A record with its references decided: it can be written, and written again elsewhere if that fails.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    pub(crate) subject: Option<Arc<Subject>>,
+    pub(crate) kind: Kind,
+    pub(crate) seq: u32,
+    pub(crate) ready: Ready,
+    pub(crate) references: Vec<Reference>,
+    /// References to records of the same batch, whose places are known only when they are written.
+    pub(crate) siblings: Vec<Sibling>,
+    pub(crate) dictionary: Option<(u64, u64)>,
+    pub(crate) progress: Progress,
+    /// Where it was written last.
+    pub(crate) segment: u64,
+    pub(crate) offset: u64,
+}
+
+/// A reference to a value in an earlier record of the same batch.
+#[derive(Debug)]
+pub(crate) struct Sibling {
+    /// Which reference.
+    pub(crate) reference: usize,
+    /// Which record of the batch.
+    pub(crate) record: usize,
+}
+
+impl Placed {
+    pub(crate) fn fresh(&self) -> &[Fresh] {
+        &self.ready.fresh
+    }
+}
+
+/// A subject's records in this segment.
+struct Entry {
+    key: SubjectKey,
+    name: SubjectName,
+    slot: u32,
+    first_seq: u32,
+    records: Vec<(u64, u8)>,
+    summary: Summary,
+}
+
+/// The segment that is being written.
+pub(crate) struct OpenSegment {
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) path: String,
+    pub(crate) number: u64,
+    pub(crate) salt: u64,
+    /// Where the next frame goes.
+    pub(crate) end: u64,
+    /// Everything before this is synced.
+    pub(crate) synced_to: u64,
+    /// The `synced_to` of the newest commit that was written.
+    pub(crate) said_synced_to: u64,
+    entries: Vec<Entry>,
+    slots: HashMap<SubjectKey, usize>,
+    log_frames: Vec<(u64, u8)>,
+    depends_on: BTreeSet<u64>,
+    buffer: Vec<u8>,
+    listed: Vec<Listed>,
+    head: Vec<u8>,
+}
+
+impl OpenSegment {
+    pub(crate) fn new(file: Arc<dyn File>, path: String, number: u64, salt: u64) -> Self {
+        Self {
+            file,
+            path,
+            number,
+            salt,
+            end: FIRST_FRAME,
+            synced_to: FIRST_FRAME,
+            said_synced_to: FIRST_FRAME,
+            entries: Vec::new(),
+            slots: HashMap::new(),
+            log_frames: Vec::new(),
+            depends_on: BTreeSet::new(),
+            buffer: Vec::new(),
+            listed: Vec::new(),
+            head: Vec::new(),
+        }
+    }
+
+    fn offset(&self) -> u64 {
+        self.end + self.buffer.len() as u64
+    }
+
+    /// Adds a record to the batch. `lone` if it is the only one: then it is its own commit.
+    pub(crate) fn add(&mut self, placed: &mut Placed, lone: Option<u64>) {
+        let slot = match &placed.subject {
+            None => 0,
+            Some(subject) => self.slot(subject, placed.seq),
+        };
+        let offset = self.offset();
+        (placed.segment, placed.offset) = (self.number, offset);
+        self.head.clear();
+        if !placed.references.is_empty() || placed.dictionary.is_some() {
+            put_head(&mut self.head, self.number, placed.dictionary, &placed.references);
+            let backs = placed.references.iter().map(|reference| reference.place.segment);
+            self.depends_on.extend(backs.chain(placed.dictionary.map(|(segment, _)| segment)));
+        }
+        let ready = &placed.ready;
+        let head = std::mem::take(&mut self.head);
+        let base = FrameSpec { kind: placed.kind, flags: ready.flags, slot, seq: placed.seq, synced_to: None, head: &head };
+        if ready.crcs.len() == 1 {
+            let spec = FrameSpec { synced_to: lone, ..base };
+            put_frame(&mut self.buffer, self.salt, offset, &spec, &ready.stored, ready.crcs[0]);
+        } else {
+            self.add_chunks(&base, ready);
+        }
+        self.head = head;
+        self.note(placed, slot, offset);
+    }
+
+    fn add_chunks(&mut self, first: &FrameSpec<'_>, ready: &Ready) {
+        let last = ready.crcs.len() - 1;
+        for (index, (chunk, crc)) in ready.stored.chunks(FRAME_BODY_MAX).zip(&ready.crcs).enumerate() {
+            let more = if index < last { Flags::MORE.0 } else { 0 };
+            let spec = if index == 0 {
+                FrameSpec { flags: Flags(first.flags.0 | more), ..*first }
+            } else {
+                FrameSpec { kind: Kind::Chunk, flags: Flags(more), head: &[], ..*first }
+            };
+            let offset = self.offset();
+            put_frame(&mut self.buffer, self.salt, offset, &spec, chunk, *crc);
+        }
+    }
+
+    fn note(&mut self, placed: &Placed, slot: u32, offset: u64) {
+        self.listed.push(Listed { offset, kind: placed.kind as u8, slot, seq: placed.seq });
+        match &placed.subject {
+            None => self.log_frames.push((offset, placed.kind as u8)),
+            Some(subject) => {
+                let entry = &mut self.entries[self.slots[&subject.key]];
+                entry.records.push((offset, placed.kind as u8));
+                entry.summary.add(&placed.progress);
+            }
+        }
+    }
+
+    /// The subject's number in this segment; bound on first use.
+    fn slot(&mut self, subject: &Subject, seq: u32) -> u32 {
+        if let Some(&index) = self.slots.get(&subject.key) {
+            return self.entries[index].slot;
+        }
+        let slot = self.entries.len() as u32 + 1;
+        self.slots.insert(subject.key, self.entries.len());
+        let summary = Summary { steps: subject.steps(), ..Summary::default() };
+        self.entries.push(Entry { key: subject.key, name: subject.name.clone(), slot, first_seq: seq, records: Vec::new(), summary });
+        let bind = Bind { what: subject.key.what, id: subject.key.id, attempt: subject.key.attempt }.encode();
+        let offset = self.offset();
+        let spec = FrameSpec { kind: Kind::Bind, flags: Flags::NONE, slot, seq: 0, synced_to: None, head: &[] };
+        put_frame(&mut self.buffer, self.salt, offset, &spec, &bind, crc32c::crc32c(&bind));
+        self.listed.push(Listed { offset, kind: Kind::Bind as u8, slot, seq: 0 });
+        self.log_frames.push((offset, Kind::Bind as u8));
+        slot
+    }
+
+    /// Ends the batch with a commit that lists it; an empty one only tells how far the log is synced.
+    pub(crate) fn add_commit(&mut self, synced_to: u64) {
+        let mut body = Vec::new();
+        if !self.listed.is_empty() {
+            put_commit_body(&mut body, &self.listed);
+        }
+        self.listed.clear();
+        // A batch of very many records is listed in several commits, all in one write.
+        let spec = FrameSpec { kind: Kind::Commit, flags: Flags::NONE, slot: 0, seq: 0, synced_to: Some(synced_to), head: &[] };
+        let offset = self.offset();
+        put_frame(&mut self.buffer, self.salt, offset, &spec, &body, crc32c::crc32c(&body));
+        self.said_synced_to = synced_to;
+    }
+
+    /// True when the list of the next commit would not fit a frame much longer.
+    pub(crate) fn list_is_long(&self) -> bool {
+        self.listed.len() >= FRAME_BODY_MAX / 32
+    }
+
+    /// The batch was committed by its only record.
+    pub(crate) fn commit_was_inline(&mut self, synced_to: u64) {
+        self.listed.clear();
+        self.said_synced_to = synced_to;
+    }
+
+    /// Writes what was added. After an error the segment must be given up.
+    pub(crate) fn write(&mut self) -> std::io::Result<()> {
+        self.file.write_at(&self.buffer, self.end)?;
+        self.end += self.buffer.len() as u64;
+        self.buffer.clear();
+        // One step of 100 MB must not keep 100 MB for ever.
+        self.buffer.shrink_to(4 << 20);
+        Ok(())
+    }
+
+    /// Bytes that were added and not written yet.
+    pub(crate) fn buffered(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Syncs what was written. After an error the segment must be given up.
+    pub(crate) fn sync(&mut self) -> std::io::Result<()> {
+        let end = self.end;
+        self.file.sync()?;
+        self.synced_to = end;
+        Ok(())
+    }
+
+    /// Appends the index and syncs it. Everything else must be synced already.
+    pub(crate) fn seal(&mut self, key: &ContentKey) -> std::io::Result<()> {
+        assert_eq!(self.synced_to, self.end, "a sealed segment has nothing that is not synced");
+        let (lists, footer) = self.index(key);
+        put_index(&mut self.buffer, self.salt, self.end, &footer, &lists);
+        self.write()?;
+        self.sync()
+    }
+
+    /// What stands in LISTS and FOOTER.
+    fn index(&self, key: &ContentKey) -> (Vec<u8>, Footer) {
+        let mut lists = Vec::new();
+        let mut entries = Vec::with_capacity(self.entries.len() + 1);
+        let mut add = |key: SubjectKey, slot, first_seq, records: &[(u64, u8)], summary: Vec<u8>| {
+            let list_position = put_list(&mut lists, records.iter().copied());
+            entries.push(FooterEntry {
+                what: key.what,
+                id: key.id,
+                attempt: key.attempt,
+                slot,
+                first_seq,
+                count: records.len() as u32,
+                list_position,
+                summary,
+            });
+        };
+        let log = SubjectKey { what: What::Log, id: Id::NONE, attempt: 0 };
+        add(log, 0, 0, &self.log_frames, Vec::new());
+        for entry in &self.entries {
+            let summary = entry.summary.encode(&entry.name, key);
+            add(entry.key, entry.slot, entry.first_seq, &entry.records, summary);
+        }
+        let own = self.number;
+        let depends_on = self.depends_on.iter().filter(|&&number| number != own).map(|number| own - number);
+        let mut depends_on: Vec<u64> = depends_on.collect();
+        depends_on.sort_unstable();
+        entries.sort_by_key(|entry| (entry.id, entry.attempt, entry.what.number()));
+        (lists, Footer { entries, depends_on })
+    }
+
+    /// True if nothing was ever added.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.end == FIRST_FRAME
+    }
+}

@@ -1,0 +1,145 @@
+//! One event per batch: all its steps wait here, and one call wakes them all.
+//!
+//! The stage only rises, and is raised only after what it promises is true.
+
+use std::time::{Duration, Instant};
+
+use super::sync::{AtomicU32, Mutex, Ordering, lock};
+use crate::error::Error;
+
+/// How far a batch has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub(crate) enum Stage {
+    /// On its way.
+    Queued = 0,
+    /// Written: it survives the process.
+    Kill = 1,
+    /// Synced: it survives the power.
+    Power = 2,
+}
+
+/// Somebody sleeps on this event.
+const SLEEPERS: u32 = 1 << 31;
+/// Nothing more will happen to it.
+const OVER: u32 = 1 << 30;
+const STAGE: u32 = 0xff;
+
+/// What a batch's steps wait for.
+#[derive(Debug)]
+pub(crate) struct Event {
+    word: AtomicU32,
+    /// Steps of the batch that were not recorded, by their number in it.
+    failures: Mutex<Vec<(u32, Error)>>,
+    #[cfg(any(loom, not(target_os = "linux")))]
+    sleep: (Mutex<()>, super::sync::Condvar),
+}
+
+impl Event {
+    pub(crate) fn new() -> Self {
+        Self {
+            word: AtomicU32::new(0),
+            failures: Mutex::new(Vec::new()),
+            #[cfg(any(loom, not(target_os = "linux")))]
+            sleep: (Mutex::new(()), super::sync::Condvar::new()),
+        }
+    }
+
+    /// The stage that was reached.
+    pub(crate) fn stage(&self) -> Stage {
+        match self.word.load(Ordering::Acquire) & STAGE {
+            0 => Stage::Queued,
+            1 => Stage::Kill,
+            _ => Stage::Power,
+        }
+    }
+
+    /// Why this step of the batch was not recorded, if it was not.
+    pub(crate) fn failure(&self, index: u32) -> Option<Error> {
+        lock(&self.failures).iter().find(|(failed, _)| *failed == index).map(|(_, error)| error.clone())
+    }
+
+    /// Says which steps failed. Before the stage that would acknowledge them is raised.
+    pub(crate) fn fail(&self, index: u32, error: Error) {
+        lock(&self.failures).push((index, error));
+    }
+
+    /// Raises the stage and wakes everybody.
+    pub(crate) fn raise(&self, stage: Stage) {
+        self.update(|word| (word & !STAGE) | (word & STAGE).max(stage as u32));
+    }
+
+    /// Nothing more will happen: whoever waits looks for a failure.
+    pub(crate) fn close(&self) {
+        self.update(|word| word | OVER);
+    }
+
+    fn update(&self, change: impl Fn(u32) -> u32) {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let changed = change(word) & !SLEEPERS;
+            match self.word.compare_exchange_weak(word, changed, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => word = now,
+            }
+        }
+        if word & SLEEPERS != 0 {
+            self.wake();
+        }
+    }
+
+    /// Waits until the stage is reached, the event is over, or the time is. True if there is nothing left to wait for.
+    pub(crate) fn wait(&self, stage: Stage, timeout: Option<Duration>) -> bool {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            let word = self.word.load(Ordering::Acquire);
+            if word & STAGE >= stage as u32 || word & OVER != 0 {
+                return true;
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return false;
+            }
+            let asleep = word | SLEEPERS;
+            if word == asleep || self.word.compare_exchange(word, asleep, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                self.sleep(asleep, left);
+            }
+        }
+    }
+
+    #[cfg(all(target_os = "linux", not(loom)))]
+    fn sleep(&self, word: u32, left: Option<Duration>) {
+        use rustix::thread::futex;
+        let timeout = left.map(|left| futex::Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        });
+        // Any return is a reason to look again.
+        let _ = futex::wait(&self.word, futex::Flags::PRIVATE, word, timeout.as_ref());
+    }
+
+    #[cfg(all(target_os = "linux", not(loom)))]
+    fn wake(&self) {
+        let _ = rustix::thread::futex::wake(&self.word, rustix::thread::futex::Flags::PRIVATE, i32::MAX as u32);
+    }
+
+    #[cfg(any(loom, not(target_os = "linux")))]
+    fn sleep(&self, word: u32, left: Option<Duration>) {
+        let guard = lock(&self.sleep.0);
+        // The word is looked at under the lock, so a wake-up between the two cannot be missed.
+        if self.word.load(Ordering::Acquire) != word {
+            return;
+        }
+        let _ = left;
+        #[cfg(loom)]
+        drop(self.sleep.1.wait(guard));
+        #[cfg(not(loom))]
+        drop(self.sleep.1.wait_timeout(guard, left.unwrap_or(Duration::from_secs(3600))));
+    }
+
+    #[cfg(any(loom, not(target_os = "linux")))]
+    fn wake(&self) {
+        drop(lock(&self.sleep.0));
+        self.sleep.1.notify_all();
+    }
+}

@@ -1,0 +1,203 @@
+//! How steps get from the threads that make them to the one that writes them, and how the word comes back.
+//!
+//! Whoever holds the committer's role takes all that is waiting as one batch. Nothing lingers: the next batch is what
+//! arrived while the last one was synced. Three rules keep a step from being forgotten: a caller pushes before it tries
+//! for the role; whoever gives the role up looks at the queue afterwards; the committer's thread goes to sleep only
+//! under the queue's lock, when it is empty.
+
+use std::time::Duration;
+
+use super::event::Event;
+use super::sync::{Arc, Condvar, Mutex, lock};
+
+/// What waits to be written.
+pub(crate) struct Handoff<T> {
+    queue: Mutex<Queue<T>>,
+    work: Condvar,
+    room: Condvar,
+    bytes_max: usize,
+}
+
+struct Queue<T> {
+    items: Vec<T>,
+    bytes: usize,
+    /// Of the batch that is being collected.
+    event: Arc<Event>,
+    committer_sleeps: bool,
+    sync_wanted: bool,
+    nudged: bool,
+    closed: bool,
+}
+
+/// A batch, with the event of its steps.
+pub(crate) struct Batch<T> {
+    pub(crate) items: Vec<T>,
+    pub(crate) event: Arc<Event>,
+}
+
+/// Where in which batch a step is.
+#[derive(Debug, Clone)]
+pub(crate) struct Ticket {
+    pub(crate) event: Arc<Event>,
+    pub(crate) index: u32,
+}
+
+/// Why a step was not taken.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NotTaken {
+    Closed,
+    Full,
+}
+
+/// What a pushing thread does while the queue is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WhenFull {
+    Wait,
+    Refuse,
+    /// One more than fits: for what must not be refused.
+    Pass,
+}
+
+/// Why the committer's thread woke up.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    Work,
+    Sync,
+    /// Something changed about how long to sleep.
+    Nudged,
+    Idle,
+    Closed,
+}
+
+impl<T> Handoff<T> {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        let queue = Queue {
+            items: Vec::new(),
+            bytes: 0,
+            event: Arc::new(Event::new()),
+            committer_sleeps: false,
+            sync_wanted: false,
+            nudged: false,
+            closed: false,
+        };
+        Self { queue: Mutex::new(queue), work: Condvar::new(), room: Condvar::new(), bytes_max }
+    }
+
+    /// Adds a step. With `wake`, the committer's thread is told; without, the caller will try for the role itself.
+    pub(crate) fn push(&self, item: T, bytes: usize, when_full: WhenFull, wake: bool) -> Result<Ticket, NotTaken> {
+        let mut queue = lock(&self.queue);
+        // One item may pass whatever its size, or it could never be written.
+        while queue.bytes > 0 && queue.bytes + bytes > self.bytes_max && when_full != WhenFull::Pass && !queue.closed {
+            if when_full == WhenFull::Refuse {
+                return Err(NotTaken::Full);
+            }
+            if queue.committer_sleeps {
+                queue.committer_sleeps = false;
+                self.work.notify_one();
+            }
+            queue = self.room.wait(queue).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        if queue.closed {
+            return Err(NotTaken::Closed);
+        }
+        let ticket = Ticket { event: Arc::clone(&queue.event), index: queue.items.len() as u32 };
+        queue.items.push(item);
+        queue.bytes += bytes;
+        if wake && queue.committer_sleeps {
+            queue.committer_sleeps = false;
+            drop(queue);
+            self.work.notify_one();
+        }
+        Ok(ticket)
+    }
+
+    /// All that waits, for whoever holds the role.
+    pub(crate) fn take(&self) -> Option<Batch<T>> {
+        let mut queue = lock(&self.queue);
+        if queue.items.is_empty() {
+            return None;
+        }
+        // As many will wait next time: the vector keeps its size.
+        let capacity = queue.items.len();
+        let items = std::mem::replace(&mut queue.items, Vec::with_capacity(capacity));
+        let event = std::mem::replace(&mut queue.event, Arc::new(Event::new()));
+        let was_full = queue.bytes >= self.bytes_max / 2;
+        queue.bytes = 0;
+        drop(queue);
+        if was_full {
+            self.room.notify_all();
+        }
+        Some(Batch { items, event })
+    }
+
+    /// True if something waits.
+    pub(crate) fn has_work(&self) -> bool {
+        !lock(&self.queue).items.is_empty()
+    }
+
+    /// After the role was given up: wakes the committer's thread if something came in meanwhile.
+    pub(crate) fn wake_if_work(&self) {
+        let mut queue = lock(&self.queue);
+        if queue.committer_sleeps && (!queue.items.is_empty() || queue.sync_wanted) {
+            queue.committer_sleeps = false;
+            drop(queue);
+            self.work.notify_one();
+        }
+    }
+
+    /// Asks for a sync of what was only written so far.
+    pub(crate) fn want_sync(&self) {
+        self.rouse(|queue| queue.sync_wanted = true);
+    }
+
+    /// Makes the committer's thread think again about how long to sleep.
+    pub(crate) fn nudge(&self) {
+        self.rouse(|queue| queue.nudged = true);
+    }
+
+    fn rouse(&self, change: impl FnOnce(&mut Queue<T>)) {
+        let mut queue = lock(&self.queue);
+        change(&mut queue);
+        if queue.committer_sleeps {
+            queue.committer_sleeps = false;
+            drop(queue);
+            self.work.notify_one();
+        }
+    }
+
+    /// Sleeps until there is work, for the committer's thread. It must not hold the role.
+    pub(crate) fn wait_for_work(&self, timeout: Duration) -> Woken {
+        let mut queue = lock(&self.queue);
+        if queue.items.is_empty() && !queue.sync_wanted && !queue.nudged && !queue.closed {
+            queue.committer_sleeps = true;
+            #[cfg(loom)]
+            {
+                let _ = timeout;
+                queue = self.work.wait(queue).unwrap_or_else(std::sync::PoisonError::into_inner);
+            }
+            #[cfg(not(loom))]
+            {
+                queue = self.work.wait_timeout(queue, timeout).unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            }
+            queue.committer_sleeps = false;
+        }
+        if !queue.items.is_empty() {
+            Woken::Work
+        } else if std::mem::take(&mut queue.sync_wanted) {
+            Woken::Sync
+        } else if queue.closed {
+            Woken::Closed
+        } else if std::mem::take(&mut queue.nudged) {
+            Woken::Nudged
+        } else {
+            Woken::Idle
+        }
+    }
+
+    /// Takes nothing more; what is in the queue is still written.
+    pub(crate) fn close(&self) {
+        lock(&self.queue).closed = true;
+        self.work.notify_all();
+        self.room.notify_all();
+    }
+}

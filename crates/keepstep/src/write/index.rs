@@ -1,0 +1,191 @@
+//! Which values are in this writer's log already, and where.
+//!
+//! Bounded: what was not asked for in a long time is forgotten and, if it comes again, stored again.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use keepstep_format::encode::{Found, Fresh, Known, Stored};
+use keepstep_format::frame::Place;
+use keepstep_format::hash::Hash;
+
+use super::chain::Chain;
+
+const SHARDS: usize = 16;
+/// A value that so many records refer to is stored a second time: damage in one place must not cost them all.
+const USES_OF_ONE_COPY: u32 = 256;
+/// What an entry costs in memory, roughly: hash, place, table overhead.
+const ENTRY_BYTES: usize = 112;
+const CHAIN_BYTES: usize = 128;
+
+/// A hash is as random as it gets: its first bytes will do.
+#[derive(Default)]
+pub(crate) struct FirstBytes(u64);
+
+impl Hasher for FirstBytes {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        let mut first = [0; 8];
+        let length = bytes.len().min(8);
+        first[..length].copy_from_slice(&bytes[..length]);
+        self.0 = self.0.rotate_left(17) ^ u64::from_le_bytes(first);
+    }
+
+    fn write_usize(&mut self, _: usize) {
+        // The length of an array that is always 16.
+    }
+}
+
+type Table = HashMap<Hash, Entry, BuildHasherDefault<FirstBytes>>;
+
+#[derive(Debug)]
+enum Entry {
+    /// A record that has it is on its way to the committer.
+    Pending,
+    Stored(Copy),
+}
+
+#[derive(Debug)]
+struct Copy {
+    place: Place,
+    take: u64,
+    uses: u32,
+    chain: Option<Arc<Chain>>,
+}
+
+#[derive(Default)]
+struct Shard {
+    young: Table,
+    old: Table,
+    young_bytes: usize,
+}
+
+/// The index of one writer.
+pub(crate) struct Index {
+    shards: Vec<Mutex<Shard>>,
+    shard_bytes_max: usize,
+    forgotten: AtomicU64,
+    second_copies: AtomicU64,
+    found: AtomicU64,
+}
+
+impl Index {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            // Two generations share the memory.
+            shard_bytes_max: bytes_max / SHARDS / 2,
+            forgotten: AtomicU64::new(0),
+            second_copies: AtomicU64::new(0),
+            found: AtomicU64::new(0),
+        }
+    }
+
+    fn shard(&self, hash: &Hash) -> MutexGuard<'_, Shard> {
+        // The last byte chooses the shard, the first ones the bucket.
+        let shard = &self.shards[usize::from(hash[15]) % SHARDS];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Announces values that a record on its way will store.
+    pub(crate) fn announce(&self, fresh: &[Fresh]) {
+        for fresh in fresh.iter().filter(|fresh| fresh.heavy) {
+            let mut shard = self.shard(&fresh.hash);
+            if shard.get(&fresh.hash).is_none() {
+                self.insert(&mut shard, fresh.hash, Entry::Pending);
+            }
+        }
+    }
+
+    /// Remembers values that are in the log now, `record` being the place of the record that has them.
+    pub(crate) fn remember(&self, fresh: &[Fresh], segment: u64, offset: u64) {
+        for fresh in fresh {
+            let place = Place { segment, offset, inner: fresh.inner, base: fresh.base };
+            let chain = fresh.growth.as_ref().map(|growth| {
+                let before = growth.prefix.and_then(|(prefix, _)| self.chain_of(&prefix));
+                Chain::extended(growth, &fresh.hash, place, before.as_ref())
+            });
+            let mut shard = self.shard(&fresh.hash);
+            self.insert(&mut shard, fresh.hash, Entry::Stored(Copy { place, take: fresh.take, uses: 0, chain }));
+        }
+    }
+
+    /// Forgets everything at or behind a place in a segment that was given up.
+    pub(crate) fn forget_from(&self, segment: u64, offset: u64) {
+        let gone = |entry: &Entry| matches!(entry, Entry::Stored(copy) if copy.place.segment == segment && copy.place.offset >= offset);
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.young.retain(|_, entry| !gone(entry));
+            shard.old.retain(|_, entry| !gone(entry));
+        }
+    }
+
+    /// Where a value is, for the committer: never "pending".
+    pub(crate) fn place_of(&self, hash: &Hash) -> Option<(Place, u64)> {
+        match self.shard(hash).get(hash) {
+            Some(Entry::Stored(copy)) => Some((copy.place, copy.take)),
+            _ => None,
+        }
+    }
+
+    fn chain_of(&self, hash: &Hash) -> Option<Arc<Chain>> {
+        match self.shard(hash).get(hash) {
+            Some(Entry::Stored(copy)) => copy.chain.clone(),
+            _ => None,
+        }
+    }
+
+    fn insert(&self, shard: &mut Shard, hash: Hash, entry: Entry) {
+        shard.young_bytes += ENTRY_BYTES + if matches!(&entry, Entry::Stored(copy) if copy.chain.is_some()) { CHAIN_BYTES } else { 0 };
+        shard.young.insert(hash, entry);
+        if shard.young_bytes > self.shard_bytes_max {
+            let kept = std::mem::take(&mut shard.young);
+            let gone = std::mem::replace(&mut shard.old, kept);
+            shard.young_bytes = 0;
+            self.forgotten.fetch_add(gone.len() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Values that were found again, values that were forgotten, and values that were stored a second time on purpose.
+    pub(crate) fn counts(&self) -> (u64, u64, u64) {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (load(&self.found), load(&self.forgotten), load(&self.second_copies))
+    }
+}
+
+impl Shard {
+    /// Looks a hash up; what is asked for stays young.
+    fn get(&mut self, hash: &Hash) -> Option<&mut Entry> {
+        if !self.young.contains_key(hash) {
+            let entry = self.old.remove(hash)?;
+            self.young_bytes += ENTRY_BYTES;
+            self.young.insert(*hash, entry);
+        }
+        self.young.get_mut(hash)
+    }
+}
+
+impl Known for Index {
+    fn find(&self, hash: &Hash) -> Found {
+        match self.shard(hash).get(hash) {
+            None => Found::No,
+            Some(Entry::Pending) => Found::Pending,
+            Some(Entry::Stored(copy)) => {
+                copy.uses += 1;
+                if copy.uses == USES_OF_ONE_COPY {
+                    self.second_copies.fetch_add(1, Ordering::Relaxed);
+                    return Found::No;
+                }
+                self.found.fetch_add(1, Ordering::Relaxed);
+                let spans = copy.chain.as_ref().map_or_else(Vec::new, Chain::spans_when_due);
+                let depth = copy.chain.as_ref().map_or(0, |chain| chain.depth());
+                Found::At(Box::new(Stored { place: copy.place, take: copy.take, spans, depth }))
+            }
+        }
+    }
+}

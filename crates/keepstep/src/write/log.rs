@@ -1,0 +1,583 @@
+//! The committer's work: places records in the log, writes and syncs them, and only then says so.
+//!
+//! One thread at a time. A write or sync that fails is never tried again on the same file: the segment is given up from
+//! what is known to be synced, and what was not goes, in the same order, to a new segment that says so in its header.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepstep_format::Id;
+use keepstep_format::encode::Fresh;
+use keepstep_format::frame::{Kind, Place, Reference};
+use keepstep_format::hash::{ContentKey, Hash};
+use keepstep_format::segment::SegmentHeader;
+
+use super::draft::{OpenSegment, Placed, Sibling};
+use super::event::{Event, Stage};
+use super::handoff::Batch;
+use super::index::Index;
+use super::ready::{Ready, ReadyLink};
+use super::stats::Counters;
+use super::subject::{Progress, Subject, SubjectKey};
+use crate::disk::{self, Disk, File};
+use crate::error::Error;
+use crate::options::{Level, Options};
+
+/// A record on its way to the log.
+pub(crate) struct Pending {
+    pub(crate) subject: Option<Arc<Subject>>,
+    pub(crate) epoch: u32,
+    pub(crate) kind: Kind,
+    pub(crate) ready: Ready,
+    pub(crate) level: Level,
+    pub(crate) progress: Progress,
+    /// The subject's last record: nothing about it needs to be remembered.
+    pub(crate) last: bool,
+}
+
+/// What somebody posted: an episode's attempt, or a stream, is no longer this writer's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Claimed {
+    /// The episode or stream.
+    pub(crate) id: Id,
+    /// The attempt that owns it from now on; earlier ones are fenced.
+    pub(crate) attempt: u32,
+}
+
+/// Looks for mail; called once a batch, after the sync and before anything is acknowledged.
+pub(crate) type LookUp = Box<dyn FnMut() -> io::Result<Vec<Claimed>> + Send>;
+
+/// How much may be written without a sync before the committer syncs on its own.
+const UNSYNCED_BYTES_MAX: u64 = 8 << 20;
+/// One write takes at most about this much; a larger batch is written in parts, and synced once.
+const WRITE_BYTES: usize = 4 << 20;
+const BACKOFF_FIRST: Duration = Duration::from_millis(2);
+const BACKOFF_MAX: Duration = Duration::from_millis(500);
+
+/// Who writes, and to where.
+pub(crate) struct Identity {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) store: Id,
+    pub(crate) writer: Id,
+}
+
+/// The log of one writer.
+pub(crate) struct Log {
+    identity: Identity,
+    dir: String,
+    key: ContentKey,
+    index: Arc<Index>,
+    options: Options,
+    look_up: LookUp,
+    counters: Arc<Counters>,
+    segment: Option<OpenSegment>,
+    next_number: u64,
+    /// A segment that was given up, and from where: the next header says so.
+    voids: Option<(u64, u64)>,
+    /// The next sequence of each subject.
+    subjects: HashMap<SubjectKey, u32>,
+    fenced: HashMap<Id, u32>,
+    /// Acknowledged at `kill`, not synced yet: kept until a sync covers them.
+    unsynced: Vec<(Vec<Placed>, Arc<Event>)>,
+    /// What was not synced must be written again, to a new segment.
+    rewrite: bool,
+    /// Records that were moved from a segment that was given up.
+    moved: HashMap<(u64, u64), (u64, u64)>,
+    last_failure: Option<Error>,
+    vanished: Option<Error>,
+    dictionary: Option<(u64, u64)>,
+}
+
+/// A batch while it is being committed.
+struct Round {
+    placed: Vec<Placed>,
+    members: Vec<Member>,
+    /// What this batch stores, for the records behind in the same batch: record, and what it has.
+    stored_here: HashMap<Hash, (usize, Place, u64)>,
+    needs_sync: bool,
+    event: Arc<Event>,
+    ended: Vec<SubjectKey>,
+}
+
+/// A record that somebody waits for.
+struct Member {
+    /// Its number in the batch.
+    index: u32,
+    /// Where it is in `placed`.
+    record: usize,
+    epoch: u32,
+}
+
+/// Why a batch could not be made durable just now.
+enum Trouble {
+    /// It may go away.
+    Disk(io::Error),
+    /// The store was deleted.
+    Vanished(String),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Self::Disk(error)
+    }
+}
+
+impl Log {
+    pub(crate) fn new(
+        identity: Identity,
+        key: ContentKey,
+        index: Arc<Index>,
+        options: Options,
+        counters: Arc<Counters>,
+        look_up: LookUp,
+    ) -> Self {
+        Self {
+            dir: format!("writers/{}", identity.writer),
+            identity,
+            key,
+            index,
+            options,
+            look_up,
+            counters,
+            segment: None,
+            next_number: 0,
+            voids: None,
+            subjects: HashMap::new(),
+            fenced: HashMap::new(),
+            unsynced: Vec::new(),
+            rewrite: false,
+            moved: HashMap::new(),
+            last_failure: None,
+            vanished: None,
+            dictionary: None,
+        }
+    }
+
+    /// Commits a batch: each of its records is acknowledged, or told why not.
+    pub(crate) fn commit(&mut self, batch: Batch<Pending>) {
+        let mut round = self.decide(batch);
+        if round.placed.is_empty() {
+            return round.event.close();
+        }
+        match self.persist(&mut round, self.options.stall) {
+            Ok(()) => self.acknowledge(round),
+            Err(error) => self.withdraw(&round, &error),
+        }
+    }
+
+    /// Syncs what was acknowledged at `kill` only. Tried once; what fails is tried again later.
+    pub(crate) fn sync(&mut self) {
+        if self.unsynced.is_empty() || self.vanished.is_some() {
+            return;
+        }
+        let mut round = Round::new(Arc::new(Event::new()));
+        round.needs_sync = true;
+        if self.persist(&mut round, Duration::ZERO).is_ok() {
+            self.acknowledge(round);
+        }
+    }
+
+    /// Where the newest dictionary is.
+    pub(crate) fn dictionary_place(&self) -> Option<(u64, u64)> {
+        self.dictionary.map(|at| self.now_at(at))
+    }
+
+    /// True while something waits for a sync.
+    pub(crate) fn has_unsynced(&self) -> bool {
+        !self.unsynced.is_empty()
+    }
+
+    /// Tells readers how far the log is synced, when no next batch will. Needs no sync of its own.
+    pub(crate) fn say_synced(&mut self) {
+        let Some(segment) = &mut self.segment else { return };
+        if segment.said_synced_to >= segment.synced_to || self.options.is_broken_no_synced_to() {
+            return;
+        }
+        segment.add_commit(segment.synced_to);
+        if segment.write().is_err() {
+            self.give_up_segment();
+        }
+    }
+
+    /// Seals the segment: the store was closed in good order.
+    pub(crate) fn close(&mut self) {
+        self.sync();
+        let is_done = self.unsynced.is_empty();
+        if let Some(segment) = self.segment.as_mut().filter(|segment| is_done && !segment.is_empty()) {
+            // A segment that could not be sealed is scanned by whoever reads it.
+            let _ = segment.sync().and_then(|()| segment.seal(&self.key));
+        }
+        self.segment = None;
+    }
+
+    /// Gives each record its sequence, and decides what stands in it and what is referred to.
+    fn decide(&mut self, batch: Batch<Pending>) -> Round {
+        let mut round = Round::new(batch.event);
+        for (index, pending) in batch.items.into_iter().enumerate() {
+            let index = index as u32;
+            if let Some(error) = self.refusal(&pending) {
+                if let Some(subject) = &pending.subject {
+                    subject.next_epoch(pending.epoch);
+                }
+                round.event.fail(index, error);
+                continue;
+            }
+            let seq = pending.subject.as_ref().map_or(0, |subject| {
+                let next = self.subjects.entry(subject.key).or_insert(0);
+                *next += 1;
+                *next - 1
+            });
+            round.needs_sync |= pending.level >= Level::Power;
+            round.ended.extend(pending.subject.as_ref().filter(|_| pending.last).map(|subject| subject.key));
+            let epoch = pending.epoch;
+            let record = self.add_record(&mut round, pending.subject, pending.kind, seq, pending.ready, pending.progress);
+            round.members.push(Member { index, record, epoch });
+        }
+        round
+    }
+
+    fn add_record(
+        &self,
+        round: &mut Round,
+        subject: Option<Arc<Subject>>,
+        kind: Kind,
+        seq: u32,
+        mut ready: Ready,
+        progress: Progress,
+    ) -> usize {
+        let mut references = Vec::with_capacity(ready.links.len());
+        let mut siblings = Vec::new();
+        for link in std::mem::take(&mut ready.links) {
+            match link {
+                ReadyLink::Placed(reference) => references.push(self.where_it_is_now(reference)),
+                ReadyLink::Undecided { hash, take, piece } => {
+                    let (record, reference) = self.decide_link(round, hash, take, *piece);
+                    siblings.extend(record.map(|record| Sibling { reference: references.len(), record }));
+                    references.push(reference);
+                }
+            }
+        }
+        let dictionary = ready.dictionary.as_ref().map(|placed| self.now_at((placed.segment, placed.offset)));
+        let record = round.placed.len();
+        round.remember(record, &ready.fresh);
+        let (segment, offset) = (0, 0);
+        round.placed.push(Placed {
+            subject,
+            kind,
+            seq,
+            ready,
+            references,
+            siblings,
+            dictionary,
+            progress,
+            segment,
+            offset,
+        });
+        record
+    }
+
+    /// A value that another record may have stored meanwhile: refers to it, or stores it now.
+    fn decide_link(&self, round: &mut Round, hash: Hash, take: u64, piece: Ready) -> (Option<usize>, Reference) {
+        if let Some((place, stored_take)) = self.index.place_of(&hash) {
+            let take = if take > 0 { take } else { stored_take };
+            return (None, self.where_it_is_now(Reference { place, take, hash }));
+        }
+        if self.options.is_broken_caller_decides() {
+            let place = Place { segment: self.next_number.saturating_sub(1), offset: 128, inner: 0, base: 0 };
+            return (None, Reference { place, take, hash });
+        }
+        if !round.stored_here.contains_key(&hash) {
+            let record = self.add_record(round, None, Kind::Value, 0, piece, Progress::default());
+            let place = Place { segment: 0, offset: 0, inner: 0, base: 0 };
+            round.stored_here.entry(hash).or_insert((record, place, 0));
+        }
+        let (record, place, stored_take) = round.stored_here[&hash];
+        (Some(record), Reference { place, take: if take > 0 { take } else { stored_take }, hash })
+    }
+
+    /// Why a record may not be written at all.
+    fn refusal(&self, pending: &Pending) -> Option<Error> {
+        if let Some(error) = &self.vanished {
+            return Some(error.clone());
+        }
+        let subject = pending.subject.as_ref()?;
+        if let Some(error) = self.fence_of(subject) {
+            return Some(error);
+        }
+        if subject.epoch() != pending.epoch {
+            let cause = self.last_failure.clone().unwrap_or(Error::Closed);
+            return Some(Error::EarlierFailed(Box::new(cause)));
+        }
+        None
+    }
+
+    fn fence_of(&self, subject: &Subject) -> Option<Error> {
+        let attempt = *self.fenced.get(&subject.key.id)?;
+        let mine = subject.key.attempt;
+        (mine < attempt).then_some(Error::Fenced { episode: subject.key.id, mine, attempt })
+    }
+
+    /// A reference, if need be to where its record was moved.
+    fn where_it_is_now(&self, reference: Reference) -> Reference {
+        if self.moved.is_empty() {
+            return reference;
+        }
+        let (segment, offset) = self.now_at((reference.place.segment, reference.place.offset));
+        Reference { place: Place { segment, offset, ..reference.place }, ..reference }
+    }
+
+    fn now_at(&self, mut at: (u64, u64)) -> (u64, u64) {
+        while let Some(next) = self.moved.get(&at) {
+            at = *next;
+        }
+        at
+    }
+
+    /// Makes a batch durable, however often that takes, for as long as we may wait.
+    fn persist(&mut self, round: &mut Round, stall: Duration) -> Result<(), Error> {
+        let started_us = self.identity.disk.now_us();
+        let mut backoff = BACKOFF_FIRST;
+        loop {
+            let error = match self.try_persist(round) {
+                Ok(()) => return Ok(()),
+                Err(Trouble::Vanished(path)) => {
+                    let error = Error::Vanished { path };
+                    self.vanished = Some(error.clone());
+                    return Err(error);
+                }
+                Err(Trouble::Disk(error)) => error,
+            };
+            self.give_up_segment();
+            let waited = Duration::from_micros((self.identity.disk.now_us() - started_us).max(0) as u64);
+            if waited >= stall {
+                return Err(self.stalled(error, round, waited));
+            }
+            self.identity.disk.sleep(backoff);
+            backoff = (backoff * 2).min(BACKOFF_MAX);
+        }
+    }
+
+    fn stalled(&self, error: io::Error, round: &Round, waited: Duration) -> Error {
+        let path = self.dir.clone();
+        let waited_s = waited.as_secs();
+        if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+            let bytes = round.placed.iter().map(|placed| placed.ready.stored.len() as u64).sum();
+            return Error::DiskFull { path, bytes, waited_s };
+        }
+        Error::Stalled { path, waited_s, source: Arc::new(error) }
+    }
+
+    fn try_persist(&mut self, round: &mut Round) -> Result<(), Trouble> {
+        self.open_segment()?;
+        if self.rewrite {
+            self.write_unsynced_again()?;
+            round.needs_sync = true;
+        }
+        let Some(segment) = &mut self.segment else {
+            return Err(io::Error::other("no segment").into());
+        };
+        write_round(segment, &mut round.placed, self.options.is_broken_no_synced_to())?;
+        round.needs_sync |= segment.end - segment.synced_to > UNSYNCED_BYTES_MAX;
+        if round.needs_sync && !self.options.is_broken_ack_before_sync() {
+            segment.sync()?;
+            self.counters.add_sync();
+        }
+        check_it_is_there(segment)?;
+        // A look-up that fails is never an acknowledgement.
+        for claimed in (self.look_up)()? {
+            let newest = self.fenced.entry(claimed.id).or_insert(0);
+            *newest = claimed.attempt.max(*newest);
+        }
+        Ok(())
+    }
+
+    /// Puts all that a sync has not covered into the new segment, in the same order.
+    fn write_unsynced_again(&mut self) -> io::Result<()> {
+        let mut unsynced = std::mem::take(&mut self.unsynced);
+        let mut result = Ok(());
+        for (placed, _) in &mut unsynced {
+            let was: Vec<_> = placed.iter().map(|placed| (placed.segment, placed.offset)).collect();
+            for placed in placed.iter_mut() {
+                let moved = placed.references.iter().map(|reference| self.where_it_is_now(*reference)).collect();
+                placed.references = moved;
+                placed.dictionary = placed.dictionary.map(|at| self.now_at(at));
+            }
+            if let Some(segment) = &mut self.segment {
+                result = write_round(segment, placed, self.options.is_broken_no_synced_to());
+            }
+            for (was, placed) in was.into_iter().zip(placed.iter()) {
+                self.moved.insert(was, (placed.segment, placed.offset));
+            }
+            if result.is_err() {
+                break;
+            }
+        }
+        self.unsynced = unsynced;
+        result
+    }
+
+    /// Never again a byte to this segment: the next one says from where it does not count.
+    fn give_up_segment(&mut self) {
+        if let Some(segment) = self.segment.take() {
+            self.voids = Some((segment.number, segment.synced_to));
+            self.index.forget_from(segment.number, segment.synced_to);
+            self.counters.add_given_up();
+        }
+        self.rewrite = !self.unsynced.is_empty();
+    }
+
+    /// A segment with room, sealing the full one before it.
+    fn open_segment(&mut self) -> Result<(), Trouble> {
+        if let Some(segment) = &mut self.segment {
+            if segment.end < self.options.segment_bytes_max {
+                return Ok(());
+            }
+            segment.sync()?;
+            check_it_is_there(segment)?;
+            segment.seal(&self.key)?;
+            self.segment = None;
+            self.all_is_synced();
+        }
+        let number = self.next_number;
+        // Never used twice: a name whose creation failed half-way may be there after all.
+        self.next_number += 1;
+        let disk = &*self.identity.disk;
+        let mut salt = [0; 8];
+        disk.random(&mut salt)?;
+        let salt = if self.options.is_broken_no_salt() { 0 } else { u64::from_le_bytes(salt) };
+        let header = SegmentHeader {
+            store: self.identity.store,
+            writer: self.identity.writer,
+            number,
+            salt,
+            created: disk.now_us(),
+            voids: self.voids,
+        };
+        let path = format!("{}/{number}.seg", self.dir);
+        let file: Option<Arc<dyn File>> = if self.options.is_broken_skip_directory_sync() {
+            disk::publish_without_directory_sync(disk, &path, &header.encode())?
+        } else {
+            disk::publish_file(disk, &path, &header.encode())?
+        };
+        let Some(file) = file else {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "somebody else made our segment").into());
+        };
+        self.voids = None;
+        self.segment = Some(OpenSegment::new(file, path, number, salt));
+        Ok(())
+    }
+
+    /// The batch is durable: remembers what it stored, and says so.
+    fn acknowledge(&mut self, round: Round) {
+        let synced = round.needs_sync;
+        for placed in &round.placed {
+            self.index.remember(placed.fresh(), placed.segment, placed.offset);
+            self.counters.add_record(&placed.ready, placed.subject.is_some());
+            if placed.kind == Kind::Dict {
+                self.dictionary = Some((placed.segment, placed.offset));
+            }
+        }
+        self.counters.add_batch();
+        for member in &round.members {
+            let placed = &round.placed[member.record];
+            let Some(subject) = &placed.subject else { continue };
+            if let Some(fenced) = self.fence_of(subject) {
+                round.event.fail(member.index, fenced);
+            } else if let Some(step) = placed.progress.step {
+                subject.set_steps(step + 1);
+            }
+        }
+        for key in &round.ended {
+            self.subjects.remove(key);
+        }
+        if synced {
+            // Values of records that were written again have new places.
+            self.all_is_synced();
+            round.event.raise(Stage::Power);
+        } else {
+            round.event.raise(Stage::Kill);
+            self.unsynced.push((round.placed, round.event));
+        }
+    }
+
+    /// A sync covers everything that was written.
+    fn all_is_synced(&mut self) {
+        for (placed, event) in self.unsynced.drain(..) {
+            if self.rewrite {
+                for placed in &placed {
+                    self.index.remember(placed.fresh(), placed.segment, placed.offset);
+                }
+            }
+            event.raise(Stage::Power);
+        }
+        self.rewrite = false;
+    }
+
+    /// The batch is not durable: its records never were, and their sequences are free again.
+    fn withdraw(&mut self, round: &Round, error: &Error) {
+        self.last_failure = Some(error.clone());
+        for member in round.members.iter().rev() {
+            let placed = &round.placed[member.record];
+            if let Some(subject) = &placed.subject {
+                self.subjects.insert(subject.key, placed.seq);
+                subject.next_epoch(member.epoch);
+            }
+            round.event.fail(member.index, error.clone());
+        }
+        round.event.close();
+    }
+}
+
+impl Round {
+    fn new(event: Arc<Event>) -> Self {
+        Self {
+            placed: Vec::new(),
+            members: Vec::new(),
+            stored_here: HashMap::new(),
+            needs_sync: false,
+            event,
+            ended: Vec::new(),
+        }
+    }
+
+    fn remember(&mut self, record: usize, fresh: &[Fresh]) {
+        for fresh in fresh {
+            let place = Place { segment: 0, offset: 0, inner: fresh.inner, base: fresh.base };
+            self.stored_here.insert(fresh.hash, (record, place, fresh.take));
+        }
+    }
+}
+
+/// Writes records and the commit that makes them exist.
+fn write_round(segment: &mut OpenSegment, placed: &mut [Placed], never_synced: bool) -> io::Result<()> {
+    let synced_to = if never_synced { keepstep_format::frame::FIRST_FRAME } else { segment.synced_to };
+    let is_lone = placed.len() == 1 && placed[0].ready.crcs.len() == 1;
+    for record in 0..placed.len() {
+        let (before, rest) = placed.split_at_mut(record);
+        let current = &mut rest[0];
+        for sibling in &current.siblings {
+            let place = &mut current.references[sibling.reference].place;
+            (place.segment, place.offset) = (before[sibling.record].segment, before[sibling.record].offset);
+        }
+        segment.add(current, is_lone.then_some(synced_to));
+        if segment.list_is_long() {
+            segment.add_commit(synced_to);
+        }
+        if segment.buffered() >= WRITE_BYTES {
+            segment.write()?;
+        }
+    }
+    if is_lone {
+        segment.commit_was_inline(synced_to);
+    } else if !placed.is_empty() {
+        segment.add_commit(synced_to);
+    }
+    if segment.buffered() > 0 { segment.write() } else { Ok(()) }
+}
+
+/// A file that was deleted under us takes every byte, and keeps none.
+fn check_it_is_there(segment: &OpenSegment) -> Result<(), Trouble> {
+    if segment.file.links()? == 0 { Err(Trouble::Vanished(segment.path.clone())) } else { Ok(()) }
+}

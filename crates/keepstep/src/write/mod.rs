@@ -1,0 +1,31 @@
+//! Recording: from the caller's value to bytes that survive.
+//!
+//! A step is encoded, hashed and compressed on the thread that made it, waits in a bounded queue, gets its place from the
+//! committer, and is acknowledged after its sync, in order.
+
+mod chain;
+mod dictionary;
+mod draft;
+mod event;
+mod handoff;
+mod index;
+mod log;
+#[cfg(all(test, loom))]
+mod loom_tests;
+mod ready;
+mod receipt;
+mod recorder;
+mod stats;
+mod step;
+mod subject;
+mod sync;
+mod writer;
+
+
+pub(crate) use log::{Claimed, Identity, LookUp};
+pub use receipt::Receipt;
+pub use recorder::{Prepared, Recorder};
+pub use stats::WriterStats;
+pub use step::{Step, Tokens};
+pub(crate) use subject::{Subject, SubjectKey, SubjectName};
+pub(crate) use writer::{Beat, Writer};

@@ -1,0 +1,92 @@
+//! A record, ready for the committer: encoded, compressed and summed on the thread that made it.
+
+use std::sync::Arc;
+
+use keepstep_format::encode::{Encoded, Fresh, Link};
+use keepstep_format::frame::{FRAME_BODY_MAX, Flags, Reference};
+use keepstep_format::hash::Hash;
+use keepstep_format::record::{self, Dictionary};
+
+/// A dictionary that has a place in the log.
+#[derive(Debug)]
+pub(crate) struct PlacedDictionary {
+    pub(crate) dictionary: Dictionary,
+    pub(crate) segment: u64,
+    pub(crate) offset: u64,
+}
+
+/// The bytes of a record, all but its place.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    /// The body as stored.
+    pub(crate) stored: Vec<u8>,
+    /// Checksums of the body, one for each frame that it takes.
+    pub(crate) crcs: Vec<u32>,
+    pub(crate) flags: Flags,
+    pub(crate) dictionary: Option<Arc<PlacedDictionary>>,
+    pub(crate) links: Vec<ReadyLink>,
+    pub(crate) fresh: Vec<Fresh>,
+    /// How long the body would be in full.
+    pub(crate) full_bytes: u64,
+    /// How long it is before compression.
+    pub(crate) new_bytes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) enum ReadyLink {
+    Placed(Reference),
+    Undecided { hash: Hash, take: u64, piece: Box<Ready> },
+}
+
+impl Ready {
+    /// Compresses and sums what was encoded.
+    pub(crate) fn new(encoded: Encoded, dictionary: Option<&Arc<PlacedDictionary>>) -> Self {
+        let Encoded { body, links, fresh, full_bytes } = encoded;
+        let new_bytes = body.len() as u64;
+        let compressed = record::compress(&body, dictionary.map(|placed| &placed.dictionary));
+        let (stored, flags) = match (compressed, dictionary) {
+            (Some(compressed), Some(_)) => (compressed, Flags(Flags::ZSTD.0 | Flags::DICT.0)),
+            (Some(compressed), None) => (compressed, Flags::ZSTD),
+            (None, _) => (body, Flags::NONE),
+        };
+        let dictionary = dictionary.filter(|_| flags.has(Flags::DICT)).cloned();
+        let links = links.into_iter().map(|link| match link {
+            Link::Placed(reference) => ReadyLink::Placed(reference),
+            Link::Undecided { hash, take, piece } => {
+                ReadyLink::Undecided { hash, take, piece: Box::new(Ready::new(*piece, None)) }
+            }
+        });
+        Self { crcs: sums(&stored), links: links.collect(), stored, flags, dictionary, fresh, full_bytes, new_bytes }
+    }
+
+    /// Bytes as they are, neither compressed nor referred to.
+    pub(crate) fn plain(stored: Vec<u8>) -> Self {
+        let new_bytes = stored.len() as u64;
+        Self {
+            crcs: sums(&stored),
+            stored,
+            flags: Flags::NONE,
+            dictionary: None,
+            links: Vec::new(),
+            fresh: Vec::new(),
+            full_bytes: new_bytes,
+            new_bytes,
+        }
+    }
+
+    /// What it takes in the queue.
+    pub(crate) fn queue_bytes(&self) -> usize {
+        let pieces = self.links.iter().map(|link| match link {
+            ReadyLink::Placed(_) => 0,
+            ReadyLink::Undecided { piece, .. } => piece.queue_bytes(),
+        });
+        self.stored.len() + pieces.sum::<usize>() + 256
+    }
+}
+
+fn sums(stored: &[u8]) -> Vec<u32> {
+    if stored.is_empty() {
+        return vec![crc32c::crc32c(&[])];
+    }
+    stored.chunks(FRAME_BODY_MAX).map(crc32c::crc32c).collect()
+}

@@ -1,0 +1,75 @@
+//! Proof that a step is durable, or the way to wait for it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepstep_format::Id;
+
+use super::event::Stage;
+use super::handoff::Ticket;
+use super::writer::Writer;
+use crate::error::{Error, Result};
+use crate::options::Level;
+
+/// A record on its way, or there. Dropping it does not withdraw the record.
+#[derive(Clone)]
+pub struct Receipt {
+    pub(super) writer: Arc<Writer>,
+    pub(super) ticket: Ticket,
+    pub(super) episode: Id,
+    pub(super) index: Option<u64>,
+    pub(super) level: Level,
+}
+
+impl Receipt {
+    /// The episode or stream.
+    pub fn episode(&self) -> Id {
+        self.episode
+    }
+
+    /// The step's index, if it is a step.
+    pub fn step(&self) -> Option<u64> {
+        self.index
+    }
+
+    /// What it survives by now; nothing yet if it is on its way or was not recorded.
+    pub fn level(&self) -> Option<Level> {
+        if self.ticket.event.failure(self.ticket.index).is_some() {
+            return None;
+        }
+        match self.ticket.event.stage() {
+            Stage::Queued => None,
+            Stage::Kill => Some(Level::Kill),
+            Stage::Power => Some(Level::Power),
+        }
+    }
+
+    /// Waits until the level that was asked for is reached.
+    pub fn wait(&self) -> Result<()> {
+        self.wait_for(self.level, None).map(|_| ())
+    }
+
+    /// Waits until a level is reached, which may be higher than what was asked for. False if the time was over first.
+    pub fn wait_for(&self, level: Level, timeout: Option<Duration>) -> Result<bool> {
+        if level == Level::Machine {
+            return Err(Error::LevelOutOfReach {
+                wanted: level.name(),
+                storage: "a directory".to_owned(),
+                why: "one machine's disk goes with the machine; record to a bucket".to_owned(),
+            });
+        }
+        self.writer.wait(&self.ticket, level, timeout)
+    }
+}
+
+impl fmt::Debug for Receipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.index, self.level()) {
+            (Some(index), Some(level)) => write!(f, "<Receipt step {index}: survives {}>", level.name()),
+            (Some(index), None) => write!(f, "<Receipt step {index}: not durable yet>"),
+            (None, Some(level)) => write!(f, "<Receipt: survives {}>", level.name()),
+            (None, None) => f.write_str("<Receipt: not durable yet>"),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What a writer has done, in numbers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::ready::Ready;
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    records: AtomicU64,
+    values: AtomicU64,
+    full_bytes: AtomicU64,
+    new_bytes: AtomicU64,
+    stored_bytes: AtomicU64,
+    batches: AtomicU64,
+    syncs: AtomicU64,
+    given_up: AtomicU64,
+}
+
+/// What a writer has done since the store was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WriterStats {
+    /// Records that were committed.
+    pub records: u64,
+    /// Values that were stored apart, since several records on their way had them.
+    pub values: u64,
+    /// What the records would take in full.
+    pub full_bytes: u64,
+    /// What of that was new.
+    pub new_bytes: u64,
+    /// What of that was left after compression.
+    pub stored_bytes: u64,
+    /// Batches that were committed.
+    pub batches: u64,
+    /// Syncs.
+    pub syncs: u64,
+    /// Segments that were given up after a failed write or sync.
+    pub segments_given_up: u64,
+    /// Values found again in the index.
+    pub found: u64,
+    /// Values that the index forgot for want of room.
+    pub forgotten: u64,
+    /// Values that were stored a second time on purpose.
+    pub second_copies: u64,
+}
+
+impl Counters {
+    pub(crate) fn add_record(&self, ready: &Ready, is_record: bool) {
+        let counter = if is_record { &self.records } else { &self.values };
+        counter.fetch_add(1, Ordering::Relaxed);
+        self.full_bytes.fetch_add(ready.full_bytes, Ordering::Relaxed);
+        self.new_bytes.fetch_add(ready.new_bytes, Ordering::Relaxed);
+        self.stored_bytes.fetch_add(ready.stored.len() as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_batch(&self) {
+        self.batches.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_sync(&self) {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_given_up(&self) {
+        self.given_up.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn snapshot(&self, (found, forgotten, second_copies): (u64, u64, u64)) -> WriterStats {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        WriterStats {
+            records: load(&self.records),
+            values: load(&self.values),
+            full_bytes: load(&self.full_bytes),
+            new_bytes: load(&self.new_bytes),
+            stored_bytes: load(&self.stored_bytes),
+            batches: load(&self.batches),
+            syncs: load(&self.syncs),
+            segments_given_up: load(&self.given_up),
+            found,
+            forgotten,
+            second_copies,
+        }
+    }
+}

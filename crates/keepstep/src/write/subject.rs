@@ -1,0 +1,120 @@
+//! What records belong to: an attempt at an episode, a stream, or the run as a whole.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use keepstep_format::commit::What;
+use keepstep_format::encode::{Encoder, NothingKnown};
+use keepstep_format::hash::ContentKey;
+use keepstep_format::value::Value;
+use keepstep_format::{Id, fields};
+
+/// What a record belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct SubjectKey {
+    pub(crate) what: What,
+    pub(crate) id: Id,
+    pub(crate) attempt: u32,
+}
+
+/// The name of an episode, as a list shows it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct SubjectName {
+    pub(crate) run: String,
+    pub(crate) birth: Id,
+    pub(crate) task: String,
+    pub(crate) iteration: i64,
+    pub(crate) sample: i64,
+}
+
+/// Shared by the handle that records and the committer.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    pub(crate) key: SubjectKey,
+    pub(crate) name: SubjectName,
+    /// Rises when a record was not written: what was queued behind it must fail too.
+    epoch: AtomicU32,
+    /// Steps that were committed.
+    steps: AtomicU64,
+}
+
+impl Subject {
+    pub(crate) fn new(key: SubjectKey, name: SubjectName) -> Self {
+        Self { key, name, epoch: AtomicU32::new(0), steps: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn next_epoch(&self, failed: u32) {
+        // Several records of one epoch may fail; it ends once.
+        let _ = self.epoch.compare_exchange(failed, failed + 1, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_steps(&self, steps: u64) {
+        self.steps.store(steps, Ordering::Release);
+    }
+}
+
+/// What one record adds to the summary of its subject.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Progress {
+    pub(crate) time: i64,
+    /// The record completes the step with this index.
+    pub(crate) step: Option<u64>,
+    pub(crate) reward: Option<f64>,
+    pub(crate) why: Option<String>,
+}
+
+/// What a list of episodes shows, as far as this writer has come.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Summary {
+    pub(crate) steps: u64,
+    pub(crate) reward: f64,
+    pub(crate) why: Option<String>,
+    pub(crate) first_time: i64,
+    pub(crate) last_time: i64,
+}
+
+impl Summary {
+    pub(crate) fn add(&mut self, progress: &Progress) {
+        if self.first_time == 0 {
+            self.first_time = progress.time;
+        }
+        self.last_time = progress.time;
+        if let Some(index) = progress.step {
+            self.steps = self.steps.max(index + 1);
+        }
+        self.reward += progress.reward.unwrap_or(0.0);
+        if progress.why.is_some() {
+            self.why.clone_from(&progress.why);
+        }
+    }
+
+    /// The fields of a footer's summary.
+    pub(crate) fn encode(&self, name: &SubjectName, key: &ContentKey) -> Vec<u8> {
+        let mut encoder = Encoder::fields(key, &NothingKnown);
+        let mut field = |number: u8, value: Value| {
+            encoder.field(number);
+            // Nothing here is nested or lost.
+            let _ = encoder.put(&value);
+        };
+        field(fields::RUN, Value::from(name.run.as_str()));
+        field(fields::BIRTH, Value::bytes(name.birth.0));
+        field(fields::TASK, Value::from(name.task.as_str()));
+        field(fields::ITERATION, Value::Int(name.iteration));
+        field(fields::SAMPLE, Value::Int(name.sample));
+        if let Some(why) = &self.why {
+            field(fields::WHY, Value::from(why.as_str()));
+        }
+        field(fields::STEPS, Value::Int(self.steps as i64));
+        field(fields::RETURN, Value::Float(self.reward));
+        field(fields::FIRST_TIME, Value::Int(self.first_time));
+        field(fields::LAST_TIME, Value::Int(self.last_time));
+        encoder.finish().body
+    }
+}

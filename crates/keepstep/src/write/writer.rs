@@ -1,0 +1,312 @@
+//! One recording process's way into the log: callers, the committer's thread, and who does the work when.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use keepstep_format::encode::Encoder;
+use keepstep_format::frame::Kind;
+use keepstep_format::hash::ContentKey;
+use keepstep_format::value::Value;
+
+use super::dictionary::Trainer;
+use super::event::Stage;
+use super::handoff::{Handoff, NotTaken, Ticket, WhenFull, Woken};
+use super::index::Index;
+use super::log::{Identity, Log, LookUp, Pending};
+use super::ready::Ready;
+use super::stats::{Counters, WriterStats};
+use super::subject::{Progress, Subject};
+use super::sync::Arc;
+use crate::error::{Error, Result};
+use crate::options::{Level, Options};
+
+/// Says that this process is alive; called now and then.
+pub(crate) type Beat = Box<dyn FnMut() + Send>;
+
+/// The writer of one process.
+pub(crate) struct Writer {
+    inner: Arc<Inner>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Inner {
+    handoff: Handoff<Pending>,
+    /// Who holds this has the committer's role.
+    log: Mutex<Log>,
+    /// Something was acknowledged at `kill` and waits for a sync in the background.
+    has_unsynced: AtomicBool,
+    index: Arc<Index>,
+    key: ContentKey,
+    options: Options,
+    counters: Arc<Counters>,
+    trainer: Trainer,
+    process: u32,
+}
+
+impl Writer {
+    pub(crate) fn start(
+        identity: Identity,
+        key: ContentKey,
+        options: &Options,
+        look_up: LookUp,
+        beat: Beat,
+    ) -> Result<Self> {
+        let index = Arc::new(Index::new(options.index_bytes_max));
+        let counters = Arc::new(Counters::default());
+        let log =
+            Log::new(identity, key.clone(), Arc::clone(&index), options.clone(), Arc::clone(&counters), look_up);
+        let inner = Arc::new(Inner {
+            handoff: Handoff::new(options.queue_bytes_max),
+            log: Mutex::new(log),
+            has_unsynced: AtomicBool::new(false),
+            index,
+            key,
+            options: options.clone(),
+            counters,
+            trainer: Trainer::new(options.dictionary),
+            process: std::process::id(),
+        });
+        let thread = if options.background { Some(spawn(Arc::clone(&inner), beat)?) } else { None };
+        Ok(Self { inner, thread: Mutex::new(thread) })
+    }
+
+    /// Encodes a record on the caller's thread.
+    pub(crate) fn prepare(
+        &self,
+        subject: &Arc<Subject>,
+        epoch: u32,
+        kind: Kind,
+        fields: &[(u8, Value)],
+        progress: Progress,
+        level: Level,
+    ) -> Result<Pending> {
+        self.check_process()?;
+        let inner = &*self.inner;
+        let mut encoder = Encoder::fields(&inner.key, &*inner.index);
+        for (number, value) in fields {
+            encoder.field(*number);
+            encoder.put(value).map_err(|error| {
+                let name = keepstep_format::fields::name(*number).unwrap_or("a field");
+                let fix = error.to_string();
+                Error::BadInput { field: name.to_owned(), value: "cannot be recorded".to_owned(), fix }
+            })?;
+        }
+        let encoded = encoder.finish();
+        inner.index.announce(&encoded.fresh);
+        inner.trainer.sample(&encoded.body);
+        let ready = Ready::new(encoded, inner.trainer.current().as_ref());
+        let last = kind == Kind::End;
+        Ok(Pending { subject: Some(Arc::clone(subject)), epoch, kind, ready, level, progress, last })
+    }
+
+    /// Hands a record over and returns at once.
+    pub(crate) fn submit(&self, pending: Pending, when_full: WhenFull) -> Result<Ticket> {
+        self.check_process()?;
+        let bytes = pending.ready.queue_bytes();
+        let ticket = self.push(pending, bytes, when_full, true)?;
+        if !self.inner.options.background {
+            self.inner.commit_all(self.inner.role());
+        }
+        self.train();
+        Ok(ticket)
+    }
+
+    /// Hands a record over without waking anybody: [`Writer::commit_if_idle`] must follow.
+    pub(crate) fn push_only(&self, pending: Pending) -> Result<Ticket> {
+        self.check_process()?;
+        let bytes = pending.ready.queue_bytes();
+        self.push(pending, bytes, WhenFull::Wait, false)
+    }
+
+    /// If nobody is at it, commits what waits here and now.
+    pub(crate) fn commit_if_idle(&self) {
+        match self.inner.log.try_lock() {
+            Ok(log) => self.inner.commit_once(log),
+            Err(TryLockError::Poisoned(poisoned)) => self.inner.commit_once(poisoned.into_inner()),
+            // Whoever holds the role looks at the queue again when giving it up.
+            Err(TryLockError::WouldBlock) => {}
+        }
+        self.train();
+    }
+
+    fn push(&self, pending: Pending, bytes: usize, when_full: WhenFull, wake: bool) -> Result<Ticket> {
+        self.inner.handoff.push(pending, bytes, when_full, wake).map_err(|error| match error {
+            NotTaken::Closed => Error::Closed,
+            NotTaken::Full => Error::Busy {
+                what: "the queue".to_owned(),
+                why: format!(
+                    "{} bytes wait for the disk; wait for a receipt, or record with step()",
+                    self.inner.options.queue_bytes_max
+                ),
+            },
+        })
+    }
+
+    /// Waits until a record has reached a level. False if the time was over first.
+    pub(crate) fn wait(&self, ticket: &Ticket, level: Level, timeout: Option<Duration>) -> Result<bool> {
+        self.check_process()?;
+        let stage = if level >= Level::Power { Stage::Power } else { Stage::Kill };
+        if stage == Stage::Power && ticket.event.stage() == Stage::Kill {
+            self.inner.handoff.want_sync();
+            if !self.inner.options.background {
+                self.inner.role().sync();
+            }
+        }
+        if !ticket.event.wait(Stage::Kill, timeout) {
+            return Ok(false);
+        }
+        if let Some(error) = ticket.event.failure(ticket.index) {
+            return Err(error);
+        }
+        if stage == Stage::Power && ticket.event.stage() == Stage::Kill {
+            // It was written without a sync, at `kill`: now somebody wants more.
+            self.inner.handoff.want_sync();
+        }
+        Ok(ticket.event.wait(stage, timeout))
+    }
+
+    /// Starts the training of a dictionary when there is enough to learn from.
+    fn train(&self) {
+        if let Some(samples) = self.inner.trainer.take_samples() {
+            let inner = Arc::clone(&self.inner);
+            let work = move || {
+                if let Some(dictionary) = super::dictionary::train(&samples) {
+                    inner.add_dictionary(dictionary);
+                }
+            };
+            if self.inner.options.background {
+                // Without a thread for it, recording goes on without a dictionary.
+                let _ = std::thread::Builder::new().name("keepstep-dictionary".to_owned()).spawn(work);
+            } else {
+                work();
+            }
+        }
+    }
+
+    pub(crate) fn check_process(&self) -> Result<()> {
+        let child = std::process::id();
+        let parent = self.inner.process;
+        if child == parent { Ok(()) } else { Err(Error::Forked { parent, child }) }
+    }
+
+    pub(crate) fn stats(&self) -> WriterStats {
+        self.inner.counters.snapshot(self.inner.index.counts())
+    }
+
+    /// Writes all that waits, seals the segment, and stops. A forked child changes nothing.
+    pub(crate) fn close(&self) {
+        if self.check_process().is_err() {
+            return;
+        }
+        self.inner.handoff.close();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+        let mut log = self.inner.role();
+        while let Some(batch) = self.inner.handoff.take() {
+            log.commit(batch);
+        }
+        log.close();
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if self.check_process().is_ok() {
+            self.close();
+        } else if let Ok(mut thread) = self.thread.try_lock() {
+            // The thread exists only in the parent; there is nothing here to join.
+            std::mem::forget(thread.take());
+        }
+    }
+}
+
+impl Inner {
+    fn role(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Commits what waits, once, for a caller that has the role; the rest is for the committer's thread.
+    fn commit_once(&self, mut log: MutexGuard<'_, Log>) {
+        if let Some(batch) = self.handoff.take() {
+            log.commit(batch);
+        }
+        if !self.handoff.has_work() {
+            log.say_synced();
+        }
+        let has_unsynced = log.has_unsynced();
+        drop(log);
+        self.handoff.wake_if_work();
+        if has_unsynced && !self.has_unsynced.swap(true, Ordering::AcqRel) {
+            self.handoff.nudge();
+        }
+    }
+
+    /// Commits until nothing waits.
+    fn commit_all(&self, mut log: MutexGuard<'_, Log>) {
+        while let Some(batch) = self.handoff.take() {
+            log.commit(batch);
+        }
+        log.say_synced();
+        self.has_unsynced.store(log.has_unsynced(), Ordering::Release);
+    }
+
+    fn sync(&self) {
+        let mut log = self.role();
+        log.sync();
+        log.say_synced();
+        self.has_unsynced.store(log.has_unsynced(), Ordering::Release);
+    }
+
+    /// Puts a dictionary into the log; when it is durable, callers use it.
+    fn add_dictionary(&self, bytes: Vec<u8>) {
+        let pending = Pending {
+            subject: None,
+            epoch: 0,
+            kind: Kind::Dict,
+            ready: Ready::plain(bytes.clone()),
+            level: Level::Power,
+            progress: Progress::default(),
+            last: false,
+        };
+        let Ok(ticket) = self.handoff.push(pending, bytes.len(), WhenFull::Pass, true) else { return };
+        if !self.options.background {
+            self.commit_all(self.role());
+        }
+        ticket.event.wait(Stage::Power, None);
+        if ticket.event.failure(ticket.index).is_none()
+            && let Some((segment, offset)) = self.role().dictionary_place()
+        {
+            self.trainer.use_dictionary(bytes, segment, offset);
+        }
+    }
+}
+
+/// The committer's thread: works while there is work, else sleeps, and says now and then that it is alive.
+fn spawn(inner: Arc<Inner>, mut beat: Beat) -> Result<JoinHandle<()>> {
+    let beat_every = inner.options.lease / 3;
+    let run = move || {
+        let mut beaten = Instant::now();
+        beat();
+        loop {
+            let is_waiting = inner.has_unsynced.load(Ordering::Acquire);
+            let woken = inner.handoff.wait_for_work(if is_waiting { inner.options.background_sync } else { beat_every });
+            match woken {
+                Woken::Work => inner.commit_all(inner.role()),
+                Woken::Sync => inner.sync(),
+                Woken::Idle if is_waiting => inner.sync(),
+                Woken::Idle | Woken::Nudged => {}
+                Woken::Closed => return,
+            }
+            if beaten.elapsed() >= beat_every {
+                beat();
+                beaten = Instant::now();
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("keepstep-commit".to_owned()).spawn(run);
+    thread.map_err(|error| Error::io("start the thread that writes to", "the log", error))
+}
