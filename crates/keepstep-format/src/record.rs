@@ -35,7 +35,7 @@ impl Dictionary {
 
 thread_local! {
     // Making a context costs more than compressing a step with it.
-    static CONTEXT: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
+    static CONTEXT: RefCell<zstd::zstd_safe::CCtx<'static>> = RefCell::new(zstd::zstd_safe::CCtx::create());
 }
 
 /// The body as it is stored, compressed: a varint length and a zstd frame. Nothing if that would not save space.
@@ -43,25 +43,17 @@ pub fn compress(body: &[u8], dictionary: Option<&Dictionary>) -> Option<Vec<u8>>
     if body.len() < COMPRESS_BYTES_MIN || !looks_compressible(body) {
         return None;
     }
-    let mut out = Vec::with_capacity(zstd::zstd_safe::compress_bound(body.len()) + 10);
+    let bound = zstd::zstd_safe::compress_bound(body.len());
+    let mut frame = Vec::with_capacity(bound);
+    let written = CONTEXT.with_borrow_mut(|context| match dictionary {
+        Some(dictionary) => context.compress_using_cdict(&mut frame, body, dictionary.compress.as_cdict()).ok(),
+        None => context.compress(&mut frame, body, LEVEL).ok(),
+    })?;
+    let mut out = Vec::with_capacity(written + 10);
     put_varint(&mut out, body.len() as u64);
-    let head = out.len();
-    let mut frame = vec![0; zstd::zstd_safe::compress_bound(body.len())];
-    let written = match dictionary {
-        Some(dictionary) => {
-            let mut context = zstd::bulk::Compressor::with_prepared_dictionary(&dictionary.compress).ok()?;
-            context.compress_to_buffer(body, &mut frame).ok()?
-        }
-        None => CONTEXT.with_borrow_mut(|context| {
-            if context.is_none() {
-                *context = zstd::bulk::Compressor::new(LEVEL).ok();
-            }
-            context.as_mut()?.compress_to_buffer(body, &mut frame).ok()
-        })?,
-    };
     out.extend_from_slice(&frame[..written]);
     // Under three per cent is not worth the reader's time.
-    (head + written < body.len() - body.len() / 32).then_some(out)
+    (out.len() < body.len() - body.len() / 32).then_some(out)
 }
 
 /// A dictionary made from samples, or nothing if they do not yield one.

@@ -87,7 +87,7 @@ impl Encoder<'_> {
             leaf.put_data(&mut self.out.body, leaf.data);
             return self.complete(at, Some(hash));
         }
-        match self.known.find(&hash) {
+        match self.look_up(&hash) {
             Found::At(stored) => self.refer(&hash, &stored),
             found => {
                 self.fresh(at, hash, 0, None);
@@ -142,7 +142,7 @@ impl Encoder<'_> {
 
     fn longest_pieces(&self, chain: &[Hash]) -> Option<(usize, Box<Stored>)> {
         let prefixes = chain.iter().enumerate().skip(1);
-        prefixes.rev().take(PREFIXES_MAX).find_map(|(pieces, hash)| match self.known.find(hash) {
+        prefixes.rev().take(PREFIXES_MAX).find_map(|(pieces, hash)| match self.look_up(hash) {
             Found::At(stored) if can_be_extended(&stored) => Some((pieces, stored)),
             _ => None,
         })

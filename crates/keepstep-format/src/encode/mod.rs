@@ -200,6 +200,8 @@ pub struct Encoder<'k> {
 const UNDECIDED_BYTES: usize = 4096;
 /// A chain that is longer than this and cannot be written down is not made longer: the value is stored again.
 const DEPTH_OF_LINKS_MAX: u16 = 256;
+/// References of one body fit the head of a frame, with room for a chain that is written down.
+const LINKS_IN_A_BODY_MAX: usize = 16 << 10;
 /// How many prefixes are looked up before a sequence counts as new.
 const PREFIXES_MAX: usize = 1024;
 
@@ -279,7 +281,7 @@ impl<'k> Encoder<'k> {
     fn shared(&mut self, shared: &crate::value::Shared) -> Result<(), EncodeError> {
         if let Some(memo) = shared.memo.get().filter(|memo| memo.key_tag == self.key.tag())
             && !self.is_key()
-            && let Found::At(stored) = self.known.find(&memo.hash)
+            && let Found::At(stored) = self.look_up(&memo.hash)
         {
             let at = self.mark();
             self.out.full_bytes += memo.full_bytes;
@@ -368,7 +370,7 @@ impl<'k> Encoder<'k> {
         if let Some(hash) = hash
             && !self.is_key()
         {
-            match self.known.find(&hash) {
+            match self.look_up(&hash) {
                 Found::At(stored) => {
                     self.refer(&hash, &stored);
                     return self.complete(at, Some(hash));
@@ -464,7 +466,7 @@ impl<'k> Encoder<'k> {
 
     /// Replaces what was written since `at` by a reference if the log has it, else remembers it.
     fn known_or_fresh(&mut self, at: Mark, hash: Hash, growth: Option<Growth>) {
-        let found = self.known.find(&hash);
+        let found = self.look_up(&hash);
         if let Found::At(stored) = found {
             self.go_back(at);
             self.refer(&hash, &stored);
@@ -491,6 +493,11 @@ impl<'k> Encoder<'k> {
         }
         self.out.body.push(tag::REF);
         self.out.links.push(Link::Undecided { hash, take: 0, piece: Box::new(piece) });
+    }
+
+    /// What the log knows of a hash. A body has so many references at most; the rest is written out.
+    fn look_up(&self, hash: &Hash) -> Found {
+        if self.out.links.len() >= LINKS_IN_A_BODY_MAX { Found::No } else { self.known.find(hash) }
     }
 
     fn refer(&mut self, hash: &Hash, stored: &Stored) {

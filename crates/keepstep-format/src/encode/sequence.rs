@@ -26,7 +26,7 @@ impl Encoder<'_> {
         }
         let mut growth = Growth { units: chain.len() as u64, prefix: None, depth: 0, flat: false };
         // The whole list first: known_or_fresh asks for it once more, which costs less than a second path.
-        if matches!(self.known.find(&hash), Found::No)
+        if matches!(self.look_up(&hash), Found::No)
             && let Some((count, prefix)) = self.longest_prefix(open, &chain)
         {
             let prefix_hash = &chain[count - 1];
@@ -67,7 +67,7 @@ impl Encoder<'_> {
     /// The longest proper prefix that the log has, or is about to have: how many items, and where.
     fn longest_prefix(&self, open: &Open, chain: &[Hash]) -> Option<(usize, Prefix)> {
         let prefixes = chain[..chain.len().saturating_sub(1)].iter().enumerate();
-        prefixes.rev().take(PREFIXES_MAX).find_map(|(index, hash)| match self.known.find(hash) {
+        prefixes.rev().take(PREFIXES_MAX).find_map(|(index, hash)| match self.look_up(hash) {
             Found::At(stored) if can_be_extended(&stored) => Some((index + 1, Prefix::Stored(stored))),
             Found::Pending if self.items[open.items + index].mark.body - open.at.body >= UNDECIDED_BYTES => {
                 Some((index + 1, Prefix::Pending))

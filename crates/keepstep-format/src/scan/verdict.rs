@@ -127,7 +127,7 @@ impl Walk {
         let synced_to = if is_guarded { data_end } else { self.scanner.synced_to() };
 
         let first_torn = self.gaps.iter().find(|gap| gap.end > synced_to);
-        let torn_from = first_torn.map_or(data_end, |gap| gap.offset.max(synced_to));
+        let torn_from = first_torn.map_or(data_end, |gap| gap.offset);
         let before = self.records.partition_point(|record| record.end() <= torn_from);
         let last_commit = self.records[..before].iter().rfind(|record| commits(record));
         // All below S is committed: S is the end of a commit, even if that one can no longer be read.

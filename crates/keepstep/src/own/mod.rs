@@ -4,7 +4,7 @@
 
 mod mailbox;
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use keepstep_format::card::{self, Beat};
@@ -30,21 +30,33 @@ pub enum Liveness {
     Unknown,
 }
 
-/// The folder of this process. The lock is held until the process ends, or this is dropped.
+/// The folder of this process.
 pub(crate) struct Home {
     pub(crate) writer: Id,
-    _lock: Arc<dyn File>,
+    /// Whoever writes to the folder holds this until it is done.
+    pub(crate) lock: Arc<HeldLock>,
     beat: Arc<dyn File>,
     counter: u64,
     disk: Arc<dyn Disk>,
 }
 
-/// Writers of this process: their locks must never be opened a second time, since closing would free them.
-static OURS: Mutex<Option<HashSet<Id>>> = Mutex::new(None);
+/// A lock that is held until this is dropped, or the process ends.
+pub(crate) struct HeldLock {
+    writer: Id,
+    _file: Arc<dyn File>,
+}
 
-fn ours<T>(use_it: impl FnOnce(&mut HashSet<Id>) -> T) -> T {
+/// Writers of this process: their locks must never be opened a second time, since closing would free them.
+///
+/// With the process they belong to: a forked child has none of its parent's locks.
+static OURS: Mutex<(u32, BTreeSet<Id>)> = Mutex::new((0, BTreeSet::new()));
+
+fn ours<T>(use_it: impl FnOnce(&mut BTreeSet<Id>) -> T) -> T {
     let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
-    use_it(ours.get_or_insert_default())
+    if ours.0 != std::process::id() {
+        *ours = (std::process::id(), BTreeSet::new());
+    }
+    use_it(&mut ours.1)
 }
 
 impl Home {
@@ -60,6 +72,7 @@ impl Home {
         let path = format!("{dir}/lock");
         let lock = disk.create_new(&path).doing("create", &path)?;
         ours(|ours| ours.insert(writer));
+        let held = Arc::new(HeldLock { writer, _file: Arc::clone(&lock) });
         if !lock.try_lock().doing("lock", &path)? {
             return Err(Error::Busy { what: path, why: "another process has locked it".to_owned() });
         }
@@ -68,7 +81,7 @@ impl Home {
         let path = format!("{dir}/beat");
         let beat = disk.create_new(&path).doing("create", &path)?;
         disk.sync_dir(&dir).doing("sync", &dir)?;
-        Ok(Self { writer, _lock: lock, beat, counter: 0, disk: Arc::clone(disk) })
+        Ok(Self { writer, lock: held, beat, counter: 0, disk: Arc::clone(disk) })
     }
 
     /// Says that this process is alive. A beat that cannot be written is one that nobody hears: no error.
@@ -79,7 +92,7 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for HeldLock {
     fn drop(&mut self) {
         ours(|ours| ours.remove(&self.writer));
     }

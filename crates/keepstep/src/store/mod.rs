@@ -124,9 +124,10 @@ impl Store {
             let letters = mailbox.look()?;
             Ok(letters.into_iter().map(|(id, attempt)| Claimed { id, attempt }).collect())
         });
+        let lock = Some(Arc::clone(&home.lock) as Arc<dyn Send + Sync>);
+        let identity = Identity { disk: Arc::clone(&inner.disk), store: inner.id, writer, lock };
         home.beat();
         let beat: Beat = Box::new(move || home.beat());
-        let identity = Identity { disk: Arc::clone(&inner.disk), store: inner.id, writer };
         Writer::start(identity, inner.key.clone(), &inner.options, look_up, beat)
     }
 

@@ -3,6 +3,7 @@
 //! An offset is never written twice: what failed is given up with the whole segment.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use keepstep_format::commit::{Bind, Listed, What, put_commit_body};
@@ -13,6 +14,7 @@ use keepstep_format::frame::{
 use keepstep_format::hash::ContentKey;
 use keepstep_format::{Id, encode::Fresh};
 
+use super::index::FirstBytes;
 use super::ready::Ready;
 use super::subject::{Progress, Subject, SubjectKey, SubjectName, Summary};
 use crate::disk::File;
@@ -72,7 +74,7 @@ pub(crate) struct OpenSegment {
     /// The `synced_to` of the newest commit that was written.
     pub(crate) said_synced_to: u64,
     entries: Vec<Entry>,
-    slots: HashMap<SubjectKey, usize>,
+    slots: HashMap<SubjectKey, usize, BuildHasherDefault<FirstBytes>>,
     log_frames: Vec<(u64, u8)>,
     depends_on: BTreeSet<u64>,
     buffer: Vec<u8>,
@@ -91,7 +93,7 @@ impl OpenSegment {
             synced_to: FIRST_FRAME,
             said_synced_to: FIRST_FRAME,
             entries: Vec::new(),
-            slots: HashMap::new(),
+            slots: HashMap::default(),
             log_frames: Vec::new(),
             depends_on: BTreeSet::new(),
             buffer: Vec::new(),

@@ -5,10 +5,11 @@
 //! for the role; whoever gives the role up looks at the queue afterwards; the committer's thread goes to sleep only
 //! under the queue's lock, when it is empty.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::event::Event;
-use super::sync::{Arc, Condvar, Mutex, lock};
+use super::sync::{Condvar, Mutex, lock};
 
 /// What waits to be written.
 pub(crate) struct Handoff<T> {

@@ -4,6 +4,7 @@
 //! what is known to be synced, and what was not goes, in the same order, to a new segment that says so in its header.
 
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use keepstep_format::segment::SegmentHeader;
 use super::draft::{OpenSegment, Placed, Sibling};
 use super::event::{Event, Stage};
 use super::handoff::Batch;
-use super::index::Index;
+use super::index::{FirstBytes, Index};
 use super::ready::{Ready, ReadyLink};
 use super::stats::Counters;
 use super::subject::{Progress, Subject, SubjectKey};
@@ -61,6 +62,8 @@ pub(crate) struct Identity {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) store: Id,
     pub(crate) writer: Id,
+    /// Keeps the writer's lock until its last byte is written.
+    pub(crate) lock: Option<Arc<dyn Send + Sync>>,
 }
 
 /// The log of one writer.
@@ -77,7 +80,7 @@ pub(crate) struct Log {
     /// A segment that was given up, and from where: the next header says so.
     voids: Option<(u64, u64)>,
     /// The next sequence of each subject.
-    subjects: HashMap<SubjectKey, u32>,
+    subjects: HashMap<SubjectKey, u32, BuildHasherDefault<FirstBytes>>,
     fenced: HashMap<Id, u32>,
     /// Acknowledged at `kill`, not synced yet: kept until a sync covers them.
     unsynced: Vec<(Vec<Placed>, Arc<Event>)>,
@@ -144,7 +147,7 @@ impl Log {
             segment: None,
             next_number: 0,
             voids: None,
-            subjects: HashMap::new(),
+            subjects: HashMap::default(),
             fenced: HashMap::new(),
             unsynced: Vec::new(),
             rewrite: false,
@@ -210,6 +213,7 @@ impl Log {
             let _ = segment.sync().and_then(|()| segment.seal(&self.key));
         }
         self.segment = None;
+        self.identity.lock = None;
     }
 
     /// Gives each record its sequence, and decides what stands in it and what is referred to.
@@ -375,6 +379,7 @@ impl Log {
             self.write_unsynced_again()?;
             round.needs_sync = true;
         }
+        self.follow_moves(&mut round.placed);
         let Some(segment) = &mut self.segment else {
             return Err(io::Error::other("no segment").into());
         };
@@ -399,11 +404,7 @@ impl Log {
         let mut result = Ok(());
         for (placed, _) in &mut unsynced {
             let was: Vec<_> = placed.iter().map(|placed| (placed.segment, placed.offset)).collect();
-            for placed in placed.iter_mut() {
-                let moved = placed.references.iter().map(|reference| self.where_it_is_now(*reference)).collect();
-                placed.references = moved;
-                placed.dictionary = placed.dictionary.map(|at| self.now_at(at));
-            }
+            self.follow_moves(placed);
             if let Some(segment) = &mut self.segment {
                 result = write_round(segment, placed, self.options.is_broken_no_synced_to());
             }
@@ -416,6 +417,19 @@ impl Log {
         }
         self.unsynced = unsynced;
         result
+    }
+
+    /// What records refer to may have moved since they were decided on.
+    fn follow_moves(&self, placed: &mut [Placed]) {
+        if self.moved.is_empty() {
+            return;
+        }
+        for placed in placed {
+            for reference in &mut placed.references {
+                *reference = self.where_it_is_now(*reference);
+            }
+            placed.dictionary = placed.dictionary.map(|at| self.now_at(at));
+        }
     }
 
     /// Never again a byte to this segment: the next one says from where it does not count.

@@ -15,6 +15,7 @@ mod loom_tests;
 mod ready;
 mod receipt;
 mod recorder;
+mod role;
 mod stats;
 mod step;
 mod subject;

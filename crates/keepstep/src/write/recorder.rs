@@ -1,6 +1,6 @@
 //! Records one attempt at an episode, step by step.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use keepstep_format::frame::Kind;
 use keepstep_format::value::Value;
@@ -58,7 +58,7 @@ impl Recorder {
 
     /// How many steps were handed over, FIRST counted.
     pub fn steps(&self) -> u64 {
-        self.lock().next_index
+        self.lock().map_or(0, |state| state.next_index)
     }
 
     /// Records the first observation. Returns at once.
@@ -68,7 +68,7 @@ impl Recorder {
 
     /// Records a step, and returns when it is durable.
     pub fn step(&self, step: Step) -> Result<Receipt> {
-        let mut state = self.lock();
+        let mut state = self.lock()?;
         let prepared = self.prepare_with(&mut state, Kind::Step, step, self.level)?;
         state.next_index += 1;
         // Pushed under the lock, so that steps reach the log in the order of their numbers; committed outside of it.
@@ -89,7 +89,7 @@ impl Recorder {
 
     /// Encodes a step without handing it over: the two halves of `submit`, for those who schedule them.
     pub fn prepare(&self, step: Step) -> Result<Prepared> {
-        let mut state = self.lock();
+        let mut state = self.lock()?;
         let prepared = self.prepare_with(&mut state, Kind::Step, step, self.level)?;
         state.next_index += 1;
         Ok(prepared)
@@ -106,7 +106,7 @@ impl Recorder {
         let mut step = more;
         step.set(fields::WHY, Value::from(why));
         let receipt = self.hand_over(Kind::End, step, self.level)?;
-        self.lock().ended = Some(why.to_owned());
+        self.lock()?.ended = Some(why.to_owned());
         Ok(receipt)
     }
 
@@ -116,7 +116,7 @@ impl Recorder {
     }
 
     fn hand_over(&self, kind: Kind, step: Step, level: Level) -> Result<Receipt> {
-        let mut state = self.lock();
+        let mut state = self.lock()?;
         let prepared = self.prepare_with(&mut state, kind, step, level)?;
         let is_step = prepared.index.is_some();
         // While the queue is full each episode may have one more step in flight, then it is told.
@@ -132,7 +132,7 @@ impl Recorder {
         Ok(receipt)
     }
 
-    fn append(&self, prepared: Prepared, state: std::sync::MutexGuard<'_, State>) -> Result<Receipt> {
+    fn append(&self, prepared: Prepared, state: MutexGuard<'_, State>) -> Result<Receipt> {
         let Prepared { pending, index, level } = prepared;
         let ticket = self.writer.push_only(pending)?;
         drop(state);
@@ -171,8 +171,10 @@ impl Recorder {
         Receipt { writer: Arc::clone(&self.writer), ticket, episode: self.subject.key.id, index, level }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// In a forked child another thread of the parent may hold the lock for ever: so the process is looked at first.
+    fn lock(&self) -> Result<MutexGuard<'_, State>> {
+        self.writer.check_process()?;
+        Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -2,16 +2,25 @@
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
-    Arc, Condvar, Mutex, MutexGuard,
-    atomic::{AtomicU32, Ordering},
+    Condvar, Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU32, Ordering},
 };
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
-    Arc, Condvar, Mutex, MutexGuard,
-    atomic::{AtomicU32, Ordering},
+    Condvar, Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
 /// Locks; a thread that panicked while it held the lock left nothing half-done that matters here.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Locks if nobody else has.
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(std::sync::TryLockError::WouldBlock) => None,
+    }
 }

@@ -1,7 +1,6 @@
 //! One recording process's way into the log: callers, the committer's thread, and who does the work when.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -12,13 +11,13 @@ use keepstep_format::value::Value;
 
 use super::dictionary::Trainer;
 use super::event::Stage;
-use super::handoff::{Handoff, NotTaken, Ticket, WhenFull, Woken};
+use super::handoff::{Batch, Handoff, NotTaken, Ticket, WhenFull};
 use super::index::Index;
 use super::log::{Identity, Log, LookUp, Pending};
 use super::ready::Ready;
+use super::role::{Commit, Role};
 use super::stats::{Counters, WriterStats};
 use super::subject::{Progress, Subject};
-use super::sync::Arc;
 use crate::error::{Error, Result};
 use crate::options::{Level, Options};
 
@@ -32,11 +31,7 @@ pub(crate) struct Writer {
 }
 
 struct Inner {
-    handoff: Handoff<Pending>,
-    /// Who holds this has the committer's role.
-    log: Mutex<Log>,
-    /// Something was acknowledged at `kill` and waits for a sync in the background.
-    has_unsynced: AtomicBool,
+    role: Role<Pending, Log>,
     index: Arc<Index>,
     key: ContentKey,
     options: Options,
@@ -58,9 +53,7 @@ impl Writer {
         let log =
             Log::new(identity, key.clone(), Arc::clone(&index), options.clone(), Arc::clone(&counters), look_up);
         let inner = Arc::new(Inner {
-            handoff: Handoff::new(options.queue_bytes_max),
-            log: Mutex::new(log),
-            has_unsynced: AtomicBool::new(false),
+            role: Role::new(Handoff::new(options.queue_bytes_max), log),
             index,
             key,
             options: options.clone(),
@@ -107,7 +100,7 @@ impl Writer {
         let bytes = pending.ready.queue_bytes();
         let ticket = self.push(pending, bytes, when_full, true)?;
         if !self.inner.options.background {
-            self.inner.commit_all(self.inner.role());
+            self.inner.role.commit_all();
         }
         self.train();
         Ok(ticket)
@@ -122,17 +115,12 @@ impl Writer {
 
     /// If nobody is at it, commits what waits here and now.
     pub(crate) fn commit_if_idle(&self) {
-        match self.inner.log.try_lock() {
-            Ok(log) => self.inner.commit_once(log),
-            Err(TryLockError::Poisoned(poisoned)) => self.inner.commit_once(poisoned.into_inner()),
-            // Whoever holds the role looks at the queue again when giving it up.
-            Err(TryLockError::WouldBlock) => {}
-        }
+        self.inner.role.commit_if_idle();
         self.train();
     }
 
     fn push(&self, pending: Pending, bytes: usize, when_full: WhenFull, wake: bool) -> Result<Ticket> {
-        self.inner.handoff.push(pending, bytes, when_full, wake).map_err(|error| match error {
+        self.inner.role.handoff.push(pending, bytes, when_full, wake).map_err(|error| match error {
             NotTaken::Closed => Error::Closed,
             NotTaken::Full => Error::Busy {
                 what: "the queue".to_owned(),
@@ -149,9 +137,9 @@ impl Writer {
         self.check_process()?;
         let stage = if level >= Level::Power { Stage::Power } else { Stage::Kill };
         if stage == Stage::Power && ticket.event.stage() == Stage::Kill {
-            self.inner.handoff.want_sync();
+            self.inner.role.handoff.want_sync();
             if !self.inner.options.background {
-                self.inner.role().sync();
+                self.inner.role.sync();
             }
         }
         if !ticket.event.wait(Stage::Kill, timeout) {
@@ -162,7 +150,7 @@ impl Writer {
         }
         if stage == Stage::Power && ticket.event.stage() == Stage::Kill {
             // It was written without a sync, at `kill`: now somebody wants more.
-            self.inner.handoff.want_sync();
+            self.inner.role.handoff.want_sync();
         }
         Ok(ticket.event.wait(stage, timeout))
     }
@@ -200,13 +188,13 @@ impl Writer {
         if self.check_process().is_err() {
             return;
         }
-        self.inner.handoff.close();
+        self.inner.role.handoff.close();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             let _ = thread.join();
         }
-        let mut log = self.inner.role();
-        while let Some(batch) = self.inner.handoff.take() {
+        let mut log = self.inner.role.take();
+        while let Some(batch) = self.inner.role.handoff.take() {
             log.commit(batch);
         }
         log.close();
@@ -224,43 +212,25 @@ impl Drop for Writer {
     }
 }
 
+impl Commit<Pending> for Log {
+    fn commit(&mut self, batch: Batch<Pending>) {
+        Log::commit(self, batch);
+    }
+
+    fn idle(&mut self) {
+        self.say_synced();
+    }
+
+    fn sync(&mut self) {
+        Log::sync(self);
+    }
+
+    fn has_unsynced(&self) -> bool {
+        Log::has_unsynced(self)
+    }
+}
+
 impl Inner {
-    fn role(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Commits what waits, once, for a caller that has the role; the rest is for the committer's thread.
-    fn commit_once(&self, mut log: MutexGuard<'_, Log>) {
-        if let Some(batch) = self.handoff.take() {
-            log.commit(batch);
-        }
-        if !self.handoff.has_work() {
-            log.say_synced();
-        }
-        let has_unsynced = log.has_unsynced();
-        drop(log);
-        self.handoff.wake_if_work();
-        if has_unsynced && !self.has_unsynced.swap(true, Ordering::AcqRel) {
-            self.handoff.nudge();
-        }
-    }
-
-    /// Commits until nothing waits.
-    fn commit_all(&self, mut log: MutexGuard<'_, Log>) {
-        while let Some(batch) = self.handoff.take() {
-            log.commit(batch);
-        }
-        log.say_synced();
-        self.has_unsynced.store(log.has_unsynced(), Ordering::Release);
-    }
-
-    fn sync(&self) {
-        let mut log = self.role();
-        log.sync();
-        log.say_synced();
-        self.has_unsynced.store(log.has_unsynced(), Ordering::Release);
-    }
-
     /// Puts a dictionary into the log; when it is durable, callers use it.
     fn add_dictionary(&self, bytes: Vec<u8>) {
         let pending = Pending {
@@ -272,13 +242,13 @@ impl Inner {
             progress: Progress::default(),
             last: false,
         };
-        let Ok(ticket) = self.handoff.push(pending, bytes.len(), WhenFull::Pass, true) else { return };
+        let Ok(ticket) = self.role.handoff.push(pending, bytes.len(), WhenFull::Pass, true) else { return };
         if !self.options.background {
-            self.commit_all(self.role());
+            self.role.commit_all();
         }
         ticket.event.wait(Stage::Power, None);
         if ticket.event.failure(ticket.index).is_none()
-            && let Some((segment, offset)) = self.role().dictionary_place()
+            && let Some((segment, offset)) = self.role.take().dictionary_place()
         {
             self.trainer.use_dictionary(bytes, segment, offset);
         }
@@ -291,16 +261,7 @@ fn spawn(inner: Arc<Inner>, mut beat: Beat) -> Result<JoinHandle<()>> {
     let run = move || {
         let mut beaten = Instant::now();
         beat();
-        loop {
-            let is_waiting = inner.has_unsynced.load(Ordering::Acquire);
-            let woken = inner.handoff.wait_for_work(if is_waiting { inner.options.background_sync } else { beat_every });
-            match woken {
-                Woken::Work => inner.commit_all(inner.role()),
-                Woken::Sync => inner.sync(),
-                Woken::Idle if is_waiting => inner.sync(),
-                Woken::Idle | Woken::Nudged => {}
-                Woken::Closed => return,
-            }
+        while inner.role.work(inner.options.background_sync, beat_every) {
             if beaten.elapsed() >= beat_every {
                 beat();
                 beaten = Instant::now();

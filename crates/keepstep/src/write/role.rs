@@ -1,0 +1,99 @@
+//! The committer's role: held by one thread at a time, taken by an idle caller or by the committer's own thread.
+//!
+//! A caller pushes first and tries for the role afterwards; whoever gives the role up looks at the queue once more. So
+//! whatever is in the queue has somebody who will write it.
+
+use std::time::Duration;
+
+use super::handoff::{Batch, Handoff, Woken};
+use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock, try_lock};
+
+/// What the holder of the role does.
+pub(crate) trait Commit<T> {
+    /// Makes a batch durable and tells everybody in it.
+    fn commit(&mut self, batch: Batch<T>);
+    /// Nothing is left to do just now.
+    fn idle(&mut self);
+    /// Syncs what was only written.
+    fn sync(&mut self);
+    /// True if something was only written.
+    fn has_unsynced(&self) -> bool;
+}
+
+/// The queue, and the one who empties it.
+pub(crate) struct Role<T, L> {
+    pub(crate) handoff: Handoff<T>,
+    log: Mutex<L>,
+    /// Something waits for a sync in the background.
+    has_unsynced: AtomicBool,
+}
+
+impl<T, L: Commit<T>> Role<T, L> {
+    pub(crate) fn new(handoff: Handoff<T>, log: L) -> Self {
+        Self { handoff, log: Mutex::new(log), has_unsynced: AtomicBool::new(false) }
+    }
+
+    /// The role, when it is free.
+    pub(crate) fn take(&self) -> MutexGuard<'_, L> {
+        lock(&self.log)
+    }
+
+    /// After a push that woke nobody: if nobody is at it, commits what waits, here and now, once.
+    pub(crate) fn commit_if_idle(&self) {
+        // Whoever holds the role looks at the queue again when giving it up.
+        let Some(mut log) = try_lock(&self.log) else { return };
+        if let Some(batch) = self.handoff.take() {
+            log.commit(batch);
+        }
+        // More than that is for the committer's thread: this one has work of its own to do.
+        if !self.handoff.has_work() {
+            log.idle();
+        }
+        let has_unsynced = log.has_unsynced();
+        drop(log);
+        self.handoff.wake_if_work();
+        if has_unsynced && !self.has_unsynced.swap(true, Ordering::AcqRel) {
+            self.handoff.nudge();
+        }
+    }
+
+    /// The broken variant that the model must catch: nobody looks at the queue after giving the role up.
+    #[cfg(all(test, loom))]
+    pub(crate) fn commit_if_idle_and_never_look_again(&self) {
+        let Some(mut log) = try_lock(&self.log) else { return };
+        if let Some(batch) = self.handoff.take() {
+            log.commit(batch);
+        }
+    }
+
+    /// Commits until nothing waits.
+    pub(crate) fn commit_all(&self) {
+        let mut log = self.take();
+        while let Some(batch) = self.handoff.take() {
+            log.commit(batch);
+        }
+        log.idle();
+        self.has_unsynced.store(log.has_unsynced(), Ordering::Release);
+    }
+
+    /// Syncs what was only written.
+    pub(crate) fn sync(&self) {
+        let mut log = self.take();
+        log.sync();
+        log.idle();
+        self.has_unsynced.store(log.has_unsynced(), Ordering::Release);
+    }
+
+    /// One turn of the committer's thread: sleeps until there is work, and does it. False when all is over.
+    pub(crate) fn work(&self, background_sync: Duration, idle: Duration) -> bool {
+        let is_waiting = self.has_unsynced.load(Ordering::Acquire);
+        match self.handoff.wait_for_work(if is_waiting { background_sync } else { idle }) {
+            Woken::Work => self.commit_all(),
+            Woken::Sync => self.sync(),
+            Woken::Idle if is_waiting => self.sync(),
+            Woken::Idle | Woken::Nudged => {}
+            Woken::Closed => return false,
+        }
+        true
+    }
+}
