@@ -27,7 +27,7 @@ mod workload;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use std::{fs, panic, process};
 
 use clap::{Parser, Subcommand};
@@ -44,7 +44,7 @@ struct Arguments {
     #[arg(long, global = true)]
     quick: bool,
     /// Run only the bars (or rulers) whose name contains this
-    #[arg(long, value_name = "SUBSTR", default_value = "", hide_default_value = true)]
+    #[arg(long, value_name = "SUBSTR", global = true, default_value = "", hide_default_value = true)]
     only: String,
     /// Exit with 0 although bars are missed (not if they are missing)
     #[arg(long)]
@@ -52,6 +52,9 @@ struct Arguments {
     /// Where to write the rows [default: target/bench.json; target/bench-part.json with --quick or --only]
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
+    /// How long the whole run may wait for others to leave the processors alone
+    #[arg(long, value_name = "SECONDS", global = true, default_value_t = 120)]
+    patience: u64,
     #[arg(long, value_name = "NAME", default_value = "keepstep", hide = true)]
     engine: String,
     #[command(subcommand)]
@@ -69,6 +72,7 @@ enum Verb {
 fn main() -> ExitCode {
     stop_at_the_first_panic();
     let arguments = Arguments::parse();
+    quiet::set_patience(Duration::from_secs(arguments.patience));
     let settings = Settings::new(arguments.quick);
     let engine = choose_engine(&arguments.engine);
     match &arguments.verb {

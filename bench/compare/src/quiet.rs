@@ -10,18 +10,24 @@ use std::{fs, thread};
 /// Of all processors together; the bench itself is idle while this is looked at.
 const BUSY_MAX: f64 = 0.15;
 const LOOK: Duration = Duration::from_millis(100);
-/// For a whole run. After that it is measured all the same, and said.
-const WAIT_MS_MAX: u64 = 120_000;
 
+/// For a whole run. After that it is measured all the same, and said.
+static PATIENCE_MS: AtomicU64 = AtomicU64::new(0);
 static WAITED_MS: AtomicU64 = AtomicU64::new(0);
 static MEASURED: AtomicU64 = AtomicU64::new(0);
 static MEASURED_BUSY: AtomicU64 = AtomicU64::new(0);
+
+pub fn set_patience(patience: Duration) {
+    PATIENCE_MS.store(patience.as_millis() as u64, Ordering::Relaxed);
+}
 
 /// Returns when others leave the processors alone, or when this run has waited enough.
 pub fn wait() {
     MEASURED.fetch_add(1, Ordering::Relaxed);
     while busy_share() > BUSY_MAX {
-        if WAITED_MS.fetch_add(LOOK.as_millis() as u64, Ordering::Relaxed) >= WAIT_MS_MAX {
+        if WAITED_MS.fetch_add(LOOK.as_millis() as u64, Ordering::Relaxed)
+            >= PATIENCE_MS.load(Ordering::Relaxed)
+        {
             MEASURED_BUSY.fetch_add(1, Ordering::Relaxed);
             return;
         }

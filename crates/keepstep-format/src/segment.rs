@@ -13,6 +13,9 @@ use crate::{FORMAT_VERSION, Id};
 pub const HEADER_BYTES: usize = 128;
 /// Length of a sealed segment's trailer.
 pub const TRAILER_BYTES: usize = 40;
+/// Where the salt stands in the header, and where it stands again: without it no frame can be checked.
+const SALT_AT: usize = 56;
+const SALT_AGAIN_AT: usize = 104;
 
 const HEADER_MAGIC: &[u8; 8] = b"KEEPSEG1";
 const TRAILER_MAGIC: &[u8; 8] = b"KEEPEND1";
@@ -36,6 +39,8 @@ pub struct SegmentHeader {
     pub created: i64,
     /// (number, offset): frames of that earlier segment from that offset on do not exist.
     pub voids: Option<(u64, u64)>,
+    /// (number, bytes): the segment that was sealed before this one was made, and its length. A later cut is noticed.
+    pub sealed: Option<(u64, u64)>,
 }
 
 /// Why bytes are not the header of a segment that can be read.
@@ -85,6 +90,10 @@ impl SegmentHeader {
         out[64..72].copy_from_slice(&self.created.to_le_bytes());
         out[72..80].copy_from_slice(&voided.to_le_bytes());
         out[80..88].copy_from_slice(&voided_from.to_le_bytes());
+        let (sealed, sealed_bytes) = self.sealed.unwrap_or((VOIDS_NONE, 0));
+        out[88..96].copy_from_slice(&sealed.to_le_bytes());
+        out[96..104].copy_from_slice(&sealed_bytes.to_le_bytes());
+        out[SALT_AGAIN_AT..SALT_AGAIN_AT + 8].copy_from_slice(&self.salt.to_le_bytes());
         let crc = crc32c(&out[..124]);
         out[124..].copy_from_slice(&crc.to_le_bytes());
         out
@@ -109,8 +118,10 @@ impl SegmentHeader {
         let (store, writer) = (Id(cursor.array()?), Id(cursor.array()?));
         let (number, salt, created) = (cursor.u64()?, cursor.u64()?, cursor.i64()?);
         let (voided, voided_from) = (cursor.u64()?, cursor.u64()?);
-        let is_reserved_zero = cursor.take(36)?.iter().all(|&byte| byte == 0);
-        if crc32c(&bytes[..124]) != cursor.u32()? || version == 0 {
+        let (sealed, sealed_bytes) = (cursor.u64()?, cursor.u64()?);
+        let salt_again = cursor.u64()?;
+        let is_reserved_zero = cursor.take(12)?.iter().all(|&byte| byte == 0);
+        if crc32c(&bytes[..124]) != cursor.u32()? || version == 0 || salt_again != salt {
             return Ok(Err(HeaderError::Damaged));
         }
         let is_known = version == FORMAT_VERSION && needs == 0 && is_reserved_zero;
@@ -119,11 +130,18 @@ impl SegmentHeader {
             return Ok(Err(HeaderError::Newer { found: version, known, needs, header_bytes }));
         }
         let voids = (voided != VOIDS_NONE).then_some((voided, voided_from));
-        Ok(Ok(Self { store, writer, number, salt, created, voids }))
+        let sealed = (sealed != VOIDS_NONE).then_some((sealed, sealed_bytes));
+        Ok(Ok(Self { store, writer, number, salt, created, voids, sealed }))
     }
 
     fn voids_fit(&self) -> bool {
         self.voids.is_none_or(|(number, from)| number < self.number && is_frame_offset(from))
+            && self.sealed.is_none_or(|(number, _)| number < self.number)
+    }
+
+    /// The salts that a damaged header may still tell: it stands there twice.
+    pub fn salts_of_a_damaged_one(bytes: &[u8; HEADER_BYTES]) -> [u64; 2] {
+        [SALT_AT, SALT_AGAIN_AT].map(|at| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i])))
     }
 }
 
@@ -187,6 +205,7 @@ mod tests {
             salt: 0x0123_4567_89ab_cdef,
             created: -5,
             voids: Some((1, 256)),
+            sealed: Some((2, 4096)),
         }
     }
 
@@ -203,7 +222,7 @@ mod tests {
             store: [u8; 16], writer: [u8; 16], number: u64, salt: u64, created: i64, voids: Option<(u64, u32)>,
         ) {
             let voids = voids.map(|(n, from)| (n % number.max(1), 128 + u64::from(from) * 8)).filter(|v| v.0 < number);
-            let header = SegmentHeader { store: Id(store), writer: Id(writer), number, salt, created, voids };
+            let header = SegmentHeader { store: Id(store), writer: Id(writer), number, salt, created, voids, sealed: voids };
             prop_assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
         }
 

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use keepstep_format::card;
 use keepstep_format::commit::What;
 use keepstep_format::hash::ContentKey;
-use keepstep_format::{FORMAT_VERSION, Id};
+use keepstep_format::value::Value;
+use keepstep_format::{FORMAT_VERSION, Id, fields};
 
 pub use run::{EpisodeName, Run};
 
@@ -16,7 +17,7 @@ use crate::disk::{self, Disk, FileSystem, RealDisk};
 use crate::error::{Doing, Error, Result};
 use crate::options::{Level, Options};
 use crate::own::{self, Home, Mailbox};
-use crate::write::{Beat, Claimed, Identity, LookUp, Recorder, Subject, SubjectKey, SubjectName, Writer, WriterStats};
+use crate::write::{Beat, Claimed, Identity, LookUp, OnClose, Recorder, Subject, SubjectKey, SubjectName, Writer, WriterStats};
 
 /// A store. Cheap to clone; the last clone to go closes it.
 #[derive(Clone)]
@@ -125,7 +126,8 @@ impl Store {
             Ok(letters.into_iter().map(|(id, attempt)| Claimed { id, attempt }).collect())
         });
         let lock = Some(Arc::clone(&home.lock) as Arc<dyn Send + Sync>);
-        let identity = Identity { disk: Arc::clone(&inner.disk), store: inner.id, writer, lock };
+        let on_close = Some(leave_scan_card(&inner.disk, inner.id, writer, &inner.key));
+        let identity = Identity { disk: Arc::clone(&inner.disk), store: inner.id, writer, lock, on_close };
         home.beat();
         let beat: Beat = Box::new(move || home.beat());
         Writer::start(identity, inner.key.clone(), &inner.options, look_up, beat)
@@ -142,6 +144,26 @@ impl Store {
     pub fn liveness(&self, writer: &Id) -> own::Liveness {
         own::liveness(&*self.inner.disk, &self.inner.id, writer)
     }
+}
+
+/// A writer that closes in good order says how long its last segment is, so that a later cut is noticed.
+fn leave_scan_card(disk: &Arc<dyn Disk>, store: Id, writer: Id, key: &ContentKey) -> OnClose {
+    let (disk, key) = (Arc::clone(disk), key.clone());
+    Box::new(move |number, bytes| {
+        let path = format!("scans/{writer}.{number}");
+        let body = own::encode_fields(
+            &key,
+            &[
+                (fields::TIME, Value::Int(disk.now_us())),
+                (fields::WRITER, Value::bytes(writer.0)),
+                (fields::SEGMENT, Value::Int(number as i64)),
+                (fields::FILE_BYTES, Value::Int(bytes as i64)),
+            ],
+        );
+        let card = card::Card::encode(&store, &path, card::kind::SCAN, &body);
+        // The segment is whole without it.
+        let _ = disk::ensure_dir(&*disk, "scans").and_then(|()| disk::publish(&*disk, &path, &card));
+    })
 }
 
 /// The level that was asked for, if this disk can give it.

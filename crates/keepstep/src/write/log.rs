@@ -50,6 +50,9 @@ pub(crate) struct Claimed {
 /// Looks for mail; called once a batch, after the sync and before anything is acknowledged.
 pub(crate) type LookUp = Box<dyn FnMut() -> io::Result<Vec<Claimed>> + Send>;
 
+/// Told the number and length of the last segment.
+pub(crate) type OnClose = Box<dyn FnOnce(u64, u64) + Send>;
+
 /// How much may be written without a sync before the committer syncs on its own.
 const UNSYNCED_BYTES_MAX: u64 = 8 << 20;
 /// One write takes at most about this much; a larger batch is written in parts, and synced once.
@@ -64,6 +67,8 @@ pub(crate) struct Identity {
     pub(crate) writer: Id,
     /// Keeps the writer's lock until its last byte is written.
     pub(crate) lock: Option<Arc<dyn Send + Sync>>,
+    /// Told the number and length of the last segment when it was sealed in good order.
+    pub(crate) on_close: Option<OnClose>,
 }
 
 /// The log of one writer.
@@ -79,6 +84,8 @@ pub(crate) struct Log {
     next_number: u64,
     /// A segment that was given up, and from where: the next header says so.
     voids: Option<(u64, u64)>,
+    /// The segment that was sealed last, and its length: the next header says so.
+    sealed: Option<(u64, u64)>,
     /// The next sequence of each subject.
     subjects: HashMap<SubjectKey, u32, BuildHasherDefault<FirstBytes>>,
     fenced: HashMap<Id, u32>,
@@ -147,6 +154,7 @@ impl Log {
             segment: None,
             next_number: 0,
             voids: None,
+            sealed: None,
             subjects: HashMap::default(),
             fenced: HashMap::new(),
             unsynced: Vec::new(),
@@ -210,7 +218,11 @@ impl Log {
         let is_done = self.unsynced.is_empty();
         if let Some(segment) = self.segment.as_mut().filter(|segment| is_done && !segment.is_empty()) {
             // A segment that could not be sealed is scanned by whoever reads it.
-            let _ = segment.sync().and_then(|()| segment.seal(&self.key));
+            if segment.sync().and_then(|()| segment.seal(&self.key)).is_ok()
+                && let Some(on_close) = self.identity.on_close.take()
+            {
+                on_close(segment.number, segment.end);
+            }
         }
         self.segment = None;
         self.identity.lock = None;
@@ -451,6 +463,7 @@ impl Log {
             segment.sync()?;
             check_it_is_there(segment)?;
             segment.seal(&self.key)?;
+            self.sealed = Some((segment.number, segment.end));
             self.segment = None;
             self.all_is_synced();
         }
@@ -468,6 +481,7 @@ impl Log {
             salt,
             created: disk.now_us(),
             voids: self.voids,
+            sealed: self.sealed,
         };
         let path = format!("{}/{number}.seg", self.dir);
         let file: Option<Arc<dyn File>> = if self.options.is_broken_skip_directory_sync() {

@@ -23,7 +23,7 @@ mod sync;
 mod writer;
 
 
-pub(crate) use log::{Claimed, Identity, LookUp};
+pub(crate) use log::{Claimed, Identity, LookUp, OnClose};
 pub use receipt::Receipt;
 pub use recorder::{Prepared, Recorder};
 pub use stats::WriterStats;

@@ -153,7 +153,7 @@ impl Log {
 
 pub(super) fn header() -> SegmentHeader {
     let (store, writer) = (Id([1; 16]), Id([2; 16]));
-    SegmentHeader { store, writer, number: 0, salt: SALT, created: 0, voids: None }
+    SegmentHeader { store, writer, number: 0, salt: SALT, created: 0, voids: None, sealed: None }
 }
 
 pub(super) fn scan(bytes: &[u8]) -> SegmentScan {
