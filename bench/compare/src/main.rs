@@ -14,6 +14,7 @@
 mod bars;
 mod child;
 mod engine;
+mod keepstep_engine;
 mod measure;
 mod naive_engine;
 mod quiet;
@@ -101,6 +102,7 @@ fn main() -> ExitCode {
 /// `None` where the engine is not built in: its bars are then missing, which is a failure.
 fn choose_engine(name: &str) -> Option<&'static dyn EngineFactory> {
     match name {
+        "keepstep" => Some(&keepstep_engine::KeepstepFactory),
         "naive" => Some(&naive_engine::NaiveFactory),
         _ => None,
     }

@@ -7,8 +7,8 @@ use crate::bytes::{Cursor, Malformed, put_varint};
 
 /// Bodies shorter than this are left as they are.
 const COMPRESS_BYTES_MIN: usize = 96;
-/// Low levels: the rollout waits. What zstd -3 gains over -1 on histories is a few per cent.
-const LEVEL: i32 = 1;
+/// A low level, since the rollout waits: -3 stores 2 % less than -1 on real rollouts, and more than that buys little.
+const LEVEL: i32 = 3;
 
 /// A dictionary, ready for use by many threads.
 pub struct Dictionary {

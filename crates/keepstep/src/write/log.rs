@@ -508,6 +508,7 @@ impl Log {
             }
         }
         self.counters.add_batch();
+        self.counters.set_segment_bytes(self.segment.as_ref().map_or(0, |segment| segment.end));
         for member in &round.members {
             let placed = &round.placed[member.record];
             let Some(subject) = &placed.subject else { continue };

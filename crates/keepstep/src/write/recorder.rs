@@ -82,6 +82,16 @@ impl Recorder {
         self.hand_over(Kind::Step, step, self.level)
     }
 
+    /// As [`Recorder::submit`], but waits while the queue is full.
+    pub fn submit_waiting(&self, step: Step) -> Result<Receipt> {
+        let mut state = self.lock()?;
+        let prepared = self.prepare_with(&mut state, Kind::Step, step, self.level)?;
+        let Prepared { pending, index, level } = prepared;
+        let ticket = self.writer.submit(pending, WhenFull::Wait)?;
+        state.next_index += 1;
+        Ok(self.receipt(ticket, index, level))
+    }
+
     /// As [`Recorder::submit`], with a level of its own.
     pub fn submit_at(&self, step: Step, level: Level) -> Result<Receipt> {
         self.hand_over(Kind::Step, step, level)

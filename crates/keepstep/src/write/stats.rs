@@ -14,6 +14,7 @@ pub(crate) struct Counters {
     batches: AtomicU64,
     syncs: AtomicU64,
     given_up: AtomicU64,
+    segment_bytes: AtomicU64,
 }
 
 /// What a writer has done since the store was opened.
@@ -35,6 +36,8 @@ pub struct WriterStats {
     pub syncs: u64,
     /// Segments that were given up after a failed write or sync.
     pub segments_given_up: u64,
+    /// Length of the segment that is being written.
+    pub segment_bytes: u64,
     /// Values found again in the index.
     pub found: u64,
     /// Values that the index forgot for want of room.
@@ -64,6 +67,10 @@ impl Counters {
         self.given_up.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn set_segment_bytes(&self, bytes: u64) {
+        self.segment_bytes.store(bytes, Ordering::Relaxed);
+    }
+
     pub(crate) fn snapshot(&self, (found, forgotten, second_copies): (u64, u64, u64)) -> WriterStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         WriterStats {
@@ -75,6 +82,7 @@ impl Counters {
             batches: load(&self.batches),
             syncs: load(&self.syncs),
             segments_given_up: load(&self.given_up),
+            segment_bytes: load(&self.segment_bytes),
             found,
             forgotten,
             second_copies,

@@ -1,0 +1,127 @@
+//! keepstep itself, behind the bars' interface.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use keepstep::{EpisodeName, Options, Receipt, Recorder, Run, Step, Store, Value};
+
+use crate::engine::{Engine, EngineFactory, Episode, Item, OpenOptions, Reader, Stats};
+
+pub struct KeepstepFactory;
+
+const RUN: &str = "bench";
+
+impl EngineFactory for KeepstepFactory {
+    fn name(&self) -> &'static str {
+        "keepstep"
+    }
+
+    fn open(&self, dir: &Path, options: OpenOptions) -> Box<dyn Engine> {
+        let mut chosen = Options::default();
+        if let Some(bytes) = options.segment_bytes {
+            chosen.segment_bytes_max = bytes;
+        }
+        let store = Store::open(dir, chosen).expect("could not open the store");
+        let run = store.run(RUN, Value::Null).expect("could not open the run");
+        Box::new(Keepstep { store, run })
+    }
+
+    fn read(&self, dir: &Path) -> Box<dyn Reader> {
+        let _ = dir;
+        panic!("reading is not wired yet")
+    }
+}
+
+struct Keepstep {
+    store: Store,
+    run: Run,
+}
+
+fn name(task: u64) -> EpisodeName {
+    EpisodeName::task(task.to_string())
+}
+
+impl Engine for Keepstep {
+    fn begin(&self, task: u64) -> Box<dyn Episode> {
+        let recorder = self.run.episode(name(task)).expect("could not begin an episode");
+        Box::new(KeepstepEpisode { recorder, history: Vec::new(), last: None })
+    }
+
+    fn stats(&self) -> Stats {
+        let stats = self.store.writer_stats();
+        Stats { payload_bytes: stats.stored_bytes, open_segment_bytes: stats.segment_bytes }
+    }
+
+    fn close(self: Box<Self>) {
+        self.store.close();
+    }
+}
+
+struct KeepstepEpisode {
+    recorder: Recorder,
+    history: Vec<Value>,
+    last: Option<Receipt>,
+}
+
+impl KeepstepEpisode {
+    /// Waits while the queue is full, as a recorder does that must not drop a step.
+    fn send(&mut self, step: Step) {
+        let receipt = self.recorder.submit_waiting(step).expect("could not submit");
+        self.last = Some(receipt);
+    }
+}
+
+impl Episode for KeepstepEpisode {
+    fn append(&mut self, record: &[u8]) {
+        self.recorder.step(Step::new().observation(Value::bytes(record))).expect("could not record");
+    }
+
+    fn submit(&mut self, record: &[u8]) {
+        self.send(Step::new().observation(Value::bytes(record)));
+    }
+
+    fn wait(&mut self) {
+        if let Some(receipt) = self.last.take() {
+            receipt.wait().expect("could not make it durable");
+        }
+    }
+
+    fn hear(&mut self, item: Item<'_>) {
+        self.history.push(to_value(item).shared());
+    }
+
+    fn turn(&mut self, response: &[Item<'_>]) {
+        let prompt = Value::List(Arc::new(self.history.clone()));
+        let response = Value::list(response.iter().map(|item| to_value(*item)));
+        self.send(Step::new().prompt(prompt).response(response));
+    }
+
+    fn end(self: Box<Self>) {
+        let ended = self.recorder.end("finished", Step::new()).expect("could not end");
+        ended.wait().expect("could not make the end durable");
+    }
+}
+
+fn to_value(item: Item<'_>) -> Value {
+    match item {
+        Item::Json(json) => from_json(json),
+        Item::Chat { role, content } => {
+            Value::map([("role", Value::from(role)), ("content", Value::bytes(content))])
+        }
+    }
+}
+
+fn from_json(json: &serde_json::Value) -> Value {
+    use serde_json::Value as Json;
+    match json {
+        Json::Null => Value::Null,
+        Json::Bool(truth) => Value::Bool(*truth),
+        Json::Number(number) => match number.as_i64() {
+            Some(number) => Value::Int(number),
+            None => Value::Float(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::String(text) => Value::from(text.as_str()),
+        Json::Array(items) => Value::list(items.iter().map(from_json)),
+        Json::Object(entries) => Value::map(entries.iter().map(|(key, value)| (key.as_str(), from_json(value)))),
+    }
+}

@@ -1,0 +1,162 @@
+//! How a verb went: its exit code, and for a failure what happened and a hint.
+
+use std::io;
+
+use keepstep::{Error, Remedy};
+
+use crate::screen::{Screen, shown};
+
+/// What a verb gives back.
+pub(crate) type Outcome<T = Exit> = Result<T, Failure>;
+
+/// The exit codes of the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done; a torn end, which nobody was promised, counts as done.
+    Done,
+    /// Failed.
+    Failed,
+    /// Called wrongly.
+    Usage,
+    /// Done, but data was lost or damaged.
+    Lost,
+}
+
+impl Exit {
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Lost => 3,
+        }
+    }
+}
+
+/// Why a verb failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// To be told: what happened, and what to do next.
+    Told { message: String, hints: Vec<String>, exit: Exit },
+    /// Whoever read our output went away, as `head` does: nothing to say, and nobody to say it to.
+    ReaderGone,
+}
+
+impl Failure {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self::Told { message: message.into(), hints: Vec::new(), exit: Exit::Failed }
+    }
+
+    /// Something that the system refused.
+    pub(crate) fn io(doing: &str, what: impl std::fmt::Display, error: &io::Error) -> Self {
+        let failure = Self::new(format!("could not {doing} {what}: {error}"));
+        match io_hint(error) {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+
+    /// Adds what to do next.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        if let Self::Told { hints, .. } = &mut self {
+            hints.push(hint.into());
+        }
+        self
+    }
+
+    pub(crate) fn with_exit(mut self, with: Exit) -> Self {
+        if let Self::Told { exit, .. } = &mut self {
+            *exit = with;
+        }
+        self
+    }
+
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::Told { exit, .. } => *exit,
+            Self::ReaderGone => Exit::Done,
+        }
+    }
+
+    /// Prints it to stderr.
+    pub(crate) fn tell(&self, screen: &Screen) {
+        let Self::Told { message, hints, .. } = self else { return };
+        screen.say(&format!("{} {}", screen.talk.red("error:"), shown(message)));
+        for hint in hints {
+            screen.say(&format!("{} {}", screen.talk.cyan("hint:"), shown(hint)));
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        // Damaged bytes are no failure of the command: it found them.
+        let exit = if error.remedy() == Remedy::RestoreData { Exit::Lost } else { Exit::Failed };
+        let hint = hint_for(&error);
+        Self::new(error.to_string()).hint(hint).with_exit(exit)
+    }
+}
+
+/// Writing to stdout failed.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::ReaderGone;
+        }
+        Self::io("write to", "stdout", &error)
+    }
+}
+
+/// What to do next about an error of the store.
+pub(crate) fn hint_for(error: &Error) -> String {
+    match error {
+        Error::Io { source, .. } | Error::Stalled { source, .. } => {
+            io_hint(source).unwrap_or("look at the disk (`dmesg`, `df`), then try again").to_owned()
+        }
+        Error::DiskFull { .. } => "make room on the disk, then try again: recording goes on by itself".to_owned(),
+        Error::Vanished { .. } => {
+            "find out what deleted it; open the store again to record to a new one in its place".to_owned()
+        }
+        Error::EarlierFailed(cause) => hint_for(cause),
+        Error::NotAStore { .. } => {
+            "name a store with `-s STORE` or KEEPSTEP_STORE; `keepstep demo` makes one to look at".to_owned()
+        }
+        Error::NotFound { .. } => "`keepstep ls` shows what is there".to_owned(),
+        Error::ConfigChanged { .. } => "record under another name, or with the config that the run began with".to_owned(),
+        Error::LevelOutOfReach { .. } => "`keepstep doctor` says which levels can be reached where".to_owned(),
+        Error::NewerFormat { .. } => "use the keepstep that wrote it, or a newer one".to_owned(),
+        Error::Damaged { .. } => {
+            "`keepstep verify` finds all damage and says what it cost; `keepstep verify --heal` looks for copies".to_owned()
+        }
+        other => by_remedy(other.remedy()).to_owned(),
+    }
+}
+
+fn by_remedy(remedy: Remedy) -> &'static str {
+    match remedy {
+        Remedy::Retry => "try again: the cause may have gone",
+        Remedy::Reopen => "open the store again",
+        Remedy::FixInput => "call it with something else",
+        Remedy::Stop => "stop here: this episode is over, or somebody else's",
+        Remedy::RestoreData => "restore the bytes from a copy, or go on without them",
+    }
+}
+
+/// What to do about an error of the system, where that is known.
+fn io_hint(error: &io::Error) -> Option<&'static str> {
+    Some(match error.kind() {
+        io::ErrorKind::NotFound => "check the path, or create the directory",
+        io::ErrorKind::PermissionDenied => "check who may write there, or name another directory",
+        io::ErrorKind::ReadOnlyFilesystem => "it is mounted read-only: mount it for writing, or name another directory",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room on the disk, then try again",
+        io::ErrorKind::FileTooLarge => "a limit on file sizes is in the way (`ulimit -f`): raise it",
+        io::ErrorKind::NotADirectory => "name a directory",
+        _ if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => {
+            "the disk reports an error of its own: look at `dmesg`, save what is there, then try again"
+        }
+        _ if error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) => {
+            "too many files are open in this process (`ulimit -n`): raise the limit"
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,82 @@
+//! The keepstep command. All printing lives here: data on stdout, talk on stderr.
+//!
+//! Each verb has a file of its own in `verbs`; it gives back how it went, and this file turns that into an exit code.
+
+mod args;
+mod chance;
+mod child;
+mod failure;
+mod json;
+mod numbers;
+mod place;
+mod progress;
+mod refs;
+mod screen;
+mod torture;
+mod verbs;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Verb};
+use failure::{Exit, Failure, Outcome};
+use screen::Screen;
+
+/// How this program can be started again: `torture`, `demo` and `doctor` need other processes of it.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// The file to start.
+    pub path: PathBuf,
+    /// What comes before the verb, such as `-m keepstep` for a Python interpreter.
+    pub arguments: Vec<OsString>,
+}
+
+/// Runs the command with the arguments of the process, the program's own name first.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let path = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("keepstep"));
+    ExitCode::from(run(&Program { path, arguments: Vec::new() }, args))
+}
+
+/// As [`main`], for those who start it another way. Gives the exit code.
+pub fn run(program: &Program, args: impl IntoIterator<Item = OsString>) -> u8 {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to stdout and are no failure. A reader that went away is none either.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage.code() } else { Exit::Done.code() };
+        }
+    };
+    let mut screen = Screen::new();
+    let outcome = dispatch(program, cli.verb, &mut screen).and_then(|exit| screen.flush().map(|()| exit));
+    match outcome {
+        Ok(exit) => exit.code(),
+        Err(failure) => {
+            // What was said before the failure comes before it.
+            let _ = screen.flush();
+            failure.tell(&screen);
+            failure.exit().code()
+        }
+    }
+}
+
+fn dispatch(program: &Program, verb: Verb, screen: &mut Screen) -> Outcome {
+    match verb {
+        Verb::Demo(args) => verbs::demo::run(&args, program, screen),
+        Verb::Doctor(args) => verbs::doctor::run(&args, program, screen),
+        Verb::Torture(args) => verbs::torture::run(&args, program, screen),
+        Verb::Completions(args) => verbs::completions::run(&args, screen),
+        Verb::DemoRecorder(args) => verbs::demo_recorder::run(&args),
+        Verb::DoctorLock(args) => verbs::doctor::run_lock_probe(&args, screen),
+        Verb::TortureRecorder(args) => torture::recorder::run(&args, screen),
+        Verb::TortureCheck(args) => torture::check::run(&args, screen),
+    }
+}
+
+/// A mistake in the arguments that clap cannot see.
+fn usage(message: impl Into<String>, hint: impl Into<String>) -> Failure {
+    Failure::new(message).hint(hint).with_exit(Exit::Usage)
+}

@@ -1,0 +1,46 @@
+//! Which store is meant: an argument beats KEEPSTEP_STORE, which beats `./runs`.
+
+use std::path::{Path, PathBuf};
+
+use keepstep::{Error, Options, Store};
+
+use crate::failure::{Failure, Outcome};
+
+/// The store that is meant.
+pub(crate) fn store_path(given: Option<&Path>) -> PathBuf {
+    let from_environment = || std::env::var_os("KEEPSTEP_STORE").filter(|value| !value.is_empty()).map(PathBuf::from);
+    given.map(Path::to_path_buf).or_else(from_environment).unwrap_or_else(|| PathBuf::from("./runs"))
+}
+
+/// Opens a store to look at it; nothing is created.
+pub(crate) fn open_to_read(path: &Path) -> Outcome<Store> {
+    // Looking asks for no level: a store in memory may be looked at too.
+    let options = Options { level: Some(keepstep::Level::Kill), ..Options::default() };
+    Store::open_existing(path, options).map_err(|error| match error {
+        Error::NotAStore { .. } if !path.exists() => Failure::new(format!("there is no store at {}", path.display()))
+            .hint("name one with `-s STORE` or KEEPSTEP_STORE; `keepstep demo` makes one to look at"),
+        other => Failure::from(other),
+    })
+}
+
+/// Tells a store from references where both may stand: `ls STORE`, `ls RUN`, `ls STORE RUN`.
+///
+/// The first is a store if it is a directory or looks like a path; with `-s` none is.
+pub(crate) fn split(store: Option<&Path>, mut targets: Vec<String>) -> (PathBuf, Vec<String>) {
+    if store.is_some() || targets.first().is_none_or(|first| !is_path(first)) {
+        return (store_path(store), targets);
+    }
+    let first = targets.remove(0);
+    (PathBuf::from(first), targets)
+}
+
+fn is_path(text: &str) -> bool {
+    text.starts_with(['.', '/']) || Path::new(text).is_dir()
+}
+
+/// A path as an argument of a shell, for lines that people copy.
+pub(crate) fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:,".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}

@@ -1,0 +1,225 @@
+//! References: how people name an episode, an attempt or a step on the command line.
+//!
+//! `run/task#iteration.sample~attempt@step`, later parts optional, odd characters percent-encoded; or an id, or the
+//! beginning of one. What is printed can be typed back: no character of it means anything to a shell.
+
+use std::fmt;
+use std::fmt::Write as _;
+
+use thiserror::Error;
+
+/// How a run or an episode is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Name {
+    /// A text without a slash: a run, or the beginning of an id.
+    Bare(String),
+    /// An episode by its name, or the part of it that was given.
+    Episode { run: String, task: String, iteration: Option<i64>, sample: Option<i64> },
+}
+
+/// A reference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ref {
+    pub(crate) name: Name,
+    pub(crate) attempt: Option<u32>,
+    pub(crate) step: Option<u64>,
+}
+
+/// Why a text is no reference.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum BadRef {
+    #[error("{0:?} names nothing")]
+    Empty(String),
+    #[error("{part} of {text:?} is not a number: {found:?}")]
+    NotANumber { text: String, part: &'static str, found: String },
+    #[error("{found:?} in {text:?} is not a percent-encoded character")]
+    BadPercent { text: String, found: String },
+    #[error("{0:?} has an iteration, but no task before it")]
+    NoTask(String),
+}
+
+/// How a reference is built, for hints.
+pub(crate) const SHAPE: &str =
+    "a reference is run/task#iteration.sample~attempt@step (later parts optional), or the beginning of an id";
+
+impl Ref {
+    /// A whole episode by its name.
+    pub(crate) fn episode(run: &str, task: &str, iteration: i64, sample: i64) -> Self {
+        let name =
+            Name::Episode { run: run.to_owned(), task: task.to_owned(), iteration: Some(iteration), sample: Some(sample) };
+        Self { name, attempt: None, step: None }
+    }
+
+    pub(crate) fn at_step(mut self, step: u64) -> Self {
+        self.step = Some(step);
+        self
+    }
+}
+
+impl std::str::FromStr for Ref {
+    type Err = BadRef;
+
+    fn from_str(text: &str) -> Result<Self, BadRef> {
+        // From the right: the marks of later parts are percent-encoded in the parts before them.
+        let (rest, step) = split_number(text, text, '@', "the step")?;
+        let (rest, attempt) = split_number(text, rest, '~', "the attempt")?;
+        let Some((run, rest)) = rest.split_once('/') else {
+            if rest.contains('#') {
+                return Err(BadRef::NoTask(text.to_owned()));
+            }
+            if rest.is_empty() {
+                return Err(BadRef::Empty(text.to_owned()));
+            }
+            return Ok(Self { name: Name::Bare(decode(text, rest)?), attempt, step });
+        };
+        let (task, numbers) = match rest.split_once('#') {
+            Some((task, numbers)) => (task, Some(numbers)),
+            None => (rest, None),
+        };
+        let (iteration, sample) = match numbers.map(|numbers| numbers.split_once('.').ok_or(numbers)) {
+            None => (None, None),
+            Some(Err(iteration)) => (Some(number(text, "the iteration", iteration)?), None),
+            Some(Ok((iteration, sample))) => {
+                (Some(number(text, "the iteration", iteration)?), Some(number(text, "the sample", sample)?))
+            }
+        };
+        let name = Name::Episode { run: decode(text, run)?, task: decode(text, task)?, iteration, sample };
+        Ok(Self { name, attempt, step })
+    }
+}
+
+/// Takes `mark` and the number behind it off the end.
+fn split_number<'a, T: std::str::FromStr>(
+    text: &str,
+    from: &'a str,
+    mark: char,
+    part: &'static str,
+) -> Result<(&'a str, Option<T>), BadRef> {
+    match from.rsplit_once(mark) {
+        None => Ok((from, None)),
+        Some((rest, digits)) => Ok((rest, Some(number(text, part, digits)?))),
+    }
+}
+
+fn number<T: std::str::FromStr>(text: &str, part: &'static str, digits: &str) -> Result<T, BadRef> {
+    let is_plain = digits.trim_start_matches('-').bytes().all(|byte| byte.is_ascii_digit());
+    let parsed = if is_plain { digits.parse().ok() } else { None };
+    parsed.ok_or_else(|| BadRef::NotANumber { text: text.to_owned(), part, found: digits.to_owned() })
+}
+
+/// Undoes the percent-encoding.
+fn decode(text: &str, part: &str) -> Result<String, BadRef> {
+    let bad = |found: &str| BadRef::BadPercent { text: text.to_owned(), found: found.to_owned() };
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part;
+    while let Some((before, after)) = rest.split_once('%') {
+        bytes.extend_from_slice(before.as_bytes());
+        let digits = after.get(..2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let found: String = after.chars().take(2).collect();
+        bytes.push(byte.ok_or_else(|| bad(&format!("%{found}")))?);
+        rest = &after[2..];
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    String::from_utf8(bytes).map_err(|_| bad(part))
+}
+
+/// Percent-encodes all that is neither a letter, a digit nor one of a few marks that no shell and no part of a reference uses.
+pub(crate) fn encode(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '+' | '=' | ',') {
+            out.push(c);
+        } else {
+            for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                let _ = write!(out, "%{byte:02X}");
+            }
+        }
+    }
+    out
+}
+
+impl fmt::Display for Ref {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Name::Bare(text) => f.write_str(&encode(text))?,
+            Name::Episode { run, task, iteration, sample } => {
+                write!(f, "{}/{}", encode(run), encode(task))?;
+                if let Some(iteration) = iteration {
+                    write!(f, "#{iteration}")?;
+                }
+                if let Some(sample) = sample {
+                    write!(f, ".{sample}")?;
+                }
+            }
+        }
+        if let Some(attempt) = self.attempt {
+            write!(f, "~{attempt}")?;
+        }
+        if let Some(step) = self.step {
+            write!(f, "@{step}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn episode(run: &str, task: &str, iteration: Option<i64>, sample: Option<i64>) -> Name {
+        Name::Episode { run: run.to_owned(), task: task.to_owned(), iteration, sample }
+    }
+
+    #[test]
+    fn later_parts_are_optional() {
+        let cases = [
+            ("shop", Name::Bare("shop".into()), None, None),
+            ("9c9e99", Name::Bare("9c9e99".into()), None, None),
+            ("9c9e99~1@4", Name::Bare("9c9e99".into()), Some(1), Some(4)),
+            ("shop/17", episode("shop", "17", None, None), None, None),
+            ("shop/17#3", episode("shop", "17", Some(3), None), None, None),
+            ("shop/17#3.2", episode("shop", "17", Some(3), Some(2)), None, None),
+            ("shop/17#3.-1~1@40", episode("shop", "17", Some(3), Some(-1)), Some(1), Some(40)),
+            ("shop/17@0", episode("shop", "17", None, None), None, Some(0)),
+            ("shop/a/b.c", episode("shop", "a/b.c", None, None), None, None),
+            ("a%2Fb/c%40d", episode("a/b", "c@d", None, None), None, None),
+            ("/", episode("", "", None, None), None, None),
+        ];
+        for (text, name, attempt, step) in cases {
+            assert_eq!(text.parse(), Ok(Ref { name, attempt, step }), "{text}");
+        }
+    }
+
+    /// Whatever people call their tasks, what `ls` prints can be given to `show`.
+    #[test]
+    fn what_is_printed_is_read_back_as_the_same() {
+        let names = ["", "shop-17", "a/b", "#1.2~3@4", "100%", "%2F", "Käse 🧀", "new\nline", "\u{202e}", "..", "日本", "'$(x)`"];
+        for run in names {
+            for task in names {
+                for (iteration, sample) in [(0, 0), (i64::MAX, i64::MIN)] {
+                    let made = Ref { attempt: Some(2), ..Ref::episode(run, task, iteration, sample).at_step(7) };
+                    let printed = made.to_string();
+                    assert_eq!(printed.parse(), Ok(made), "{printed}");
+                    let is_safe = |c: char| c.is_alphanumeric() || "-_.:+=,/#~@%".contains(c);
+                    assert!(printed.chars().all(is_safe), "{printed}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let said = |text: &str| text.parse::<Ref>().unwrap_err().to_string();
+        assert_eq!(said("shop/17@x"), r#"the step of "shop/17@x" is not a number: "x""#);
+        assert_eq!(said("shop/17~-1"), r#"the attempt of "shop/17~-1" is not a number: "-1""#);
+        assert_eq!(said("shop/17#+1"), r#"the iteration of "shop/17#+1" is not a number: "+1""#);
+        assert_eq!(said("shop/17#1."), r#"the sample of "shop/17#1." is not a number: """#);
+        assert_eq!(said("shop/%zz"), r#""%zz" in "shop/%zz" is not a percent-encoded character"#);
+        assert_eq!(said("shop/%ä"), r#""%ä" in "shop/%ä" is not a percent-encoded character"#);
+        assert_eq!(said("shop/%"), r#""%" in "shop/%" is not a percent-encoded character"#);
+        assert_eq!(said("shop#1"), r#""shop#1" has an iteration, but no task before it"#);
+        assert_eq!(said(""), r#""" names nothing"#);
+        assert_eq!(said("@3"), r#""@3" names nothing"#);
+    }
+}

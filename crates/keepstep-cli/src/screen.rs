@@ -1,0 +1,210 @@
+//! What people see: stdout for data, stderr for talk, colour only where somebody looks.
+//!
+//! Recorded text is hostile: whatever could move a cursor or reorder a line is shown escaped, on a terminal or not.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+
+use crate::failure::Outcome;
+use crate::json::Json;
+
+/// Stdout and stderr of this process.
+pub(crate) struct Screen {
+    out: BufWriter<Stdout>,
+    /// Colours for stdout.
+    pub(crate) data: Paint,
+    /// Colours for stderr.
+    pub(crate) talk: Paint,
+}
+
+impl Screen {
+    pub(crate) fn new() -> Self {
+        let stdout = io::stdout();
+        let data = Paint::on(stdout.is_terminal());
+        Self { out: BufWriter::with_capacity(64 << 10, stdout), data, talk: Paint::on(io::stderr().is_terminal()) }
+    }
+
+    /// Data: one line on stdout.
+    pub(crate) fn line(&mut self, line: &str) -> Outcome<()> {
+        self.out.write_all(line.as_bytes())?;
+        Ok(self.out.write_all(b"\n")?)
+    }
+
+    /// Data: one line of JSON on stdout.
+    pub(crate) fn json(&mut self, json: &Json) -> Outcome<()> {
+        Ok(writeln!(self.out, "{json}")?)
+    }
+
+    /// Data for those who write it bit by bit.
+    pub(crate) fn out(&mut self) -> &mut impl Write {
+        &mut self.out
+    }
+
+    pub(crate) fn flush(&mut self) -> Outcome<()> {
+        Ok(self.out.flush()?)
+    }
+
+    /// Talk: one line on stderr. That it cannot be written is no reason to fail.
+    pub(crate) fn say(&self, line: &str) {
+        let _ = writeln!(io::stderr(), "{line}");
+    }
+}
+
+/// Colours, or none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Paint {
+    on: bool,
+}
+
+impl Paint {
+    fn on(is_terminal: bool) -> Self {
+        let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self { on: is_terminal && !set("NO_COLOR") && !is_dumb }
+    }
+
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    pub(crate) fn bold(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    pub(crate) fn dim(self, text: &str) -> String {
+        self.paint("2", text)
+    }
+
+    pub(crate) fn red(self, text: &str) -> String {
+        self.paint("1;31", text)
+    }
+
+    pub(crate) fn green(self, text: &str) -> String {
+        self.paint("32", text)
+    }
+
+    pub(crate) fn yellow(self, text: &str) -> String {
+        self.paint("33", text)
+    }
+
+    pub(crate) fn cyan(self, text: &str) -> String {
+        self.paint("36", text)
+    }
+}
+
+/// True for what must not reach a terminal as it is: controls, and what turns the direction of text.
+pub(crate) fn is_hostile(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// A text as it may be shown, on one line.
+pub(crate) fn shown(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_hostile) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            '\r' => out.push_str("\\r"),
+            c if is_hostile(c) => {
+                let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// At most so many characters; what is left out shows as an ellipsis.
+pub(crate) fn cut(text: &str, chars_max: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(chars_max) {
+        None => Cow::Borrowed(text),
+        Some(_) => {
+            let end = text.char_indices().nth(chars_max.saturating_sub(1)).map_or(0, |(at, _)| at);
+            Cow::Owned(format!("{}…", &text[..end]))
+        }
+    }
+}
+
+/// Which side of its column a cell leans to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Left,
+    Right,
+}
+
+/// Rows in columns, each as wide as it must be.
+pub(crate) struct Table {
+    columns: Vec<(&'static str, Side)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(columns: &[(&'static str, Side)]) -> Self {
+        Self { columns: columns.to_vec(), rows: Vec::new() }
+    }
+
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().map(|cell| shown(&cell).into_owned()).collect());
+    }
+
+    /// The lines, the heading first.
+    pub(crate) fn lines(&self, paint: Paint) -> Vec<String> {
+        let heading: Vec<String> = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column)).chain(heading.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
+        let line = |cells: &[String]| {
+            let mut line = String::new();
+            for ((cell, width), (_, side)) in cells.iter().zip(&widths).zip(&self.columns) {
+                let pad = " ".repeat(width.saturating_sub(cell.chars().count()));
+                let (before, after) = if *side == Side::Right { (&*pad, "") } else { ("", &*pad) };
+                let _ = write!(line, "{before}{cell}{after}  ");
+            }
+            line.trim_end().to_owned()
+        };
+        let mut lines = vec![paint.bold(&line(&heading))];
+        lines.extend(self.rows.iter().map(|row| line(row)));
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An agent can be talked into printing anything, also what would rewrite the reader's screen.
+    #[test]
+    fn what_could_move_a_cursor_is_escaped() {
+        let hostile = "\u{1b}[2Jgone\r\n\u{7}\u{9b}31m\u{202e}txt.exe\u{feff}";
+        let seen = shown(hostile);
+        assert!(!seen.contains(is_hostile), "{seen:?}");
+        assert_eq!(seen, "\\u{1b}[2Jgone\\r\\n\\u{7}\\u{9b}31m\\u{202e}txt.exe\\u{feff}");
+        assert_eq!(shown("Käse 🧀 日本"), "Käse 🧀 日本");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_at_a_character() {
+        assert_eq!(cut("Käse", 4), "Käse");
+        assert_eq!(cut("Käsebrot", 4), "Käs…");
+        assert_eq!(cut("日本", 1), "…");
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let mut table = Table::new(&[("episode", Side::Left), ("steps", Side::Right)]);
+        table.row(["a".to_owned(), "1".to_owned()]);
+        table.row(["shop/long\x1b".to_owned(), "100000".to_owned()]);
+        let plain = Paint { on: false };
+        assert_eq!(
+            table.lines(plain),
+            ["episode           steps", "a                      1", "shop/long\\u{1b}  100000"]
+        );
+    }
+}
