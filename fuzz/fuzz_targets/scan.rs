@@ -13,12 +13,14 @@ use libfuzzer_sys::fuzz_target;
 const SALT: u64 = 0x0123_4567_89ab_cdef;
 
 fn header() -> SegmentHeader {
-    SegmentHeader { store: Id::NONE, writer: Id::NONE, number: 0, salt: SALT, created: 0, voids: None }
+    let (store, writer) = (Id::NONE, Id::NONE);
+    SegmentHeader { store, writer, number: 0, salt: SALT, created: 0, voids: None, sealed: None }
 }
 
-fuzz_target!(|input: (u8, bool, Option<u16>, u8, &[u8])| {
-    let (sort, complete, voided, window_bytes, script) = input;
-    let rules = Rules { trailer: None, complete, voided_from: voided.map(u64::from) };
+fuzz_target!(|input: (u8, bool, Option<u16>, Option<u16>, u8, &[u8])| {
+    let (sort, complete, voided, sealed, window_bytes, script) = input;
+    let (voided_from, sealed_bytes) = (voided.map(u64::from), sealed.map(u64::from));
+    let rules = Rules { trailer: None, complete, voided_from, sealed_bytes };
     let mut bytes = header().encode().to_vec();
     match sort % 3 {
         0 => bytes.extend_from_slice(script),

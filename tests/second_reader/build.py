@@ -181,13 +181,22 @@ class SegmentBuilder:
     """One segment. Frames are written as they come; `data` is the file so far."""
 
     def __init__(
-        self, store: bytes, writer: bytes, number: int, *, salt: int, voids: tuple[int, int] = (NONE, 0)
+        self,
+        store: bytes,
+        writer: bytes,
+        number: int,
+        *,
+        salt: int,
+        voids: tuple[int, int] = (NONE, 0),
+        sealed: tuple[int, int] = (NONE, 0),
     ) -> None:
         self.number = number
         self.salt = salt
         self.hasher = Hasher(store)
         head = b"KEEPSEG1" + struct.pack("<HHI", 1, 128, 0) + store + writer
-        head += struct.pack("<QQqQQ", number, salt, 0, *voids) + bytes(36)
+        head += (
+            struct.pack("<QQqQQ", number, salt, 0, *voids) + struct.pack("<QQQ", *sealed, salt) + bytes(12)
+        )
         self.data = bytearray(head + struct.pack("<I", crc32c(head)))
         self.logs: dict[int, Log] = {}
         self.written: list[tuple[int, int, int, int]] = []

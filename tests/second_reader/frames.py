@@ -68,6 +68,8 @@ class SegmentHeader:
     created: int
     voided_segment: int | None
     voided_from: int
+    sealed_segment: int | None
+    sealed_bytes: int
 
 
 def read_header(data: bytes, where: str, *, store: bytes, writer: bytes, number: int) -> SegmentHeader:
@@ -77,17 +79,29 @@ def read_header(data: bytes, where: str, *, store: bytes, writer: bytes, number:
     if crc32c(data[:124]) != struct.unpack_from("<I", data, 124)[0]:
         raise Malformed(f"{where}: the header is damaged")
     version, length, needs = struct.unpack_from("<HHI", data, 8)
-    if version > 1 or needs or length != HEADER_BYTES or any(data[88:124]):
+    if version > 1 or needs or length != HEADER_BYTES or any(data[112:124]):
         raise NewerFormat(where, f"version {version}, needs {needs:#x}, a header of {length} bytes")
     found_store, found_writer = data[16:32], data[32:48]
     found_number, salt, created, voided, voided_from = struct.unpack_from("<QQqQQ", data, 48)
+    sealed, sealed_bytes, salt_again = struct.unpack_from("<QQQ", data, 88)
+    if salt_again != salt:
+        raise Malformed(f"{where}: the header has two salts")
     if (found_store, found_writer, found_number) != (store, writer, number):
         raise Malformed(
             f"{where} is segment {found_number} of writer {found_writer.hex()} of store {found_store.hex()}"
         )
     if voided != NONE and voided >= number:
         raise Malformed(f"{where} voids segment {voided}, which is not an earlier one")
-    return SegmentHeader(writer, number, salt, created, None if voided == NONE else voided, voided_from)
+    return SegmentHeader(
+        writer,
+        number,
+        salt,
+        created,
+        None if voided == NONE else voided,
+        voided_from,
+        None if sealed == NONE else sealed,
+        sealed_bytes,
+    )
 
 
 @dataclass(frozen=True)

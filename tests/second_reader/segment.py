@@ -86,6 +86,7 @@ class Segment:
         self.header = header
         self.where = where
         self.index: Index | None = read_index(data, header.salt, where)
+        self.file_bytes = len(data)
         self.data_end = self.index.data_end if self.index else len(data)
         self.scan: Scan = scan(data, header.salt, HEADER_BYTES, self.data_end)
         self.records: dict[int, Stored] = {}

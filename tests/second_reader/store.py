@@ -110,10 +110,21 @@ class Store:
             voids = [other.header.voided_from for other in later if other.header.voided_segment == number]
             superseded = any(other.has_frame and other.header.voided_segment != number for other in later)
             segment.judge(void_from=min(voids, default=None), superseded=superseded)
+            self._check_length(segment, later)
         opener = Opener(segments, self._heals, self._hasher())
         for segment in segments.values():
             self._take(opener, segment)
         self.segments[writer] = segments
+
+    def _check_length(self, segment: Segment, later: list[Segment]) -> None:
+        """A sealed segment that is shorter than a later header, or the card of an orderly close, says was cut."""
+        number, writer, have = segment.header.number, segment.header.writer, segment.file_bytes
+        was = [other.header.sealed_bytes for other in later if other.header.sealed_segment == number]
+        name = f"scans/{writer.hex()}.{number}"
+        if (self.path / name).is_file():
+            was += [read_card(self.path, name, self.id, Card.SCAN).get(84, 0)]
+        if max(was, default=0) > have:
+            self.damage.append(Damage(writer, number, have, max(was) - have, "cut off"))
 
     def _hasher(self) -> Hasher | None:
         return Hasher(self.id) if self._verify else None

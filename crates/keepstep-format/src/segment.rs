@@ -262,11 +262,21 @@ mod tests {
     /// Another version, an unknown need, another length and a reserved byte are all refused as newer.
     #[test]
     fn newer_headers_are_refused() {
-        for (at, value) in [(8, 2), (9, 1), (10, 136), (12, 1), (15, 0x80), (88, 1), (123, 1)] {
+        for (at, value) in [(8, 2), (9, 1), (10, 136), (12, 1), (15, 0x80), (112, 1), (123, 1)] {
             let mut bytes = header().encode();
             bytes[at] = value;
             let found = SegmentHeader::decode(&with_crc(bytes));
             assert!(matches!(found, Err(HeaderError::Newer { known: 1, .. })), "byte {at}: {found:?}");
+        }
+    }
+
+    /// Whichever byte of a header flips, one of its two salts is still the right one.
+    #[test]
+    fn a_damaged_header_still_tells_its_salt() {
+        for at in 0..HEADER_BYTES {
+            let mut bytes = header().encode();
+            bytes[at] ^= 0xff;
+            assert!(SegmentHeader::salts_of_a_damaged_one(&bytes).contains(&header().salt), "byte {at}");
         }
     }
 

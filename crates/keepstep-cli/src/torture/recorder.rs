@@ -1,5 +1,6 @@
 //! A process that records until it is killed, and tells the witness before and after each step.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -7,13 +8,17 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use keepstep::{Level, Options, Receipt, Recorder, Remedy, Run, Step, Store, Value};
+use keepstep::{Error, Level, Options, Receipt, Recorder, Remedy, Result, Run, Step, Store, Value};
 
 use super::content::{Content, Key, Manner, Story};
 use super::witness::Line;
+use crate::chance::Chance;
 use crate::child;
-use crate::failure::{Exit, Failure, Outcome, hint_for};
+use crate::failure::{Exit, Failure, Outcome};
 use crate::screen::Screen;
+
+/// How long to wait before a step that failed is recorded again.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a recorder of `torture` is told. Hidden: only `torture` and the tests start it.
 #[derive(Debug, Clone, clap::Args)]
@@ -44,6 +49,9 @@ pub(crate) struct Args {
     /// Record a step again when it failed and may be tried again
     #[arg(long)]
     retry: bool,
+    /// How long a thread thinks before a step, on average
+    #[arg(long, default_value_t = 0)]
+    pause_us: u64,
 }
 
 /// What a step waits for.
@@ -102,25 +110,147 @@ fn record(shared: &Shared<'_>, thread: u32, screen: &Screen) -> Outcome<()> {
     let args = shared.args;
     for number in 0..args.episodes.unwrap_or(u32::MAX) {
         let key = Key { worker: args.worker, life: args.life, thread, number };
-        let mut story = Story::new(args.seed, key);
-        let episode = shared.run.episode(key.name())?;
-        let mut taken: Vec<Content> = Vec::new();
+        let mut episode = Episode::new(shared, key)?;
         loop {
-            let acknowledged = taken.len();
-            match shared.record_episode(&episode, &mut story, &mut taken, key) {
-                Ok(true) => break,
-                Ok(false) => return Ok(()),
-                // What was acknowledged stays; the rest is recorded again.
-                Err(Trouble::Store(error)) if args.retry && error.remedy() == Remedy::Retry => {
-                    screen.say(&format!("trying again: {error}; {}", hint_for(&error)));
-                    story = Story::new(args.seed, key);
-                    let _ = acknowledged;
+            match episode.go_on() {
+                Ok(Gone::On) => break,
+                Ok(Gone::Stopped) => return Ok(()),
+                Err(error) if args.retry && error.remedy() == Remedy::Retry => {
+                    screen.say(&format!("trying again: {error}"));
+                    episode.in_flight.clear();
+                    std::thread::sleep(RETRY_PAUSE);
                 }
-                Err(Trouble::Store(error)) => return Err(error.into()),
-                // The witness is gone: nobody listens any more.
-                Err(Trouble::Witness(_)) => return Ok(()),
+                Err(error) => return Err(error.into()),
             }
         }
     }
     Ok(())
+}
+
+/// How an episode was left.
+enum Gone {
+    /// Recorded: on to the next.
+    On,
+    /// Somebody wants us to stop, or nobody listens any more.
+    Stopped,
+}
+
+/// One episode while it is recorded.
+struct Episode<'a> {
+    shared: &'a Shared<'a>,
+    key: Key,
+    story: Story,
+    recorder: Recorder,
+    chance: Chance,
+    /// The index of the next step to be made.
+    next: u64,
+    /// Made and not acknowledged yet, the oldest first.
+    waiting: VecDeque<(u64, Content)>,
+    /// Handed over: the receipts of the first of those.
+    in_flight: VecDeque<Receipt>,
+    last: Option<Receipt>,
+}
+
+impl<'a> Episode<'a> {
+    fn new(shared: &'a Shared<'a>, key: Key) -> Result<Self> {
+        Ok(Self {
+            shared,
+            key,
+            story: Story::new(shared.args.seed, key),
+            recorder: shared.run.episode(key.name())?,
+            chance: Chance::new(&[shared.args.seed, key.worker.into(), key.life.into(), key.thread.into()]),
+            next: 0,
+            waiting: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            last: None,
+        })
+    }
+
+    /// Records what is left of it.
+    fn go_on(&mut self) -> Result<Gone> {
+        while self.next < self.story.steps || !self.waiting.is_empty() {
+            if self.shared.stop.load(Ordering::Acquire) {
+                return Ok(Gone::Stopped);
+            }
+            self.hand_over()?;
+            if !self.hear_of_oldest()? {
+                return Ok(Gone::Stopped);
+            }
+        }
+        if let Some(last) = &self.last {
+            // What was only written so far is raised to what the others have.
+            last.wait_for(self.shared.args.level.level(), None)?;
+        }
+        let Some(why) = self.story.ending else { return Ok(Gone::On) };
+        if !self.shared.tell(Line::Ends(self.key)) {
+            return Ok(Gone::Stopped);
+        }
+        self.recorder.end(why, Step::new())?.wait()?;
+        Ok(if self.shared.tell(Line::Ended(self.key)) { Gone::On } else { Gone::Stopped })
+    }
+
+    /// Hands steps over, as many as may be in flight.
+    fn hand_over(&mut self) -> Result<()> {
+        let window = if let Manner::Submit(window) = self.story.manner { window } else { 1 };
+        while self.in_flight.len() < window {
+            if self.in_flight.len() == self.waiting.len() {
+                if self.next == self.story.steps {
+                    break;
+                }
+                self.think();
+                let content = self.story.next_step(self.next);
+                self.waiting.push_back((self.next, content));
+                self.next += 1;
+            }
+            let (index, content) = &self.waiting[self.in_flight.len()];
+            // Should nobody hear it, nobody hears of the acknowledgement either.
+            self.shared.tell(Line::Submits(self.key, *index));
+            match self.submit(*index, content.step()) {
+                Ok(receipt) => self.in_flight.push_back(receipt),
+                // The queue is full: first wait for what is on its way.
+                Err(Error::Busy { .. }) if !self.in_flight.is_empty() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn submit(&self, index: u64, step: Step) -> Result<Receipt> {
+        if index == 0 && self.story.has_first {
+            return self.recorder.first(step);
+        }
+        match self.story.manner {
+            Manner::Step => self.recorder.step(step),
+            Manner::Submit(_) => self.recorder.submit(step),
+            Manner::Kill => self.recorder.submit_at(step, Level::Kill),
+        }
+    }
+
+    /// Waits for the oldest step in flight, and tells the witness. False if nobody listens.
+    fn hear_of_oldest(&mut self) -> Result<bool> {
+        let Some(receipt) = self.in_flight.front() else { return Ok(true) };
+        receipt.wait()?;
+        let wanted = if self.story.manner == Manner::Kill { Level::Kill } else { self.shared.args.level.level() };
+        let is_kept = receipt.level().is_some_and(|level| level >= wanted);
+        self.last = self.in_flight.pop_front();
+        let Some((index, content)) = self.waiting.pop_front() else { return Ok(true) };
+        // Two promises of the receipt: its level, and the number of the step.
+        let step = self.last.as_ref().and_then(Receipt::step);
+        assert!(is_kept && step == Some(index), "step {index} of {:?} was acknowledged as {:?}", self.key, self.last);
+        Ok(self.shared.tell(Line::Acknowledged(self.key, index, content.digest())))
+    }
+
+    fn think(&mut self) {
+        let pause_us = self.shared.args.pause_us;
+        if pause_us > 0 {
+            std::thread::sleep(Duration::from_micros(self.chance.below(2 * pause_us)));
+        }
+    }
+}
+
+impl Shared<'_> {
+    /// Tells the witness, in one write. False if nobody listens any more.
+    fn tell(&self, line: Line) -> bool {
+        (&self.pipe).write_all(format!("{line}\n").as_bytes()).is_ok()
+    }
 }

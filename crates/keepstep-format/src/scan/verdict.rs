@@ -18,6 +18,8 @@ pub struct Rules {
     pub complete: bool,
     /// A later header voids this segment from this offset on; the lowest, if several do.
     pub voided_from: Option<u64>,
+    /// It was sealed when the file was so long, as the next header or a card says.
+    pub sealed_bytes: Option<u64>,
 }
 
 impl Rules {
@@ -122,8 +124,9 @@ impl Walk {
     /// What the segment holds, if it ends where the last window did.
     pub fn finish(mut self) -> SegmentScan {
         self.close_end();
-        let data_end = self.index_at.or(self.rules.limit()).unwrap_or(self.seen_to);
-        let is_guarded = self.rules.complete || self.index_at.or(self.rules.limit()).is_some();
+        let data_end = self.data_end();
+        let is_sealed = self.index_at.is_some() || self.rules.sealed_bytes.is_some();
+        let is_guarded = is_sealed || self.rules.complete || self.rules.limit().is_some();
         let synced_to = if is_guarded { data_end } else { self.scanner.synced_to() };
 
         let first_torn = self.gaps.iter().find(|gap| gap.end > synced_to);
@@ -173,12 +176,17 @@ impl Walk {
     fn close_end(&mut self) {
         if self.index_at.is_none() {
             let looked_at = self.scanner.hole_from().unwrap_or(self.scanner.offset());
-            let end = self.rules.limit().unwrap_or(self.seen_to);
-            if looked_at < end {
-                self.hole(looked_at, end);
+            if looked_at < self.data_end() {
+                self.hole(looked_at, self.data_end());
             }
         }
         self.close_open();
+    }
+
+    /// A sealed file that is shorter than it was has lost what stood behind its end, data or index.
+    fn data_end(&self) -> u64 {
+        let file_end = self.seen_to.max(self.rules.sealed_bytes.unwrap_or(0));
+        self.index_at.or(self.rules.limit()).unwrap_or(file_end)
     }
 
     /// A log that goes on in another segment ended with a commit. If it is gone, so may be what stood before it.

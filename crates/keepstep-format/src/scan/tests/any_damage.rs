@@ -235,7 +235,7 @@ proptest! {
         let bytes = harmed(&log, &harms);
         let commits: Vec<u64> = log.frames.iter().filter(|f| f.synced_to.is_some()).map(|f| f.end).chain([128]).collect();
         let voided_from = voided.map(|index| commits[index as usize % commits.len()]);
-        let rules = Rules { complete, voided_from, trailer: None };
+        let rules = Rules { complete, voided_from, ..Rules::default() };
         let found = scan_segment(&bytes, &header(), rules);
         let case = format!("{acts:?} {harms:?} {rules:?}");
         Oracle::new(&log, &bytes, rules).assert_agrees(&found, &case);

@@ -226,6 +226,26 @@ fn a_seal_that_broke_off_costs_nothing() {
     }
 }
 
+/// A sealed segment that is shorter than it was has lost the rest, even if it ends with a commit.
+#[test]
+fn a_sealed_segment_that_was_cut_is_damaged() {
+    let Three { mut log, commits, .. } = three_batches();
+    let lists = log.seal();
+    let rules = Rules { sealed_bytes: Some(log.end()), ..Rules::default() };
+    assert_eq!(scan_segment(&log.bytes, &header(), rules), scan(&log.bytes));
+    for cut in 128..lists {
+        let found = scan_segment(&log.bytes[..cut as usize], &header(), rules);
+        let last = found.holes.last().unwrap();
+        assert!(last.damage && last.offset <= cut && last.offset + last.len == log.end(), "cut at {cut}");
+        assert_eq!((found.torn, found.valid_to), (None, log.end()), "cut at {cut}");
+    }
+    let at_a_commit = scan_segment(&log.bytes[..commits[1].offset as usize], &header(), rules);
+    assert_eq!(at_a_commit.frames.len(), 5, "what is left stays readable");
+    // The index alone costs nothing.
+    let index_cut = scan_segment(&log.bytes[..lists as usize + 24], &header(), rules);
+    assert_eq!((index_cut.frames.len(), index_cut.holes.len(), index_cut.valid_to), (9, 0, lists));
+}
+
 /// Where it is voided the log ends, without a torn end: what stood behind was written again elsewhere.
 #[test]
 fn the_log_ends_where_it_is_voided() {
@@ -369,7 +389,7 @@ fn rules_that_do_not_fit_the_file_are_survived() {
     log.seal();
     for voided_from in [0, 8, 128, second[0].offset, second[0].offset + 3, log.end() + 64, u64::MAX] {
         for complete in [false, true] {
-            let rules = Rules { voided_from: Some(voided_from), complete, trailer: None };
+            let rules = Rules { voided_from: Some(voided_from), complete, ..Rules::default() };
             for len in [128, 140, log.bytes.len() / 2, log.bytes.len()] {
                 let found = scan_segment(&log.bytes[..len], &header(), rules);
                 assert!(found.frames.iter().all(|frame| frame.end() <= voided_from), "{rules:?}");
