@@ -5,11 +5,13 @@
 mod args;
 mod chance;
 mod child;
+mod doctor;
 mod failure;
 mod json;
 mod numbers;
 mod place;
 mod progress;
+mod reading;
 mod refs;
 mod screen;
 mod torture;

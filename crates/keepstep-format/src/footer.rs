@@ -37,7 +37,8 @@ pub struct FooterEntry {
 }
 
 impl FooterEntry {
-    fn sort_key(&self) -> (Id, u32, u8, Id, u32) {
+    /// What entries are sorted by: id, attempt, what, the writer copied from, first sequence. No two are alike.
+    pub fn sort_key(&self) -> (Id, u32, u8, Id, u32) {
         let from = if let What::Copied { from } = self.what { from } else { Id::NONE };
         (self.id, self.attempt, self.what.number(), from, self.first_seq)
     }
@@ -46,7 +47,7 @@ impl FooterEntry {
 /// The body of a FOOTER frame.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Footer {
-    /// Sorted by id, attempt, what, the writer copied from, and first sequence.
+    /// In the order of [`FooterEntry::sort_key`].
     pub entries: Vec<FooterEntry>,
     /// The earlier segments that references in this one point to, as this number minus theirs; rising.
     pub depends_on: Vec<u64>,

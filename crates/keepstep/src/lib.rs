@@ -8,6 +8,9 @@ pub mod disk;
 mod error;
 mod options;
 mod own;
+pub mod read;
+pub mod recover;
+pub mod segment;
 mod store;
 mod write;
 
@@ -18,6 +21,6 @@ pub use keepstep_format::value::Value;
 #[cfg(feature = "simulate")]
 pub use options::Broken;
 pub use options::{Level, Options};
-pub use own::Liveness;
+pub use segment::Liveness;
 pub use store::{EpisodeName, Run, Store};
 pub use write::{Prepared, Receipt, Recorder, Step, Tokens, WriterStats};

@@ -80,6 +80,25 @@ pub(crate) fn compare(seed: u64, witness: &Witness, found: &HashMap<Key, Found>)
     findings
 }
 
+/// Compares while recorders live: those that are gone in full; of the others, that what is there is right.
+///
+/// What was acknowledged to a live one may lie behind what its log has said to be synced, so it is not missed yet.
+pub(crate) fn compare_while_live(
+    seed: u64,
+    witness: &Witness,
+    found: &HashMap<Key, Found>,
+    is_gone: impl Fn(u32, u32) -> bool,
+) -> Findings {
+    let (gone, live): (HashMap<_, _>, HashMap<_, _>) =
+        found.iter().map(|(key, found)| (*key, found.clone())).partition(|(key, _)| is_gone(key.worker, key.life));
+    let mut findings = compare(seed, witness, &gone);
+    let anything = Seen { submitted: u64::MAX, end_submitted: true, ..Seen::default() };
+    for (key, found) in &live {
+        compare_episode(&mut findings, seed, *key, &anything, found);
+    }
+    findings
+}
+
 fn compare_episode(findings: &mut Findings, seed: u64, key: Key, seen: &Seen, found: &Found) {
     findings.episodes += 1;
     findings.steps_read += found.steps.len() as u64;

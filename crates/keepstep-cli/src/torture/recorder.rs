@@ -93,7 +93,9 @@ pub(crate) fn run(args: &Args, screen: &Screen) -> Outcome {
     let pipe = io::stdout().as_fd().try_clone_to_owned().map_err(|error| Failure::io("open", "stdout", &error))?;
     let shared = Shared { args, run, pipe: File::from(pipe), stop: &stop };
     let outcome = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..args.threads).map(|thread| scope.spawn(|| record(&shared, thread, screen))).collect();
+        let shared = &shared;
+        let threads: Vec<_> =
+            (0..args.threads).map(|thread| scope.spawn(move || record(shared, thread, screen))).collect();
         let mut outcome = Ok(());
         for thread in threads {
             let ended = thread.join().unwrap_or_else(|_| Err(Failure::new("a recording thread panicked")));

@@ -18,17 +18,7 @@ pub(crate) use mailbox::Mailbox;
 
 use crate::disk::{self, Disk, File, LockState};
 use crate::error::{Doing, Error, Result};
-
-/// Whether the process that records to a folder is still there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Liveness {
-    /// It holds its lock.
-    Live,
-    /// It lost its lock.
-    Dead,
-    /// It was started in another boot, or elsewhere: only its heartbeat could tell.
-    Unknown,
-}
+use crate::segment::Liveness;
 
 /// The folder of this process.
 pub(crate) struct Home {

@@ -1,5 +1,6 @@
 //! A store: one directory that many processes record to at once. The one place that knows all rooms.
 
+mod reading;
 mod run;
 
 use std::path::Path;
@@ -138,11 +139,6 @@ impl Store {
         let writer = Arc::clone(self.writer()?);
         let subject = Subject::new(SubjectKey { what: What::Attempt, id, attempt }, name);
         Ok(Recorder::new(writer, subject, Arc::clone(&self.inner.disk), self.inner.level))
-    }
-
-    /// Whether the process of a writer is still there.
-    pub fn liveness(&self, writer: &Id) -> own::Liveness {
-        own::liveness(&*self.inner.disk, &self.inner.id, writer)
     }
 }
 

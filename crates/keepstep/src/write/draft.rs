@@ -12,6 +12,7 @@ use keepstep_format::frame::{
     FIRST_FRAME, FRAME_BODY_MAX, Flags, FrameSpec, Kind, Reference, put_frame, put_head,
 };
 use keepstep_format::hash::ContentKey;
+use keepstep_format::segment::TRAILER_BYTES;
 use keepstep_format::{Id, encode::Fresh};
 
 use super::index::FirstBytes;
@@ -230,6 +231,11 @@ impl OpenSegment {
         assert_eq!(self.synced_to, self.end, "a sealed segment has nothing that is not synced");
         let (lists, footer) = self.index(key);
         put_index(&mut self.buffer, self.salt, self.end, &footer, &lists);
+        // The trailer says that everything before it is synced, the index too: so it goes last, by itself.
+        let trailer = self.buffer.split_off(self.buffer.len() - TRAILER_BYTES);
+        self.write()?;
+        self.sync()?;
+        self.buffer.extend_from_slice(&trailer);
         self.write()?;
         self.sync()
     }

@@ -61,6 +61,11 @@ impl Recorder {
         self.lock().map_or(0, |state| state.next_index)
     }
 
+    /// How many steps are acknowledged, FIRST counted: after an error, recording goes on behind them.
+    pub fn durable_steps(&self) -> u64 {
+        self.subject.steps()
+    }
+
     /// Records the first observation. Returns at once.
     pub fn first(&self, step: Step) -> Result<Receipt> {
         self.hand_over(Kind::First, step, self.level)

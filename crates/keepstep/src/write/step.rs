@@ -117,6 +117,11 @@ impl Step {
         self.with(fields::STATE, Value::map(state))
     }
 
+    /// What it says so far, by the numbers of the fields.
+    pub fn fields(&self) -> &[(u8, Value)] {
+        &self.fields
+    }
+
     /// Finds what cannot be right, before anything is recorded.
     pub(super) fn check(&self) -> Result<()> {
         for (number, value) in &self.fields {

@@ -1,0 +1,47 @@
+//! What can be typed: the verbs, in the order in which people meet them.
+
+use clap::{Parser, Subcommand};
+
+use crate::torture;
+use crate::verbs::{completions, demo, demo_recorder, doctor};
+
+/// keepstep keeps every step of an agent's rollout.
+#[derive(Debug, Parser)]
+#[command(
+    name = "keepstep",
+    version,
+    about = "Keeps every step of an agent's rollout, so that no crash costs more than the step in flight.",
+    after_help = "STORE is a directory; without one it is KEEPSTEP_STORE, then ./runs.
+REF is run/task#iteration.sample~attempt@step (later parts optional, odd characters percent-encoded),
+or the beginning of an id, as long as it is the only one.
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 done but data was lost or damaged.
+
+Start with:
+  keepstep demo          record, kill -9, and see what is there
+  keepstep doctor        what this disk really guarantees"
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Record a few episodes, kill the recorder with -9, and show what survived
+    Demo(demo::Args),
+    /// Find out what this disk really guarantees
+    Doctor(doctor::Args),
+    /// Prove it here: kill recorders at random, and compare with what was acknowledged
+    Torture(crate::verbs::torture::Args),
+    /// Print a script that teaches a shell the verbs and options
+    Completions(completions::Args),
+    #[command(hide = true)]
+    DemoRecorder(demo_recorder::Args),
+    #[command(hide = true)]
+    DoctorLock(doctor::LockProbeArgs),
+    #[command(hide = true)]
+    TortureRecorder(torture::recorder::Args),
+    #[command(hide = true)]
+    TortureCheck(torture::check::Args),
+}

@@ -1,0 +1,182 @@
+//! What a store holds, as the verbs show it: runs, and episodes with their names.
+
+use std::collections::BTreeMap;
+
+use keepstep::read::{AttemptInfo, AttemptKey, Catalog};
+use keepstep::segment::cards::{CardFound, read_card};
+use keepstep::{Error, Id, Liveness, Store};
+use keepstep_format::card::kind;
+use keepstep_format::fields;
+
+use crate::failure::{Failure, Outcome};
+use crate::refs::{Name, Ref, SHAPE};
+
+/// A run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) name: String,
+    pub(crate) birth: Id,
+    pub(crate) generation: u64,
+    pub(crate) created: Option<i64>,
+}
+
+/// One attempt at an episode, by name.
+#[derive(Debug, Clone)]
+pub(crate) struct Episode {
+    pub(crate) key: AttemptKey,
+    pub(crate) run: String,
+    pub(crate) task: String,
+    pub(crate) iteration: i64,
+    pub(crate) sample: i64,
+    /// How it ended, if somebody said so.
+    pub(crate) why: Option<String>,
+    pub(crate) steps: u64,
+    pub(crate) total_reward: Option<f64>,
+    pub(crate) first_time: Option<i64>,
+    pub(crate) last_time: Option<i64>,
+    pub(crate) liveness: Liveness,
+}
+
+impl Episode {
+    fn of(info: AttemptInfo) -> Self {
+        let summary = info.summary;
+        Self {
+            key: info.key,
+            run: summary.run.unwrap_or_default(),
+            task: summary.task.unwrap_or_default(),
+            iteration: summary.iteration.unwrap_or(0),
+            sample: summary.sample.unwrap_or(0),
+            why: summary.why,
+            steps: summary.steps,
+            total_reward: summary.total_reward,
+            first_time: summary.first_time,
+            last_time: summary.last_time,
+            liveness: info.liveness,
+        }
+    }
+
+    /// How it ended; of one that nobody ended, whether somebody still can.
+    pub(crate) fn state(&self) -> &str {
+        match (&self.why, self.liveness) {
+            (Some(why), _) => why,
+            (None, Liveness::Live) => "running",
+            (None, Liveness::Unknown) => "silent",
+            (None, Liveness::Dead) => "interrupted",
+        }
+    }
+
+    /// How to name it on the command line. The attempt stands there from the second on.
+    pub(crate) fn reference(&self) -> Ref {
+        let attempt = (self.key.attempt > 0).then_some(self.key.attempt);
+        Ref { attempt, ..Ref::episode(&self.run, &self.task, self.iteration, self.sample) }
+    }
+}
+
+/// All attempts in a catalog, sorted by name.
+pub(crate) fn episodes(catalog: &mut Catalog) -> Outcome<Vec<Episode>> {
+    let mut episodes: Vec<Episode> = catalog.attempts()?.into_iter().map(Episode::of).collect();
+    episodes.sort_by(|a, b| {
+        let name = |it: &Episode| (it.iteration, it.sample, it.key.attempt, it.key.writer);
+        (&a.run, natural(&a.task), name(a)).cmp(&(&b.run, natural(&b.task), name(b)))
+    });
+    Ok(episodes)
+}
+
+/// Texts and numbers apart, so that task-9 comes before task-10.
+fn natural(text: &str) -> Vec<(String, u64)> {
+    let mut parts = vec![(String::new(), 0u64)];
+    let mut was_digit = false;
+    for c in text.chars() {
+        let digit = c.to_digit(10);
+        if was_digit && digit.is_none() {
+            parts.push((String::new(), 0));
+        }
+        if let Some((letters, number)) = parts.last_mut() {
+            match digit {
+                Some(digit) => *number = number.saturating_mul(10).saturating_add(digit.into()),
+                None => letters.push(c),
+            }
+        }
+        was_digit = digit.is_some();
+    }
+    parts
+}
+
+/// The runs of a store, by name and generation. A card that is damaged is left to `verify`.
+pub(crate) fn runs(catalog: &Catalog) -> Outcome<Vec<Run>> {
+    let storage = catalog.storage();
+    let list = |path: &str| storage.disk().list(path).map_err(|error| Failure::from(Error::io("list", path, error)));
+    let mut runs = BTreeMap::new();
+    for folder in list("runs")? {
+        let dir = format!("runs/{}", folder.name);
+        for entry in list(&dir)?.iter().filter(|entry| entry.name.ends_with(".run") && !entry.name.starts_with('.')) {
+            let CardFound::Card(card) = read_card(storage, &format!("{dir}/{}", entry.name), kind::RUN)? else { continue };
+            let run = Run {
+                name: card.text(fields::RUN).unwrap_or_default().to_owned(),
+                birth: card.id(fields::BIRTH).unwrap_or_default(),
+                generation: card.number(fields::GENERATION).unwrap_or(0),
+                created: card.get(fields::TIME).and_then(|time| time.as_int()),
+            };
+            runs.insert((run.name.clone(), run.generation), run);
+        }
+    }
+    Ok(runs.into_values().collect())
+}
+
+/// What a reference means among these episodes: all that fit.
+pub(crate) fn matching<'e>(episodes: &'e [Episode], wanted: &Ref) -> Vec<&'e Episode> {
+    let fits_attempt = |episode: &Episode| wanted.attempt.is_none_or(|attempt| attempt == episode.key.attempt);
+    let fits = |episode: &Episode| match &wanted.name {
+        Name::Bare(text) => episode.run == *text,
+        Name::Episode { run, task, iteration, sample } => {
+            episode.run == *run
+                && episode.task == *task
+                && iteration.is_none_or(|iteration| iteration == episode.iteration)
+                && sample.is_none_or(|sample| sample == episode.sample)
+        }
+    };
+    let named: Vec<&Episode> = episodes.iter().filter(|it| fits(it) && fits_attempt(it)).collect();
+    match &wanted.name {
+        // No run has that name: then it may be the beginning of an id.
+        Name::Bare(text) if named.is_empty() => {
+            episodes.iter().filter(|it| it.key.episode.to_string().starts_with(text) && fits_attempt(it)).collect()
+        }
+        _ => named,
+    }
+}
+
+/// The one attempt that is meant: the newest, where none is named.
+pub(crate) fn one<'e>(episodes: &'e [Episode], text: &str, wanted: &Ref) -> Outcome<&'e Episode> {
+    let found = matching(episodes, wanted);
+    let Some(newest) = found.iter().max_by_key(|episode| episode.key.attempt) else {
+        let failure = Failure::new(format!("no episode here is called {text:?}"));
+        return Err(failure.hint("`keepstep ls` shows what is there").hint(SHAPE));
+    };
+    let others = found.iter().filter(|episode| episode.key.episode != newest.key.episode).count();
+    if others > 0 {
+        let first: Vec<String> = found.iter().take(5).map(|episode| episode.reference().to_string()).collect();
+        let more = if found.len() > first.len() { ", …" } else { "" };
+        let failure = Failure::new(format!("{text:?} may mean any of {} episodes", others + 1));
+        return Err(failure.hint(format!("name one: {}{more}", first.join(", "))));
+    }
+    Ok(newest)
+}
+
+/// The catalog and all attempts in it.
+pub(crate) fn open(store: &Store) -> Outcome<(Catalog, Vec<Episode>)> {
+    let mut catalog = store.catalog()?;
+    let episodes = episodes(&mut catalog)?;
+    Ok((catalog, episodes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_names_are_sorted_as_numbers() {
+        let mut names = ["t-10", "t-9", "t", "a-2-b", "a-2-a", "t-9b"];
+        names.sort_by_key(|name| natural(name));
+        assert_eq!(names, ["a-2-a", "a-2-b", "t", "t-9", "t-9b", "t-10"]);
+    }
+}

@@ -1,0 +1,29 @@
+//! `keepstep completions`: a script that teaches a shell the verbs and options.
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::args::Cli;
+use crate::failure::{Exit, Outcome};
+use crate::screen::Screen;
+use std::io::Write;
+
+/// Arguments of `keepstep completions`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "Examples:
+  keepstep completions bash > ~/.local/share/bash-completion/completions/keepstep
+  keepstep completions zsh > ~/.zfunc/_keepstep
+  keepstep completions fish > ~/.config/fish/completions/keepstep.fish")]
+pub(crate) struct Args {
+    /// The shell to be taught
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
+    // Into memory first: clap_complete panics when a reader goes away.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "keepstep", &mut script);
+    screen.out().write_all(&script)?;
+    Ok(Exit::Done)
+}

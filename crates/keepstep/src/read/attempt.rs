@@ -1,0 +1,156 @@
+//! Reads one attempt: its records, or the steps that they make up.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use keepstep_format::commit::Bind;
+
+use super::fold::{Fold, Told};
+use super::places::Parts;
+use super::records::{DamagedRecord, Gap, Records};
+use super::step::{Begin, Call, Discarded, End, Note, Step};
+use crate::error::Result;
+use crate::segment::scanned::LostRange;
+use crate::segment::{Contents, Log, LogBodies, ScanUnsealed};
+
+/// Reads one attempt, or whatever else has records of its own.
+#[derive(Debug)]
+pub struct AttemptReader {
+    parts: Parts,
+    bodies: LogBodies,
+    nameless: Vec<(u64, LostRange)>,
+}
+
+impl AttemptReader {
+    pub(super) fn new(log: &Log, bind: Bind, scan: Arc<dyn ScanUnsealed>) -> Self {
+        let mut nameless = Vec::new();
+        for segment in log.segments() {
+            if let Contents::Open(scanned) = &segment.contents {
+                let ranges = scanned.lost.iter().filter(|range| range.damage && !range.certain);
+                nameless.extend(ranges.map(|range| (segment.number, range.clone())));
+            }
+        }
+        Self { parts: Parts::new(log, bind, scan), bodies: log.bodies(), nameless }
+    }
+
+    /// True if nothing of it is in this log.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Its records, in order.
+    pub fn records(&mut self) -> Records<'_> {
+        self.records_from(0)
+    }
+
+    /// Its records from a sequence on.
+    pub fn records_from(&mut self, seq: u32) -> Records<'_> {
+        Records::new(self.parts.places(seq), &mut self.bodies)
+    }
+
+    /// What happened in it, in order.
+    pub fn steps(&mut self) -> Steps<'_> {
+        Steps { records: self.records(), fold: Fold::new(), ready: VecDeque::new(), is_over: false }
+    }
+
+    /// Damage in the log of which nobody knows what was there: it may have been part of this attempt.
+    /// Each with the number of its segment.
+    pub fn nameless_damage(&self) -> &[(u64, LostRange)] {
+        &self.nameless
+    }
+
+    /// Reads all of it.
+    pub fn read(&mut self) -> Result<Attempt> {
+        let mut attempt = Attempt::default();
+        let mut steps = self.steps();
+        for told in steps.by_ref() {
+            match told? {
+                Told::Begin(begin) => attempt.begin = Some(*begin),
+                Told::Step(step) => attempt.steps.push(*step),
+                Told::Discarded(discarded) => attempt.discarded.push(*discarded),
+                Told::Call(call) => attempt.calls.push(*call),
+                Told::Note(note) => attempt.notes.push(*note),
+                Told::End(end) => attempt.end = Some(*end),
+                Told::Damaged(damaged) => attempt.damaged.push(damaged),
+                Told::Gap(gap) => attempt.gaps.push(gap),
+            }
+        }
+        attempt.pending = steps.fold.pending().last().cloned();
+        Ok(attempt)
+    }
+}
+
+/// An attempt, all of it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Attempt {
+    /// How it began.
+    pub begin: Option<Begin>,
+    /// Its steps.
+    pub steps: Vec<Step>,
+    /// A turn that was said and has no result.
+    pub pending: Option<Step>,
+    /// Turns that were given up.
+    pub discarded: Vec<Discarded>,
+    /// Calls that were recorded.
+    pub calls: Vec<Call>,
+    /// Notes that were added.
+    pub notes: Vec<Note>,
+    /// How it ended.
+    pub end: Option<End>,
+    /// Records that cannot be read and are part of no step.
+    pub damaged: Vec<DamagedRecord>,
+    /// Records that are missing.
+    pub gaps: Vec<Gap>,
+}
+
+impl Attempt {
+    /// True if nothing of it is lost.
+    pub fn is_whole(&self) -> bool {
+        let steps = self.steps.iter().chain(&self.pending).all(|step| step.damaged.is_empty());
+        let calls = self.calls.iter().all(|call| call.damaged.is_empty());
+        let notes = self.notes.iter().all(|note| note.damaged.is_empty());
+        let ends = self.begin.iter().all(|begin| begin.damaged.is_empty())
+            && self.end.iter().all(|end| end.damaged.is_empty());
+        steps && calls && notes && ends && self.damaged.is_empty() && self.gaps.is_empty()
+    }
+}
+
+/// Iterates over what happened in an attempt.
+#[derive(Debug)]
+pub struct Steps<'r> {
+    records: Records<'r>,
+    fold: Fold,
+    ready: VecDeque<Told>,
+    is_over: bool,
+}
+
+impl Steps<'_> {
+    /// Turns that were said so far and have no result.
+    pub fn pending(&self) -> &[Step] {
+        self.fold.pending()
+    }
+}
+
+impl Iterator for Steps<'_> {
+    type Item = Result<Told>;
+
+    fn next(&mut self) -> Option<Result<Told>> {
+        loop {
+            if let Some(told) = self.ready.pop_front() {
+                return Some(Ok(told));
+            }
+            if self.is_over {
+                return None;
+            }
+            let told = match self.records.next() {
+                Some(Ok(item)) => self.fold.add(item),
+                Some(Err(error)) => return Some(Err(error)),
+                None => {
+                    self.is_over = true;
+                    self.fold.finish()
+                }
+            };
+            self.ready.extend(told);
+        }
+    }
+}

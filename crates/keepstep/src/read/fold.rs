@@ -1,0 +1,181 @@
+//! Folds records into steps: an INTENT and its RESULT are one, and the END tells which was the last.
+
+use std::collections::VecDeque;
+
+use keepstep_format::fields;
+use keepstep_format::frame::Kind;
+
+use super::records::{DamagedRecord, Gap, Item, Record};
+use super::step::{Begin, Call, Discarded, End, Note, Step, StepKind};
+
+/// What happened in an attempt, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Told {
+    /// It began.
+    Begin(Box<Begin>),
+    /// A step was completed.
+    Step(Box<Step>),
+    /// A turn was given up.
+    Discarded(Box<Discarded>),
+    /// A call was recorded.
+    Call(Box<Call>),
+    /// A note was added.
+    Note(Box<Note>),
+    /// It ended.
+    End(Box<End>),
+    /// A record that is part of no step cannot be read, or is of a kind that is not known here.
+    Damaged(DamagedRecord),
+    /// Records are missing.
+    Gap(Gap),
+}
+
+/// Folds the records of one attempt.
+///
+/// The newest step and what follows it are held back until it is known whether it was the last.
+#[derive(Debug, Default)]
+pub struct Fold {
+    /// What can be told; the newest step, if there is one, comes first.
+    held: VecDeque<Told>,
+    pending: Vec<Step>,
+    next_index: i64,
+}
+
+impl Fold {
+    /// Nothing happened yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds what comes next, and gives what can be told now.
+    pub fn add(&mut self, item: Item) -> Vec<Told> {
+        match item {
+            Item::Record(record) => self.record(&record),
+            Item::Damaged(lost) => self.damaged(&lost),
+            Item::Gap(gap) => self.hold(Told::Gap(gap)),
+        }
+    }
+
+    /// Nothing more comes, for now: gives what was held back.
+    pub fn finish(&mut self) -> Vec<Told> {
+        self.held.drain(..).collect()
+    }
+
+    /// Turns that were said and have no result.
+    pub fn pending(&self) -> &[Step] {
+        &self.pending
+    }
+
+    fn record(&mut self, record: &Record) -> Vec<Told> {
+        match record.kind() {
+            Some(Kind::Begin) => self.hold(Told::Begin(Box::new(Begin::of(record)))),
+            Some(Kind::First | Kind::Step | Kind::Item) => {
+                let mut step = self.next_step();
+                if record.kind() == Some(Kind::First) {
+                    step.kind = StepKind::First;
+                }
+                step.add(record);
+                self.completed(step)
+            }
+            Some(Kind::Intent) => {
+                let mut step = self.next_step();
+                step.add(record);
+                self.pending.push(step);
+                Vec::new()
+            }
+            Some(Kind::Result) => {
+                let mut step = self.take_pending(index_of(record)).unwrap_or_else(|| {
+                    // Its INTENT is in a gap.
+                    let mut step = self.next_step();
+                    step.lose_said();
+                    step
+                });
+                step.add(record);
+                self.completed(step)
+            }
+            Some(Kind::Discard) => self.discarded(record),
+            Some(Kind::Call) => self.hold(Told::Call(Box::new(Call::of(record)))),
+            Some(Kind::Note) => self.hold(Told::Note(Box::new(Note::of(record)))),
+            Some(Kind::End) => self.ended(End::of(record)),
+            // Entries of streams, and what a later version may add.
+            _ => Vec::new(),
+        }
+    }
+
+    fn damaged(&mut self, lost: &DamagedRecord) -> Vec<Told> {
+        match Kind::from_u8(lost.kind) {
+            Some(kind @ (Kind::First | Kind::Step | Kind::Item)) => {
+                let mut step = self.next_step();
+                if kind == Kind::First {
+                    step.kind = StepKind::First;
+                }
+                step.lose(lost);
+                self.completed(step)
+            }
+            Some(Kind::Intent) => {
+                let mut step = self.next_step();
+                step.lose(lost);
+                self.pending.push(step);
+                Vec::new()
+            }
+            Some(Kind::Result) => {
+                let mut step = self.take_pending(None).unwrap_or_else(|| self.next_step());
+                step.lose(lost);
+                self.completed(step)
+            }
+            _ => self.hold(Told::Damaged(*lost)),
+        }
+    }
+
+    fn next_step(&self) -> Step {
+        Step { index: self.next_index, ..Step::default() }
+    }
+
+    /// The turn that a result belongs to: the one of its index, or the newest if that is not known.
+    fn take_pending(&mut self, index: Option<i64>) -> Option<Step> {
+        let at = match index {
+            Some(index) => self.pending.iter().rposition(|step| step.index == index)?,
+            None => self.pending.len().checked_sub(1)?,
+        };
+        Some(self.pending.remove(at))
+    }
+
+    fn completed(&mut self, step: Step) -> Vec<Told> {
+        self.next_index = step.index.saturating_add(1);
+        let told = self.held.drain(..).collect();
+        self.held.push_back(Told::Step(Box::new(step)));
+        told
+    }
+
+    fn discarded(&mut self, record: &Record) -> Vec<Told> {
+        let index = index_of(record);
+        let step = self.take_pending(index).map(Box::new);
+        let index = index.or(step.as_ref().map(|step| step.index)).unwrap_or(self.next_index);
+        let reason = record.get(fields::REASON).and_then(|value| value.as_str()).map(str::to_owned);
+        let time = record.get(fields::TIME).and_then(|value| value.as_int());
+        self.hold(Told::Discarded(Box::new(Discarded { index, reason, time, step })))
+    }
+
+    fn ended(&mut self, end: End) -> Vec<Told> {
+        if end.makes_last()
+            && let Some(Told::Step(step)) = self.held.front_mut()
+            && !step.kind_was_said
+        {
+            step.kind = StepKind::Last;
+        }
+        self.held.push_back(Told::End(Box::new(end)));
+        self.held.drain(..).collect()
+    }
+
+    /// Tells at once if no step is held back before it.
+    fn hold(&mut self, told: Told) -> Vec<Told> {
+        if self.held.is_empty() {
+            return vec![told];
+        }
+        self.held.push_back(told);
+        Vec::new()
+    }
+}
+
+fn index_of(record: &Record) -> Option<i64> {
+    record.get(fields::INDEX).and_then(|value| value.as_int())
+}

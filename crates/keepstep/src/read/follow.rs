@@ -1,0 +1,324 @@
+//! Tells of records as they come in, and sleeps when nothing happens.
+//!
+//! The watch stands before the files are looked at, so nothing falls between the look and the sleep. Of writers that are
+//! alive only what is synced is told; of the others all that is whole.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use keepstep_format::Id;
+use keepstep_format::commit::{Bind, What};
+use keepstep_format::frame::FIRST_FRAME;
+
+use super::catalog::Catalog;
+use super::places::RecordPlace;
+use super::records::{Gap, Item, read_record};
+use crate::disk::Watch;
+use crate::error::{Doing, Result};
+use crate::segment::names::{WRITERS, list_writers, writer_dir};
+use crate::segment::{Contents, Log, LogBodies, ScanUnsealed, Scanned, SealedIndex, Segment, Storage};
+
+/// That a writer died changes no file; so now and then it is asked about.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// How often the stop flag is looked at while asleep.
+const STOP_LATENCY: Duration = Duration::from_millis(200);
+/// For how many writers what was fetched is kept.
+const BODIES_MAX: usize = 8;
+
+/// Where to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FollowFrom {
+    /// With the first record that is there.
+    Start,
+    /// With the next one.
+    Now,
+}
+
+/// Something new.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Followed {
+    /// Whose log it is in.
+    pub writer: Id,
+    /// What it belongs to.
+    pub bind: Bind,
+    /// The record, or that there is one and it cannot be read.
+    pub item: Item,
+}
+
+/// Follows a store, or one attempt in it.
+pub struct Follow {
+    catalog: Catalog,
+    watch: Box<dyn Watch>,
+    only: Option<Bind>,
+    from: FollowFrom,
+    has_begun: bool,
+    /// How far each segment was told: by writer and number.
+    told_to: BTreeMap<(Id, u64), u64>,
+    next_seq: HashMap<(Id, Bind), u32>,
+    queue: VecDeque<Pointer>,
+    bodies: HashMap<Id, LogBodies>,
+    stop: Arc<AtomicBool>,
+}
+
+impl std::fmt::Debug for Follow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "<Follow, {} records ready>", self.queue.len())
+    }
+}
+
+/// A record that is to be told.
+#[derive(Debug, Clone, Copy)]
+struct Pointer {
+    writer: Id,
+    bind: Bind,
+    seq: u32,
+    kind: u8,
+    place: RecordPlace,
+    is_lost: bool,
+}
+
+impl Follow {
+    /// Follows everything that is recorded.
+    pub fn store(storage: Arc<Storage>, scan: Arc<dyn ScanUnsealed>, from: FollowFrom) -> Result<Self> {
+        Self::new(storage, scan, from, None)
+    }
+
+    /// Follows one attempt, also if it has not begun yet.
+    pub fn attempt(
+        storage: Arc<Storage>,
+        scan: Arc<dyn ScanUnsealed>,
+        from: FollowFrom,
+        episode: Id,
+        attempt: u32,
+    ) -> Result<Self> {
+        Self::new(storage, scan, from, Some(Bind { what: What::Attempt, id: episode, attempt }))
+    }
+
+    fn new(
+        storage: Arc<Storage>,
+        scan: Arc<dyn ScanUnsealed>,
+        from: FollowFrom,
+        only: Option<Bind>,
+    ) -> Result<Self> {
+        let watch = storage.disk().watch(&[String::new(), WRITERS.to_owned()]).doing("watch", WRITERS)?;
+        let mut follow = Self {
+            catalog: Catalog::unread(storage, scan),
+            watch,
+            only,
+            from,
+            has_begun: false,
+            told_to: BTreeMap::new(),
+            next_seq: HashMap::new(),
+            queue: VecDeque::new(),
+            bodies: HashMap::new(),
+            stop: Arc::default(),
+        };
+        follow.look()?;
+        Ok(follow)
+    }
+
+    /// Whoever sets this ends the waiting, from any thread.
+    pub fn stop_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
+    }
+
+    /// The next record. Waits for one up to `timeout`; nothing if none came, or if it was told to stop.
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<Followed>> {
+        let started = Instant::now();
+        let mut looked = Instant::now();
+        loop {
+            if self.stop.load(Ordering::Acquire) {
+                return Ok(None);
+            }
+            if let Some(pointer) = self.queue.pop_front() {
+                if let Some(followed) = self.tell(&pointer)? {
+                    return Ok(Some(followed));
+                }
+                continue;
+            }
+            if self.gather()? {
+                continue;
+            }
+            let left = timeout.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                // One last look, so that a timeout of nothing still sees what is there.
+                self.look()?;
+                if !self.gather()? {
+                    return Ok(None);
+                }
+                continue;
+            }
+            let something = self.watch.wait(left.min(STOP_LATENCY)).doing("watch", WRITERS)?;
+            if something || looked.elapsed() >= LOOK_AGAIN {
+                looked = Instant::now();
+                self.look()?;
+            }
+        }
+    }
+
+    /// Watches first, then looks.
+    fn look(&mut self) -> Result<()> {
+        let storage = Arc::clone(self.catalog.storage());
+        self.watch.add(WRITERS).doing("watch", WRITERS)?;
+        for writer in list_writers(storage.disk())? {
+            if self.catalog.log(&writer).is_none_or(|log| !log.is_finished()) {
+                let dir = writer_dir(&writer);
+                self.watch.add(&dir).doing("watch", &dir)?;
+            }
+        }
+        self.catalog.refresh()?;
+        if !std::mem::replace(&mut self.has_begun, true) && self.from == FollowFrom::Now {
+            self.pass_over_all();
+        }
+        Ok(())
+    }
+
+    fn pass_over_all(&mut self) {
+        for log in self.catalog.logs() {
+            for segment in log.segments() {
+                self.told_to.insert((*log.writer(), segment.number), visible_to(segment));
+            }
+        }
+    }
+
+    /// Queues what is new in one segment. True if there was something new in any.
+    fn gather(&mut self) -> Result<bool> {
+        for log in self.catalog.logs() {
+            for segment in log.segments() {
+                let key = (*log.writer(), segment.number);
+                let from = self.told_to.get(&key).copied().unwrap_or(FIRST_FRAME);
+                let to = visible_to(segment);
+                if to <= from {
+                    continue;
+                }
+                self.told_to.insert(key, to);
+                let found = new_records(log, segment, from, self.only.as_ref(), &self.catalog)?;
+                if !found.is_empty() {
+                    self.queue.extend(found);
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn tell(&mut self, pointer: &Pointer) -> Result<Option<Followed>> {
+        let Pointer { writer, bind, seq, kind, place, is_lost } = *pointer;
+        let first = (self.from == FollowFrom::Start).then_some(0);
+        let known = self.next_seq.get(&(writer, bind)).copied().or(first);
+        if known.is_some_and(|next| seq < next) {
+            // It was written again after its segment was given up.
+            return Ok(None);
+        }
+        if let Some(from) = known.filter(|next| *next < seq) {
+            self.next_seq.insert((writer, bind), seq);
+            self.queue.push_front(*pointer);
+            return Ok(Some(Followed { writer, bind, item: Item::Gap(Gap { from, to: seq }) }));
+        }
+        self.next_seq.insert((writer, bind), seq.saturating_add(1));
+        if is_lost {
+            let item = Item::Damaged(super::records::DamagedRecord { seq, kind, place });
+            return Ok(Some(Followed { writer, bind, item }));
+        }
+        if !self.bodies.contains_key(&writer) && self.bodies.len() >= BODIES_MAX {
+            self.bodies.clear();
+        }
+        let Some(log) = self.catalog.log(&writer) else { return Ok(None) };
+        let bodies = self.bodies.entry(writer).or_insert_with(|| log.bodies());
+        bodies.renew(log.doors());
+        let item = read_record(bodies, seq, kind, place)?;
+        Ok(Some(Followed { writer, bind, item }))
+    }
+}
+
+/// Up to where a segment can be told.
+fn visible_to(segment: &Segment) -> u64 {
+    let to = match &segment.contents {
+        Contents::Sealed(index) => index.trailer.lists,
+        Contents::Open(scanned) => scanned.valid_to,
+        Contents::Unreadable(_) => 0,
+    };
+    segment.voided_from.map_or(to, |from| to.min(from))
+}
+
+/// The records from an offset on, in the order of the file.
+fn new_records(
+    log: &Log,
+    segment: &Segment,
+    from: u64,
+    only: Option<&Bind>,
+    catalog: &Catalog,
+) -> Result<Vec<Pointer>> {
+    let named = match &segment.contents {
+        Contents::Unreadable(_) => Vec::new(),
+        Contents::Open(scanned) => scanned_names(scanned),
+        Contents::Sealed(index) => match sealed_names(index, only, catalog)? {
+            Some(names) => names,
+            None => scanned_names(&rescan(log, segment.number, catalog)?),
+        },
+    };
+    let is_new = |name: &Named| {
+        name.offset >= from && segment.exists_at(name.offset) && only.is_none_or(|only| *only == name.bind)
+    };
+    let pointer = |name: Named| Pointer {
+        writer: *log.writer(),
+        bind: name.bind,
+        seq: name.seq,
+        kind: name.kind,
+        place: RecordPlace { segment: segment.number, offset: name.offset },
+        is_lost: name.is_lost,
+    };
+    let mut found: Vec<Pointer> = named.into_iter().filter(is_new).map(pointer).collect();
+    found.sort_by_key(|pointer| pointer.place.offset);
+    Ok(found)
+}
+
+/// A record of a segment, by name.
+struct Named {
+    bind: Bind,
+    seq: u32,
+    kind: u8,
+    offset: u64,
+    is_lost: bool,
+}
+
+/// What an index lists; nothing if its lists are damaged.
+fn sealed_names(index: &SealedIndex, only: Option<&Bind>, catalog: &Catalog) -> Result<Option<Vec<Named>>> {
+    let mut names = Vec::new();
+    for entry in index.entries() {
+        let bind = Bind { what: entry.what, id: entry.id, attempt: entry.attempt };
+        if only.is_some_and(|only| *only != bind) {
+            continue;
+        }
+        let Some(places) = index.places(catalog.storage(), entry)? else { return Ok(None) };
+        let numbered = (entry.first_seq..).zip(places);
+        names.extend(numbered.map(|(seq, (offset, kind))| Named { bind, seq, kind, offset, is_lost: false }));
+    }
+    Ok(Some(names))
+}
+
+fn scanned_names(scanned: &Scanned) -> Vec<Named> {
+    let mut names = Vec::new();
+    for entry in &scanned.entries {
+        let bind = entry.bind;
+        let records = entry.records.iter();
+        names.extend(records.map(|it| Named { bind, seq: it.seq, kind: it.kind, offset: it.offset, is_lost: false }));
+    }
+    let damage = scanned.lost.iter().filter(|range| range.damage);
+    for lost in damage.flat_map(|range| &range.records) {
+        if let Some(bind) = lost.bind {
+            names.push(Named { bind, seq: lost.seq, kind: lost.kind, offset: lost.offset, is_lost: true });
+        }
+    }
+    names
+}
+
+fn rescan(log: &Log, number: u64, catalog: &Catalog) -> Result<Scanned> {
+    let mut scanned = Scanned::new();
+    if let Some((head, standing)) = log.rescan(number) {
+        catalog.scan().scan(catalog.storage(), &head, log.doors(), &standing, &mut scanned)?;
+    }
+    Ok(scanned)
+}

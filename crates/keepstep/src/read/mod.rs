@@ -1,0 +1,21 @@
+//! Reading a store, while others write to it: lists of attempts, their records and steps, and what comes in live.
+//!
+//! What is damaged is told with its place, never left out and never guessed.
+
+mod attempt;
+mod catalog;
+mod follow;
+mod fold;
+mod places;
+mod records;
+mod step;
+#[cfg(test)]
+mod tests;
+
+pub use attempt::{Attempt, AttemptReader, Steps};
+pub use catalog::{AttemptInfo, AttemptKey, Catalog, Trouble};
+pub use follow::{Follow, FollowFrom, Followed};
+pub use fold::{Fold, Told};
+pub use places::RecordPlace;
+pub use records::{DamagedRecord, Gap, Item, Record, Records};
+pub use step::{Begin, Call, Discarded, End, Note, Step, StepKind};

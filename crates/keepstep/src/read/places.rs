@@ -1,0 +1,219 @@
+//! Where the records of one attempt stand, in order of their sequence, across the segments of its log.
+//!
+//! Lists of places are read when the iteration gets there. A record that was written again after a segment was given up
+//! is seen once, where it was written last.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use keepstep_format::commit::Bind;
+use keepstep_format::footer::FooterEntry;
+
+use crate::error::Result;
+use crate::segment::bodies::Doors;
+use crate::segment::scanned::{LostRecord, ScannedRecord};
+use crate::segment::{Contents, Log, ScanUnsealed, Scanned, SealedIndex, SegmentHead, Standing, Storage};
+
+/// Where a record stands, in the log of its writer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RecordPlace {
+    /// The number of the segment.
+    pub segment: u64,
+    /// Where it starts there.
+    pub offset: u64,
+}
+
+/// The next place, or why there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    Here { seq: u32, kind: u8, place: RecordPlace },
+    /// It is known that it was there, and that it cannot be read.
+    Lost { seq: u32, kind: u8, place: RecordPlace },
+    /// Sequences `from` up to, not including, `to` are not in the log.
+    Gap { from: u32, to: u32 },
+}
+
+/// The part of an attempt that is in one segment.
+#[derive(Debug, Clone)]
+struct Part {
+    segment: u64,
+    voided_from: Option<u64>,
+    first_seq: u32,
+    source: Source,
+}
+
+#[derive(Debug, Clone)]
+enum Source {
+    Sealed { index: Arc<SealedIndex>, entry: Box<FooterEntry>, rescan: Option<(SegmentHead, Standing)> },
+    Open(Arc<Vec<ScannedRecord>>),
+}
+
+/// All parts of an attempt, as they were when it was opened.
+#[derive(Debug, Clone)]
+pub(super) struct Parts {
+    storage: Arc<Storage>,
+    scan: Arc<dyn ScanUnsealed>,
+    doors: Arc<Doors>,
+    bind: Bind,
+    parts: Vec<Part>,
+    lost: BTreeMap<u32, (RecordPlace, u8)>,
+}
+
+impl Parts {
+    pub(super) fn new(log: &Log, bind: Bind, scan: Arc<dyn ScanUnsealed>) -> Self {
+        let (storage, doors) = (Arc::clone(log.storage()), Arc::clone(log.doors()));
+        let mut parts = Vec::new();
+        let mut lost = BTreeMap::new();
+        for segment in log.segments() {
+            let (number, voided_from) = (segment.number, segment.voided_from);
+            let mut add = |first_seq, source| parts.push(Part { segment: number, voided_from, first_seq, source });
+            match &segment.contents {
+                Contents::Sealed(index) => {
+                    for entry in index.entries_of(&bind).filter(|entry| entry.count > 0) {
+                        let source = Source::Sealed {
+                            index: Arc::clone(index),
+                            entry: Box::new(entry.clone()),
+                            rescan: log.rescan(number),
+                        };
+                        add(entry.first_seq, source);
+                    }
+                }
+                Contents::Open(scanned) => {
+                    let (records, names) = open_records(scanned, &bind);
+                    if let Some(first) = records.first() {
+                        add(first.seq, Source::Open(Arc::new(records)));
+                    }
+                    lost.extend(names.iter().map(|lost| (lost.seq, (at(number, lost.offset), lost.kind))));
+                }
+                Contents::Unreadable(_) => {}
+            }
+        }
+        Self { storage, scan, doors, bind, parts, lost }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty() && self.lost.is_empty()
+    }
+
+    /// Iterates from a sequence on.
+    pub(super) fn places(&self, from_seq: u32) -> Places<'_> {
+        Places { parts: self, next_part: 0, here: VecDeque::new(), next_seq: from_seq, ready: VecDeque::new(), is_over: false }
+    }
+
+    /// The records of a part that count: not voided, and not written again in a later segment.
+    fn records(&self, index: usize) -> Result<Vec<ScannedRecord>> {
+        let part = &self.parts[index];
+        let mut records = match &part.source {
+            Source::Open(records) => records.to_vec(),
+            Source::Sealed { index, entry, rescan } => match index.places(&self.storage, entry)? {
+                Some(places) => (entry.first_seq..)
+                    .zip(places)
+                    .map(|(seq, (offset, kind))| ScannedRecord { offset, seq, kind })
+                    .collect(),
+                None => self.scan_instead(rescan.as_ref(), entry)?,
+            },
+        };
+        let later = self.parts[index + 1..].iter().filter(|later| later.segment > part.segment);
+        let written_again_from = later.map(|later| later.first_seq).min().unwrap_or(u32::MAX);
+        records.retain(|record| {
+            record.seq < written_again_from && part.voided_from.is_none_or(|from| record.offset < from)
+        });
+        Ok(records)
+    }
+
+    /// The lists of an index are damaged: the frames still say it all.
+    fn scan_instead(&self, rescan: Option<&(SegmentHead, Standing)>, entry: &FooterEntry) -> Result<Vec<ScannedRecord>> {
+        let Some((head, standing)) = rescan else { return Ok(Vec::new()) };
+        let mut scanned = Scanned::new();
+        self.scan.scan(&self.storage, head, &self.doors, standing, &mut scanned)?;
+        let (mut records, _) = open_records(&scanned, &self.bind);
+        let to = entry.first_seq.saturating_add(entry.count);
+        records.retain(|record| (entry.first_seq..to).contains(&record.seq));
+        Ok(records)
+    }
+}
+
+fn at(segment: u64, offset: u64) -> RecordPlace {
+    RecordPlace { segment, offset }
+}
+
+fn open_records(scanned: &Scanned, bind: &Bind) -> (Vec<ScannedRecord>, Vec<LostRecord>) {
+    let mut records = scanned.records_of(bind);
+    records.sort_by_key(|record| record.seq);
+    (records, scanned.lost_of(bind))
+}
+
+/// Places in order of their sequence.
+#[derive(Debug)]
+pub(super) struct Places<'p> {
+    parts: &'p Parts,
+    next_part: usize,
+    here: VecDeque<(u64, ScannedRecord)>,
+    next_seq: u32,
+    ready: VecDeque<Next>,
+    is_over: bool,
+}
+
+impl Places<'_> {
+    pub(super) fn next(&mut self) -> Result<Option<Next>> {
+        loop {
+            if let Some(next) = self.ready.pop_front() {
+                return Ok(Some(next));
+            }
+            if let Some((segment, record)) = self.here.pop_front() {
+                if record.seq < self.next_seq {
+                    continue;
+                }
+                self.fill_up_to(record.seq);
+                let place = at(segment, record.offset);
+                self.ready.push_back(Next::Here { seq: record.seq, kind: record.kind, place });
+                self.next_seq = record.seq.saturating_add(1);
+            } else if self.next_part < self.parts.parts.len() {
+                self.load_part()?;
+            } else if !std::mem::replace(&mut self.is_over, true) {
+                self.fill_to_the_last_name();
+            } else {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn load_part(&mut self) -> Result<()> {
+        let index = self.next_part;
+        self.next_part += 1;
+        let part = &self.parts.parts[index];
+        let (segment, is_before) = match &part.source {
+            Source::Sealed { entry, .. } => {
+                (part.segment, u64::from(entry.first_seq) + u64::from(entry.count) <= u64::from(self.next_seq))
+            }
+            Source::Open(_) => (part.segment, false),
+        };
+        if !is_before {
+            self.here.extend(self.parts.records(index)?.into_iter().map(|record| (segment, record)));
+        }
+        Ok(())
+    }
+
+    /// Tells of what is missing before `seq`: by name where there is one.
+    fn fill_up_to(&mut self, seq: u32) {
+        let mut next = self.next_seq;
+        for (&lost, &(place, kind)) in self.parts.lost.range(next..seq.max(next)) {
+            if next < lost {
+                self.ready.push_back(Next::Gap { from: next, to: lost });
+            }
+            self.ready.push_back(Next::Lost { seq: lost, kind, place });
+            next = lost.saturating_add(1);
+        }
+        if next < seq {
+            self.ready.push_back(Next::Gap { from: next, to: seq });
+        }
+        self.next_seq = seq.max(next);
+    }
+
+    fn fill_to_the_last_name(&mut self) {
+        let last = self.parts.lost.last_key_value().map(|(&seq, _)| seq);
+        if let Some(last) = last.filter(|last| *last >= self.next_seq) {
+            self.fill_up_to(last.saturating_add(1));
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The records of an attempt, decoded one by one.
+//!
+//! What a record refers to and cannot be fetched costs that value; the others stay. A record whose own bytes are damaged
+//! is told by name and place.
+
+use keepstep_format::frame::Kind;
+use keepstep_format::value::Value;
+
+use super::places::{Next, Places, RecordPlace};
+use crate::error::{Error, Result};
+use crate::segment::LogBodies;
+use crate::segment::names::segment_path;
+use crate::segment::record::Unreadable;
+
+/// A record.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// Its number among the records of its attempt.
+    pub seq: u32,
+    /// What it is; see [`Record::kind_name`]. Later versions may have kinds that this one does not know.
+    pub kind: u8,
+    /// Where it stands.
+    pub place: RecordPlace,
+    /// How many bytes it takes there.
+    pub bytes: u64,
+    /// Its fields, by number, in rising order.
+    pub fields: Vec<(u8, Value)>,
+    /// The fields of which a part was lost to damage.
+    pub lost: Vec<u8>,
+}
+
+impl Record {
+    /// The value of a field.
+    pub fn get(&self, number: u8) -> Option<&Value> {
+        self.fields.iter().find(|(found, _)| *found == number).map(|(_, value)| value)
+    }
+
+    /// What it is, if this version knows.
+    pub fn kind(&self) -> Option<Kind> {
+        Kind::from_u8(self.kind)
+    }
+
+    /// What it is, as the spec calls it.
+    pub fn kind_name(&self) -> &'static str {
+        kind_name(self.kind)
+    }
+}
+
+/// A record that was there and cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DamagedRecord {
+    /// Its number among the records of its attempt.
+    pub seq: u32,
+    /// What it was. CHUNK if only a later part of a long one was found.
+    pub kind: u8,
+    /// Where it stands.
+    pub place: RecordPlace,
+}
+
+/// Records that are not in the log, and nobody knows what they were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// The first that is missing.
+    pub from: u32,
+    /// The next that is there.
+    pub to: u32,
+}
+
+/// What comes next in an attempt.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Item {
+    /// A record.
+    Record(Box<Record>),
+    /// One that cannot be read.
+    Damaged(DamagedRecord),
+    /// Some that are missing.
+    Gap(Gap),
+}
+
+/// Iterates over the records of an attempt.
+#[derive(Debug)]
+pub struct Records<'r> {
+    places: Places<'r>,
+    bodies: &'r mut LogBodies,
+}
+
+impl<'r> Records<'r> {
+    pub(super) fn new(places: Places<'r>, bodies: &'r mut LogBodies) -> Self {
+        Self { places, bodies }
+    }
+}
+
+impl Iterator for Records<'_> {
+    type Item = Result<Item>;
+
+    fn next(&mut self) -> Option<Result<Item>> {
+        let next = match self.places.next() {
+            Ok(next) => next?,
+            Err(error) => return Some(Err(error)),
+        };
+        Some(match next {
+            Next::Gap { from, to } => Ok(Item::Gap(Gap { from, to })),
+            Next::Lost { seq, kind, place } => Ok(Item::Damaged(DamagedRecord { seq, kind, place })),
+            Next::Here { seq, kind, place } => read_record(self.bodies, seq, kind, place),
+        })
+    }
+}
+
+/// Reads the record that an index says is at a place.
+pub(super) fn read_record(bodies: &mut LogBodies, seq: u32, kind: u8, place: RecordPlace) -> Result<Item> {
+    let read = bodies.record(place.segment, place.offset).and_then(|record| {
+        // An index that speaks of another record than the one that stands there is not to be believed.
+        if (record.header.kind, record.header.seq) != (kind, seq) {
+            return Err(Unreadable::Damaged(None));
+        }
+        let fields = bodies.fields(&record)?;
+        Ok((record.bytes, fields))
+    });
+    match read {
+        Ok((bytes, fields)) => {
+            let lost = fields.iter().filter(|(_, value)| value.has_lost()).map(|(number, _)| *number).collect();
+            Ok(Item::Record(Box::new(Record { seq, kind, place, bytes, fields, lost })))
+        }
+        Err(Unreadable::Damaged(_) | Unreadable::Missing) => Ok(Item::Damaged(DamagedRecord { seq, kind, place })),
+        Err(Unreadable::Newer { .. }) => {
+            let path = segment_path(bodies.writer(), place.segment);
+            let known = u32::from(keepstep_format::FORMAT_VERSION);
+            Err(Error::NewerFormat { path, found: known + 1, known })
+        }
+        Err(Unreadable::Io(error)) => Err(error),
+    }
+}
+
+/// What a kind of record is called in the spec.
+pub(super) fn kind_name(kind: u8) -> &'static str {
+    match Kind::from_u8(kind) {
+        Some(Kind::Begin) => "BEGIN",
+        Some(Kind::First) => "FIRST",
+        Some(Kind::Step) => "STEP",
+        Some(Kind::Intent) => "INTENT",
+        Some(Kind::Result) => "RESULT",
+        Some(Kind::Discard) => "DISCARD",
+        Some(Kind::Call) => "CALL",
+        Some(Kind::Note) => "NOTE",
+        Some(Kind::End) => "END",
+        Some(Kind::Item) => "ITEM",
+        Some(Kind::Put) => "PUT",
+        Some(Kind::Bind) => "BIND",
+        Some(Kind::Commit) => "COMMIT",
+        Some(Kind::Chunk) => "CHUNK",
+        Some(Kind::Value) => "VALUE",
+        Some(Kind::Dict) => "DICT",
+        Some(Kind::Footer) => "FOOTER",
+        Some(Kind::Lists) => "LISTS",
+        None => "unknown",
+    }
+}

@@ -1,0 +1,344 @@
+//! What the records of an attempt mean: steps, calls, notes, how it began and how it ended.
+
+use keepstep_format::frame::Kind;
+use keepstep_format::value::Value;
+use keepstep_format::{Id, fields};
+
+use super::places::RecordPlace;
+use super::records::{DamagedRecord, Record};
+use crate::segment::cards::as_id;
+
+/// Which step of its attempt a step is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum StepKind {
+    /// The first observation.
+    First,
+    /// One in between.
+    #[default]
+    Mid,
+    /// The one that the attempt ended with.
+    Last,
+}
+
+/// A step. A field that is none was not recorded, unless its name stands in `damaged`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Step {
+    /// Its number in the attempt.
+    pub index: i64,
+    /// Which step it is.
+    pub kind: StepKind,
+    /// When it was recorded.
+    pub time: Option<i64>,
+    /// What the environment showed.
+    pub observation: Option<Value>,
+    /// What was done.
+    pub action: Option<Value>,
+    /// The reward.
+    pub reward: Option<f64>,
+    /// What the reward is made of.
+    pub reward_terms: Option<Value>,
+    /// The discount.
+    pub discount: Option<f64>,
+    /// What the policy was asked.
+    pub prompt: Option<Value>,
+    /// What it answered.
+    pub response: Option<Value>,
+    /// Its tokens.
+    pub tokens: Option<Value>,
+    /// Its version.
+    pub policy: Option<Value>,
+    /// Who acted.
+    pub agent: Option<String>,
+    /// Anything else.
+    pub info: Option<Value>,
+    /// Named values as of this step.
+    pub state: Option<Value>,
+    /// What went wrong in it.
+    pub error: Option<Value>,
+    /// The item, if it was appended to a recording list.
+    pub value: Option<Value>,
+    /// Names of fields that are lost, or of which a part is ([`Value::Lost`] stands there).
+    pub damaged: Vec<&'static str>,
+    /// Where its records stand.
+    pub places: Vec<RecordPlace>,
+    pub(super) kind_was_said: bool,
+}
+
+/// What an INTENT says.
+const SAID: [u8; 6] = [fields::ACTION, fields::PROMPT, fields::RESPONSE, fields::TOKENS, fields::POLICY, fields::AGENT];
+/// What a RESULT says.
+const RESULTS: [u8; 6] =
+    [fields::OBSERVATION, fields::REWARD, fields::REWARD_TERMS, fields::DISCOUNT, fields::INFO, fields::STATE];
+/// What a FIRST says.
+const FIRSTS: [u8; 3] = [fields::OBSERVATION, fields::INFO, fields::STATE];
+
+impl Step {
+    /// Adds what a record says.
+    pub(super) fn add(&mut self, record: &Record) {
+        self.places.push(record.place);
+        for (number, value) in &record.fields {
+            self.set(*number, value.clone());
+        }
+        for &number in &record.lost {
+            self.mark(number);
+        }
+    }
+
+    /// Adds that a record is lost: whatever it may have said.
+    pub(super) fn lose(&mut self, lost: &DamagedRecord) {
+        self.places.push(lost.place);
+        match Kind::from_u8(lost.kind) {
+            Some(Kind::First) => FIRSTS.iter().for_each(|number| self.mark(*number)),
+            Some(Kind::Intent) => self.lose_said(),
+            Some(Kind::Result) => self.lose_results(),
+            Some(Kind::Item) => self.mark(fields::VALUE),
+            _ => {
+                self.lose_results();
+                self.lose_said();
+            }
+        }
+    }
+
+    /// What was said is lost.
+    pub(super) fn lose_said(&mut self) {
+        SAID.iter().for_each(|number| self.mark(*number));
+    }
+
+    fn lose_results(&mut self) {
+        RESULTS.iter().for_each(|number| self.mark(*number));
+    }
+
+    fn mark(&mut self, number: u8) {
+        let name = fields::name(number).unwrap_or("field");
+        if !self.damaged.contains(&name) {
+            self.damaged.push(name);
+        }
+    }
+
+    fn set(&mut self, number: u8, value: Value) {
+        match number {
+            fields::TIME => self.time = value.as_int().or(self.time),
+            fields::INDEX => self.index = value.as_int().unwrap_or(self.index),
+            fields::STEP_KIND => self.say_kind(&value),
+            fields::OBSERVATION => self.observation = Some(value),
+            fields::ACTION => self.action = Some(value),
+            fields::REWARD => self.reward = value.as_float(),
+            fields::REWARD_TERMS => self.reward_terms = Some(value),
+            fields::DISCOUNT => self.discount = value.as_float(),
+            fields::PROMPT => self.prompt = Some(value),
+            fields::RESPONSE => self.response = Some(value),
+            fields::TOKENS => self.tokens = Some(value),
+            fields::POLICY => self.policy = Some(value),
+            fields::AGENT => self.agent = value.as_str().map(str::to_owned),
+            fields::INFO => self.info = Some(value),
+            fields::STATE => self.state = Some(value),
+            fields::ERROR => self.error = Some(value),
+            fields::VALUE => self.value = Some(value),
+            // A later version's: what it means is not known here.
+            _ => {}
+        }
+    }
+
+    fn say_kind(&mut self, value: &Value) {
+        let said = match value.as_int() {
+            Some(0) => StepKind::First,
+            Some(1) => StepKind::Mid,
+            Some(2) => StepKind::Last,
+            _ => return,
+        };
+        (self.kind, self.kind_was_said) = (said, true);
+    }
+}
+
+fn text(record: &Record, number: u8) -> Option<String> {
+    record.get(number)?.as_str().map(str::to_owned)
+}
+
+fn int(record: &Record, number: u8) -> Option<i64> {
+    record.get(number)?.as_int()
+}
+
+fn id(record: &Record, number: u8) -> Option<Id> {
+    as_id(record.get(number)?)
+}
+
+fn damaged(record: &Record) -> Vec<&'static str> {
+    record.lost.iter().map(|&number| fields::name(number).unwrap_or("field")).collect()
+}
+
+/// How an attempt began.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Begin {
+    /// When.
+    pub time: Option<i64>,
+    /// The name of its run.
+    pub run: Option<String>,
+    /// The birth of its run.
+    pub birth: Option<Id>,
+    /// The run's generation.
+    pub generation: Option<i64>,
+    /// The task.
+    pub task: Option<String>,
+    /// The iteration.
+    pub iteration: Option<i64>,
+    /// The sample.
+    pub sample: Option<i64>,
+    /// What makes an episode without a name unique.
+    pub unnamed: Option<Id>,
+    /// What it belongs to.
+    pub parent: Option<String>,
+    /// What the caller gave along.
+    pub meta: Option<Value>,
+    /// The attempt that it goes on from.
+    pub resumed: Option<i64>,
+    /// Names of fields that are lost.
+    pub damaged: Vec<&'static str>,
+}
+
+impl Begin {
+    pub(super) fn of(record: &Record) -> Self {
+        Self {
+            time: int(record, fields::TIME),
+            run: text(record, fields::RUN),
+            birth: id(record, fields::BIRTH),
+            generation: int(record, fields::GENERATION),
+            task: text(record, fields::TASK),
+            iteration: int(record, fields::ITERATION),
+            sample: int(record, fields::SAMPLE),
+            unnamed: id(record, fields::UNNAMED),
+            parent: text(record, fields::PARENT),
+            meta: record.get(fields::META).cloned(),
+            resumed: int(record, fields::RESUMED),
+            damaged: damaged(record),
+        }
+    }
+}
+
+/// A side effect whose result was recorded.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Call {
+    /// When.
+    pub time: Option<i64>,
+    /// The turn that it belongs to.
+    pub index: Option<i64>,
+    /// What was called.
+    pub name: Option<String>,
+    /// Its key, if it was given one.
+    pub key: Option<String>,
+    /// Its number in the turn, if not.
+    pub ordinal: Option<i64>,
+    /// What it was called with.
+    pub arguments: Option<Value>,
+    /// What came back.
+    pub result: Option<Value>,
+    /// What was raised instead.
+    pub error: Option<Value>,
+    /// Names of fields that are lost.
+    pub damaged: Vec<&'static str>,
+}
+
+impl Call {
+    pub(super) fn of(record: &Record) -> Self {
+        Self {
+            time: int(record, fields::TIME),
+            index: int(record, fields::INDEX),
+            name: text(record, fields::NAME),
+            key: text(record, fields::KEY),
+            ordinal: int(record, fields::ORDINAL),
+            arguments: record.get(fields::ARGUMENTS).cloned(),
+            result: record.get(fields::RESULT).cloned(),
+            error: record.get(fields::ERROR).cloned(),
+            damaged: damaged(record),
+        }
+    }
+}
+
+/// A fact that was added.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Note {
+    /// Its sequence: the last resort when two notes have the same time.
+    pub seq: u32,
+    /// When.
+    pub time: Option<i64>,
+    /// What it is about.
+    pub name: Option<String>,
+    /// What it says.
+    pub value: Option<Value>,
+    /// Who says so.
+    pub source: Option<String>,
+    /// The episode that it is about, if not this one.
+    pub target: Option<Id>,
+    /// The attempt that it is about, if not this one.
+    pub target_attempt: Option<i64>,
+    /// The step that it is about, if not the attempt as a whole.
+    pub index: Option<i64>,
+    /// Names of fields that are lost.
+    pub damaged: Vec<&'static str>,
+}
+
+impl Note {
+    pub(super) fn of(record: &Record) -> Self {
+        Self {
+            seq: record.seq,
+            time: int(record, fields::TIME),
+            name: text(record, fields::NAME),
+            value: record.get(fields::VALUE).cloned(),
+            source: text(record, fields::SOURCE),
+            target: id(record, fields::TARGET),
+            target_attempt: int(record, fields::TARGET_ATTEMPT),
+            index: int(record, fields::INDEX),
+            damaged: damaged(record),
+        }
+    }
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct End {
+    /// When.
+    pub time: Option<i64>,
+    /// Why.
+    pub why: Option<String>,
+    /// Which limit was reached.
+    pub limit: Option<String>,
+    /// What was raised.
+    pub error: Option<Value>,
+    /// Who said so.
+    pub said_by: Option<String>,
+    /// What it rests on.
+    pub evidence: Option<Value>,
+    /// Names of fields that are lost.
+    pub damaged: Vec<&'static str>,
+}
+
+impl End {
+    pub(super) fn of(record: &Record) -> Self {
+        Self {
+            time: int(record, fields::TIME),
+            why: text(record, fields::WHY),
+            limit: text(record, fields::LIMIT),
+            error: record.get(fields::ERROR).cloned(),
+            said_by: text(record, fields::SAID_BY),
+            evidence: record.get(fields::EVIDENCE).cloned(),
+            damaged: damaged(record),
+        }
+    }
+
+    /// True if the last step before it was the last of the episode.
+    pub(super) fn makes_last(&self) -> bool {
+        matches!(self.why.as_deref(), Some("finished" | "truncated"))
+    }
+}
+
+/// A turn that was given up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Discarded {
+    /// The turn.
+    pub index: i64,
+    /// Why.
+    pub reason: Option<String>,
+    /// When.
+    pub time: Option<i64>,
+    /// What had been said in it.
+    pub step: Option<Box<Step>>,
+}

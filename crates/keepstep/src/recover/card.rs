@@ -1,0 +1,198 @@
+//! What was found in a segment of a dead writer, as a card: an index, and what could not be read.
+//!
+//! The summaries in it are of this segment alone, as in a footer.
+
+use keepstep_format::card::kind;
+use keepstep_format::commit::{Bind, What};
+use keepstep_format::footer::{Footer, FooterEntry, put_list, read_list};
+use keepstep_format::value::Value;
+use keepstep_format::{Id, fields};
+
+use crate::error::Result;
+use crate::segment::cards::{CardFound, Fields, decode_fields, encode_fields, read_card};
+use crate::segment::names::scan_path;
+use crate::segment::scanned::{LostRange, LostRecord, ScannedRecord};
+use crate::segment::{Scanned, SegmentHead, Standing, Storage, Summary};
+
+/// What stands under the name of a segment's card.
+pub(super) enum Told {
+    /// Nothing that fits the segment as it is now.
+    Nothing,
+    /// Somebody scanned it, and found this.
+    Scanned(Box<Scanned>),
+    /// Its writer closed it in good order, and so long it was.
+    Closed(u64),
+    /// Bytes that are not what was published.
+    Damaged,
+}
+
+/// What was published about a segment.
+pub(super) fn read(storage: &Storage, head: &SegmentHead, standing: &Standing) -> Result<Told> {
+    let path = scan_path(&head.writer, head.number);
+    let card = match read_card(storage, &path, kind::SCAN)? {
+        CardFound::Nothing => return Ok(Told::Nothing),
+        CardFound::Damaged => return Ok(Told::Damaged),
+        CardFound::Card(card) => card,
+    };
+    if card.get(fields::FOOTER).is_none() {
+        return Ok(card.number(fields::FILE_BYTES).map_or(Told::Damaged, Told::Closed));
+    }
+    Ok(match scanned(&card, head) {
+        Some((found, file_bytes)) if fits(&found, file_bytes, standing) => Told::Scanned(Box::new(found)),
+        // It is about another state of the file: then it is of no use, and says nothing against the file.
+        Some(_) => Told::Nothing,
+        None => Told::Damaged,
+    })
+}
+
+fn fits(found: &Scanned, file_bytes: u64, standing: &Standing) -> bool {
+    file_bytes == standing.file_bytes && standing.voided_from.is_none_or(|from| found.valid_to <= from)
+}
+
+/// The fields of the card. Nothing if what was found cannot be written as an index.
+pub(super) fn fields(
+    storage: &Storage,
+    head: &SegmentHead,
+    standing: &Standing,
+    found: &Scanned,
+) -> Option<Vec<(u8, Value)>> {
+    let mut lists = Vec::new();
+    let mut entries = vec![log_entry(found, &mut lists)];
+    for entry in &found.entries {
+        let summary = encode_fields(storage, &entry.summary.to_fields())?;
+        let mut summary = Some(summary);
+        for run in entry.records.chunk_by(|a, b| a.seq.checked_add(1) == Some(b.seq)) {
+            let Bind { what, id, attempt } = entry.bind;
+            let list_position = put_list(&mut lists, run.iter().map(|record| (record.offset, record.kind)));
+            entries.push(FooterEntry {
+                what,
+                id,
+                attempt,
+                slot: entry.slot,
+                first_seq: run[0].seq,
+                count: u32::try_from(run.len()).ok()?,
+                list_position,
+                // Once per attempt, or its rewards would count twice.
+                summary: summary.take().unwrap_or_default(),
+            });
+        }
+    }
+    entries.sort_by_key(sort_key);
+    if !entries.is_sorted_by(|a, b| sort_key(a) < sort_key(b)) {
+        return None;
+    }
+    let footer = Footer { entries, depends_on: found.depends_on.clone() }.encode();
+    let number = |number: u64| i64::try_from(number).ok().map(Value::Int);
+    Some(vec![
+        (fields::TIME, Value::Int(storage.disk().now_us())),
+        (fields::WRITER, Value::bytes(head.writer.0)),
+        (fields::SEGMENT, number(head.number)?),
+        (fields::SYNCED_TO, number(found.synced_to)?),
+        (fields::VALID_TO, number(found.valid_to)?),
+        (fields::FILE_BYTES, number(standing.file_bytes)?),
+        (fields::HOLES, Value::list(found.lost.iter().map(hole_value))),
+        (fields::FOOTER, Value::bytes(footer)),
+        (fields::LISTS, Value::bytes(lists)),
+    ])
+}
+
+fn log_entry(found: &Scanned, lists: &mut Vec<u8>) -> FooterEntry {
+    FooterEntry {
+        what: What::Log,
+        id: Id::NONE,
+        attempt: 0,
+        slot: 0,
+        first_seq: 0,
+        count: found.log_frames.len() as u32,
+        list_position: put_list(lists, found.log_frames.iter().copied()),
+        summary: Vec::new(),
+    }
+}
+
+fn sort_key(entry: &FooterEntry) -> (Id, u32, u8, Id, u32) {
+    let from = if let What::Copied { from } = entry.what { from } else { Id::NONE };
+    (entry.id, entry.attempt, entry.what.number(), from, entry.first_seq)
+}
+
+fn hole_value(range: &LostRange) -> Value {
+    let int = |number: u64| Value::Int(number as i64);
+    Value::map([
+        ("offset", int(range.offset)),
+        ("length", int(range.bytes)),
+        ("damage", Value::Bool(range.damage)),
+        ("records", Value::list(range.records.iter().map(record_value))),
+        ("certain", Value::Bool(range.certain)),
+    ])
+}
+
+fn record_value(lost: &LostRecord) -> Value {
+    let mut entries = vec![
+        ("offset", Value::Int(lost.offset as i64)),
+        ("kind", Value::Int(i64::from(lost.kind))),
+        ("slot", Value::Int(i64::from(lost.slot))),
+        ("sequence", Value::Int(i64::from(lost.seq))),
+    ];
+    if let Some(bind) = lost.bind {
+        // As in a BIND frame.
+        entries.push(("bind", Value::bytes(bind.encode())));
+    }
+    Value::map(entries)
+}
+
+/// What a card says was found, and how long the file was.
+fn scanned(card: &Fields, head: &SegmentHead) -> Option<(Scanned, u64)> {
+    let is_ours = card.id(fields::WRITER)? == head.writer && card.number(fields::SEGMENT)? == head.number;
+    if !is_ours {
+        return None;
+    }
+    let mut found = Scanned::new();
+    found.synced_to = card.number(fields::SYNCED_TO)?;
+    found.valid_to = card.number(fields::VALID_TO)?;
+    let footer = Footer::decode(card.get(fields::FOOTER)?.as_bytes()?).ok()?;
+    let lists = card.get(fields::LISTS)?.as_bytes()?;
+    for entry in &footer.entries {
+        add_entry(&mut found, entry, lists)?;
+    }
+    found.depends_on = footer.depends_on;
+    for hole in card.get(fields::HOLES)?.as_list()? {
+        found.lost.push(lost_range(hole)?);
+    }
+    Some((found, card.number(fields::FILE_BYTES)?))
+}
+
+fn add_entry(found: &mut Scanned, entry: &FooterEntry, lists: &[u8]) -> Option<()> {
+    let places = read_list(lists, entry.list_position, entry.count).ok()?;
+    if entry.what == What::Log {
+        found.log_frames = places;
+        return Some(());
+    }
+    let FooterEntry { what, id, attempt, slot, first_seq, .. } = *entry;
+    let target = found.entry(slot, Bind { what, id, attempt });
+    for (seq, (offset, kind)) in (first_seq..).zip(places) {
+        target.records.push(ScannedRecord { offset, seq, kind });
+    }
+    target.summary.merge(&Summary::from_fields(&decode_fields(&entry.summary)?));
+    target.summed = target.records.len();
+    Some(())
+}
+
+fn lost_range(value: &Value) -> Option<LostRange> {
+    let truth = |key: &str| matches!(value.get(key), Some(Value::Bool(true)));
+    let records = value.get("records")?.as_list()?.iter().map(lost_record).collect::<Option<Vec<_>>>()?;
+    let (offset, bytes) = (number(value, "offset")?, number(value, "length")?);
+    Some(LostRange { offset, bytes, damage: truth("damage"), records, certain: truth("certain") })
+}
+
+fn lost_record(value: &Value) -> Option<LostRecord> {
+    let bind = match value.get("bind") {
+        Some(bind) => Some(Bind::decode(bind.as_bytes()?).ok()?),
+        None => None,
+    };
+    let small = |key: &str| u32::try_from(number(value, key)?).ok();
+    let (slot, seq, kind) = (small("slot")?, small("sequence")?, u8::try_from(number(value, "kind")?).ok()?);
+    Some(LostRecord { bind, slot, seq, kind, offset: number(value, "offset")? })
+}
+
+fn number(value: &Value, key: &str) -> Option<u64> {
+    u64::try_from(value.get(key)?.as_int()?).ok()
+}

@@ -1,0 +1,155 @@
+//! Finds out what is in a segment that was never sealed: where its writer stopped, and what is whole before that.
+//!
+//! Nothing is changed: the folder of another writer is only ever read. What was found in the segment of a dead writer is
+//! published outside of it, so that it is scanned once.
+
+mod card;
+#[cfg(test)]
+mod tests;
+
+use keepstep_format::Id;
+use keepstep_format::scan::Walk;
+
+use crate::error::{Doing, Error, Result};
+use crate::segment::bodies::Doors;
+use crate::segment::names::{scan_path, segment_path};
+use crate::segment::scanned::SegmentRecords;
+use crate::segment::window::{RECORD_BYTES, SCAN_BYTES, Window, feed};
+use crate::segment::{Liveness, ScanUnsealed, Scanned, SegmentHead, Standing, Storage};
+
+/// Says whether a writer is still there.
+pub type AskLiveness = Box<dyn Fn(&Id) -> Liveness + Send + Sync>;
+
+/// Scans segments that were never sealed.
+pub struct Recovery {
+    liveness: AskLiveness,
+    publishes: bool,
+}
+
+impl std::fmt::Debug for Recovery {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("<Recovery>")
+    }
+}
+
+impl Recovery {
+    /// Scans; what it finds in the logs of dead writers it publishes.
+    pub fn new(liveness: AskLiveness) -> Self {
+        Self { liveness, publishes: true }
+    }
+
+    /// Scans, and publishes nothing.
+    pub fn read_only(liveness: AskLiveness) -> Self {
+        Self { liveness, publishes: false }
+    }
+}
+
+impl ScanUnsealed for Recovery {
+    fn liveness(&self, writer: &Id) -> Liveness {
+        (self.liveness)(writer)
+    }
+
+    fn scan(
+        &self,
+        storage: &Storage,
+        head: &SegmentHead,
+        doors: &Doors,
+        standing: &Standing,
+        known: &mut Scanned,
+    ) -> Result<()> {
+        if standing.liveness == Liveness::Live && !standing.is_settled() {
+            return go_on(storage, head, standing, known);
+        }
+        let mut standing = *standing;
+        let mut card_is_damaged = false;
+        let mut name_is_taken = false;
+        if standing.liveness != Liveness::Live {
+            // Whoever published something about it had proof that its writer was gone.
+            match card::read(storage, head, &standing)? {
+                card::Told::Nothing => {}
+                card::Told::Scanned(found) => {
+                    *known = *found;
+                    return Ok(());
+                }
+                card::Told::Closed(bytes) => {
+                    standing.sealed_bytes = Some(bytes);
+                    name_is_taken = true;
+                }
+                card::Told::Damaged => (card_is_damaged, name_is_taken) = (true, true),
+            }
+        }
+        *known = scan_all(storage, head, &standing)?;
+        known.card_is_damaged = card_is_damaged;
+        if standing.liveness == Liveness::Dead && self.publishes && !name_is_taken {
+            publish(storage, head, doors, &standing, known)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads all of a segment, window by window.
+fn scan_all(storage: &Storage, head: &SegmentHead, standing: &Standing) -> Result<Scanned> {
+    let path = segment_path(&head.writer, head.number);
+    let file = storage.file(&head.writer, head.number)?;
+    let mut walk = Walk::new(&head.header(), standing.rules());
+    feed(&mut walk, &file, standing.file_bytes, true, &mut |_| {}).doing("read", &path)?;
+    let found = walk.finish();
+    refuse_newer(found.newer, &path)?;
+    let mut scanned = Scanned::new();
+    let mut window = Window::new(file, RECORD_BYTES);
+    scanned.add(&mut window, head, &found.frames)?;
+    scanned.lose(&found.holes);
+    (scanned.synced_to, scanned.valid_to) = (found.synced_to, found.valid_to);
+    scanned.lose_cut_off(standing);
+    Ok(scanned)
+}
+
+/// Goes on in the log of a writer that is alive: only what is known to be synced exists yet.
+fn go_on(storage: &Storage, head: &SegmentHead, standing: &Standing, known: &mut Scanned) -> Result<()> {
+    let path = segment_path(&head.writer, head.number);
+    let file = storage.file(&head.writer, head.number)?;
+    if known.walk.is_none() {
+        *known = Scanned::new();
+    }
+    let mut walk = known.walk.take().unwrap_or_else(|| Walk::new(&head.header(), standing.rules()));
+    feed(&mut walk, &file, standing.file_bytes, false, &mut |_| {}).doing("read", &path)?;
+    let seen = walk.take();
+    refuse_newer(seen.newer, &path)?;
+    let mut window = Window::new(file, RECORD_BYTES);
+    known.add(&mut window, head, &seen.frames)?;
+    known.lose(&seen.holes);
+    (known.synced_to, known.valid_to) = (seen.synced_to, seen.synced_to);
+    known.walk = Some(walk);
+    Ok(())
+}
+
+fn refuse_newer(newer: Option<u8>, path: &str) -> Result<()> {
+    let known = u32::from(keepstep_format::FORMAT_VERSION);
+    match newer {
+        // The frame does not say its version; it is one that this version cannot have written.
+        Some(_) => Err(Error::NewerFormat { path: path.to_owned(), found: known + 1, known }),
+        None => Ok(()),
+    }
+}
+
+/// Publishes what was found in the segment of a dead writer, if that is possible: a store that cannot be written to is
+/// read all the same, and whoever was faster published the same.
+fn publish(
+    storage: &Storage,
+    head: &SegmentHead,
+    doors: &Doors,
+    standing: &Standing,
+    scanned: &mut Scanned,
+) -> Result<()> {
+    let file = storage.file(&head.writer, head.number)?;
+    // It may have been read from memory only: what is published must not be taken back by a power cut.
+    if scanned.valid_to > scanned.synced_to && file.sync().is_err() {
+        return Ok(());
+    }
+    let mut source = SegmentRecords::new(storage, head, doors, SCAN_BYTES)?;
+    scanned.sum_all(head.number, &mut source);
+    let Some(fields) = card::fields(storage, head, standing, scanned) else { return Ok(()) };
+    let path = scan_path(&head.writer, head.number);
+    let _ = crate::segment::cards::publish_card(storage, &path, keepstep_format::card::kind::SCAN, &fields);
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! Reads and writes cards: small files of fields.
+
+use keepstep_format::Id;
+use keepstep_format::card::{self, Card, CardError};
+use keepstep_format::decode::{self, Body, NoBodies};
+use keepstep_format::encode::{Encoder, NothingKnown};
+use keepstep_format::value::Value;
+
+use super::storage::Storage;
+use crate::disk;
+use crate::error::{Doing, Error, Result};
+
+/// The fields of a card.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Fields(pub Vec<(u8, Value)>);
+
+/// What stands under a card's name.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CardFound {
+    /// Nothing.
+    Nothing,
+    /// A card of the kind that belongs there.
+    Card(Fields),
+    /// Bytes that are not what was published there.
+    Damaged,
+}
+
+impl Fields {
+    /// The value of a field.
+    pub fn get(&self, number: u8) -> Option<&Value> {
+        self.0.iter().find(|(found, _)| *found == number).map(|(_, value)| value)
+    }
+
+    /// A number that is not below zero.
+    pub fn number(&self, number: u8) -> Option<u64> {
+        u64::try_from(self.get(number)?.as_int()?).ok()
+    }
+
+    /// An id.
+    pub fn id(&self, number: u8) -> Option<Id> {
+        as_id(self.get(number)?)
+    }
+
+    /// A text.
+    pub fn text(&self, number: u8) -> Option<&str> {
+        self.get(number)?.as_str()
+    }
+}
+
+/// The id that these bytes are.
+pub fn as_id(value: &Value) -> Option<Id> {
+    value.as_bytes()?.try_into().ok().map(Id)
+}
+
+/// Reads the card at a path, if it is of this kind.
+pub fn read_card(storage: &Storage, path: &str, kind: u16) -> Result<CardFound> {
+    let disk = storage.disk();
+    let data = match disk.open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(CardFound::Nothing),
+        Err(error) => return Err(Error::io("open", path, error)),
+        Ok(file) => {
+            let bytes = file.bytes().doing("measure", path)?;
+            if bytes > (card::CARD_BODY_MAX as u64) + 1024 {
+                return Ok(CardFound::Damaged);
+            }
+            disk::read_exact_at(&*file, 0, bytes as usize).doing("read", path)?
+        }
+    };
+    let found = match Card::decode(&data, storage.store(), path) {
+        Ok(card) => card,
+        Err(CardError::Newer { found, known }) => {
+            let (found, known) = (u32::from(found), u32::from(known));
+            return Err(Error::NewerFormat { path: path.to_owned(), found, known });
+        }
+        Err(_) => return Ok(CardFound::Damaged),
+    };
+    if found.kind != kind {
+        return Ok(CardFound::Damaged);
+    }
+    let body = Body { raw: found.body, references: Vec::new() };
+    Ok(decode::read_fields(&body, &mut NoBodies).map_or(CardFound::Damaged, |fields| CardFound::Card(Fields(fields))))
+}
+
+/// Fields as bytes; numbers must rise. Nothing if a value cannot be written.
+pub fn encode_fields(storage: &Storage, fields: &[(u8, Value)]) -> Option<Vec<u8>> {
+    let mut encoder = Encoder::fields(storage.key(), &NothingKnown);
+    for (number, value) in fields {
+        encoder.field(*number);
+        encoder.put(value).ok()?;
+    }
+    Some(encoder.finish().body)
+}
+
+/// Fields from bytes, if that is what they are. No bytes are no fields.
+pub fn decode_fields(bytes: &[u8]) -> Option<Fields> {
+    if bytes.is_empty() {
+        return Some(Fields::default());
+    }
+    let body = Body { raw: bytes.to_vec(), references: Vec::new() };
+    decode::read_fields(&body, &mut NoBodies).ok().map(Fields)
+}
+
+/// Publishes a card, create-only. False if the name is taken, or the card would be too long.
+pub fn publish_card(storage: &Storage, path: &str, kind: u16, fields: &[(u8, Value)]) -> Result<bool> {
+    let Some(body) = encode_fields(storage, fields).filter(|body| body.len() <= card::CARD_BODY_MAX) else {
+        return Ok(false);
+    };
+    let dir = disk::parent(path);
+    disk::ensure_dir(storage.disk(), dir).doing("create", dir)?;
+    let content = Card::encode(storage.store(), path, kind, &body);
+    disk::publish(storage.disk(), path, &content).doing("publish", path)
+}

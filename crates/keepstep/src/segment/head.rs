@@ -1,0 +1,106 @@
+//! The first 128 bytes of a segment, and what can still be done if they are damaged.
+
+use keepstep_format::Id;
+use keepstep_format::scan::{Event, Scanner};
+use keepstep_format::segment::{HEADER_BYTES, HeaderError, SegmentHeader};
+
+use super::names::segment_path;
+use super::storage::Storage;
+use crate::disk::File;
+use crate::error::{Doing, Error, Result};
+
+/// How much is looked at to see whether a segment has any frame.
+const LOOK_BYTES: usize = 64 << 10;
+
+/// What must be known of a segment before anything in it can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentHead {
+    /// Whose it is.
+    pub writer: Id,
+    /// Its number.
+    pub number: u64,
+    /// Part of the checksum of every frame.
+    pub salt: u64,
+    /// (number, offset): frames of that earlier segment from that offset on do not exist.
+    pub voids: Option<(u64, u64)>,
+    /// (number, bytes): the segment that was sealed before this one was made, and its length then.
+    pub sealed: Option<(u64, u64)>,
+    /// The header does not validate. The salt does: a frame was found that was written with it. What the segment voids
+    /// is not known.
+    pub is_damaged: bool,
+}
+
+impl SegmentHead {
+    /// Reads the header of a segment.
+    pub fn read(storage: &Storage, writer: &Id, number: u64) -> Result<Self> {
+        let path = segment_path(writer, number);
+        let file = storage.file(writer, number)?;
+        let mut bytes = [0; HEADER_BYTES];
+        let read = file.read_at(&mut bytes, 0).doing("read", &path)?;
+        let damaged = |found: &str| Error::Damaged { path: path.clone(), offset: 0, found: found.to_owned() };
+        match SegmentHeader::decode(&bytes[..read]) {
+            Ok(header) => {
+                let is_ours = header.store == *storage.store() && (header.writer, header.number) == (*writer, number);
+                if !is_ours {
+                    return Err(damaged("its header belongs to another store, writer or number"));
+                }
+                let SegmentHeader { salt, voids, sealed, .. } = header;
+                Ok(Self { writer: *writer, number, salt, voids, sealed, is_damaged: false })
+            }
+            Err(HeaderError::Newer { found, known, .. }) => {
+                let (found, known) = (u32::from(found), u32::from(known));
+                // A feature bit may be what is new, in a file of the same version.
+                Err(Error::NewerFormat { path, found: found.max(known + 1), known })
+            }
+            Err(HeaderError::Short) => Err(damaged("its header is cut off")),
+            Err(_) => Self::salvage(&*file, writer, number, &bytes, &path)?
+                .ok_or_else(|| damaged("its header is damaged, and no frame in it can be checked")),
+        }
+    }
+
+    /// The header, as far as it matters to a walk through the frames.
+    pub fn header(&self) -> SegmentHeader {
+        let Self { writer, number, salt, voids, sealed, .. } = *self;
+        SegmentHeader { store: Id::NONE, writer, number, salt, created: 0, voids, sealed }
+    }
+
+    /// Damage in a header must not cost the segment, if one of the salts in it fits a frame.
+    fn salvage(
+        file: &dyn File,
+        writer: &Id,
+        number: u64,
+        bytes: &[u8; HEADER_BYTES],
+        path: &str,
+    ) -> Result<Option<Self>> {
+        for salt in SegmentHeader::salts_of_a_damaged_one(bytes) {
+            if has_frame(file, salt).doing("read", path)? {
+                let (writer, voids, sealed) = (*writer, None, None);
+                return Ok(Some(Self { writer, number, salt, voids, sealed, is_damaged: true }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// True if any frame in the segment has a header that holds.
+pub fn has_frame(file: &dyn File, salt: u64) -> std::io::Result<bool> {
+    let file_bytes = file.bytes()?;
+    let mut scanner = Scanner::new(salt);
+    let mut data = Vec::new();
+    while scanner.offset() < file_bytes {
+        let offset = scanner.offset();
+        let left = usize::try_from(file_bytes - offset).unwrap_or(usize::MAX);
+        data.resize(scanner.needs().max(LOOK_BYTES).min(left), 0);
+        let read = file.read_at(&mut data, offset)?;
+        let is_end = read == left || read < data.len();
+        while let Some(event) = scanner.next(&data[..read], offset, is_end) {
+            if !matches!(event, Event::Hole { .. }) {
+                return Ok(true);
+            }
+        }
+        if is_end {
+            break;
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,330 @@
+//! All segments of one writer, brought up to date as cheaply as they changed.
+//!
+//! Whether the writer is alive is asked before its folder is looked at: if it is dead by then, nothing is missed.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use keepstep_format::Id;
+use keepstep_format::frame::FIRST_FRAME;
+use keepstep_format::segment::Trailer;
+
+use super::bodies::{Door, Doors, LogBodies};
+use super::head::{SegmentHead, has_frame};
+use super::names::{list_segments, segment_path};
+use super::scanned::Scanned;
+use super::sealed::{SealedIndex, read_trailer};
+use super::{Liveness, ScanUnsealed, Standing, Storage};
+use crate::error::{Doing, Error, Result};
+
+/// The log of one writer.
+#[derive(Debug)]
+pub struct Log {
+    storage: Arc<Storage>,
+    writer: Id,
+    liveness: Liveness,
+    segments: BTreeMap<u64, Segment>,
+    doors: Arc<Doors>,
+    is_finished: bool,
+}
+
+/// One segment, and what is in it.
+#[derive(Debug)]
+pub struct Segment {
+    /// Its number.
+    pub number: u64,
+    /// Its length when it was looked at last.
+    pub file_bytes: u64,
+    /// Frames from here on do not exist.
+    pub voided_from: Option<u64>,
+    /// What is in it.
+    pub contents: Contents,
+    /// It was sealed, and so long then: what is missing by now was cut off.
+    pub sealed_bytes: Option<u64>,
+    head: Option<SegmentHead>,
+    trailer: Option<Trailer>,
+    has_frame: bool,
+}
+
+/// What is in a segment.
+#[derive(Debug)]
+pub enum Contents {
+    /// It was sealed, and this is its index.
+    Sealed(Arc<SealedIndex>),
+    /// It was not, or its index is damaged, and this was found in it.
+    Open(Box<Scanned>),
+    /// Nothing in it can be read.
+    Unreadable(Error),
+}
+
+impl Segment {
+    /// Its header; none if nothing in the segment can be read.
+    pub fn head(&self) -> Option<&SegmentHead> {
+        self.head.as_ref()
+    }
+
+    /// True if `offset` is in the part that exists.
+    pub fn exists_at(&self, offset: u64) -> bool {
+        self.voided_from.is_none_or(|from| offset < from)
+    }
+
+    /// What was found in it, if it is not sealed.
+    pub fn scanned(&self) -> Option<&Scanned> {
+        match &self.contents {
+            Contents::Open(scanned) => Some(scanned),
+            _ => None,
+        }
+    }
+
+    /// The trailer says that it was sealed; if the contents are open all the same, the index is damaged.
+    pub fn trailer(&self) -> Option<Trailer> {
+        self.trailer
+    }
+
+    fn is_settled(&self, liveness: Liveness) -> bool {
+        match &self.contents {
+            Contents::Sealed(_) => true,
+            Contents::Open(scanned) => {
+                liveness == Liveness::Dead && scanned.looked_at.is_some_and(|at| at.liveness == Liveness::Dead)
+            }
+            Contents::Unreadable(Error::Damaged { .. }) => liveness == Liveness::Dead,
+            Contents::Unreadable(_) => false,
+        }
+    }
+}
+
+impl Log {
+    /// A log of which nothing is known yet.
+    pub fn new(storage: Arc<Storage>, writer: Id) -> Self {
+        let (segments, doors) = (BTreeMap::new(), Arc::new(Doors::new()));
+        Self { storage, writer, liveness: Liveness::Unknown, segments, doors, is_finished: false }
+    }
+
+    /// Whose log it is.
+    pub fn writer(&self) -> &Id {
+        &self.writer
+    }
+
+    /// Whether its writer was there at the last look.
+    pub fn liveness(&self) -> Liveness {
+        self.liveness
+    }
+
+    /// True once nothing can change any more.
+    pub fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
+    /// Its segments, by number.
+    pub fn segments(&self) -> impl DoubleEndedIterator<Item = &Segment> {
+        self.segments.values()
+    }
+
+    /// One segment.
+    pub fn segment(&self, number: u64) -> Option<&Segment> {
+        self.segments.get(&number)
+    }
+
+    /// What its readers share.
+    pub fn storage(&self) -> &Arc<Storage> {
+        &self.storage
+    }
+
+    /// What must be known to fetch its records.
+    pub fn doors(&self) -> &Arc<Doors> {
+        &self.doors
+    }
+
+    /// Fetches its records.
+    pub fn bodies(&self) -> LogBodies {
+        LogBodies::new(Arc::clone(&self.storage), self.writer, Arc::clone(&self.doors))
+    }
+
+    /// Sums up what the records of unsealed segments say, as far as it was not done yet.
+    pub fn sum_up(&mut self) -> Result<()> {
+        for segment in self.segments.values_mut() {
+            let (Contents::Open(scanned), Some(head)) = (&mut segment.contents, &segment.head) else { continue };
+            if scanned.entries.iter().all(|entry| entry.summed == entry.records.len()) {
+                continue;
+            }
+            let ahead = super::window::RECORD_BYTES;
+            let mut source = super::scanned::SegmentRecords::new(&self.storage, head, &self.doors, ahead)?;
+            for index in 0..scanned.entries.len() {
+                scanned.sum_entry(index, &mut source);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at what is new.
+    pub fn refresh(&mut self, scan: &dyn ScanUnsealed) -> Result<()> {
+        if self.is_finished {
+            return Ok(());
+        }
+        self.liveness = scan.liveness(&self.writer);
+        self.find_segments()?;
+        self.note_voids();
+        let numbers: Vec<u64> = self.segments.keys().copied().collect();
+        // Indexes first: they tell whether the unsealed segments before them are complete.
+        for &number in &numbers {
+            let looked = self.look_for_index(number);
+            self.note(number, looked)?;
+        }
+        for &number in &numbers {
+            let looked = self.look_inside(number, scan);
+            self.note(number, looked)?;
+        }
+        let liveness = self.liveness;
+        self.is_finished =
+            liveness == Liveness::Dead && self.segments.values().all(|segment| segment.is_settled(liveness));
+        Ok(())
+    }
+
+    /// Adds segments that are new, and takes away those that were pruned.
+    fn find_segments(&mut self) -> Result<()> {
+        let numbers = list_segments(self.storage.disk(), &self.writer)?;
+        self.segments.retain(|number, _| numbers.binary_search(number).is_ok());
+        for number in numbers {
+            let known = self.segments.get(&number);
+            if known.is_some_and(|segment| segment.head.is_some()) {
+                continue;
+            }
+            let (head, contents) = match SegmentHead::read(&self.storage, &self.writer, number) {
+                Ok(head) => (Some(head), Contents::Open(Box::new(Scanned::new()))),
+                Err(error @ Error::NewerFormat { .. }) => return Err(error),
+                Err(error) if was_pruned(&error) => continue,
+                // A segment that cannot be read must not keep the others from being read.
+                Err(error) => (None, Contents::Unreadable(error)),
+            };
+            let file_bytes = self.storage.file(&self.writer, number).map_or(0, |file| file.bytes().unwrap_or(0));
+            let (voided_from, sealed_bytes, trailer, has_frame) = (None, None, None, false);
+            let segment =
+                Segment { number, file_bytes, voided_from, contents, sealed_bytes, head, trailer, has_frame };
+            self.segments.insert(number, segment);
+        }
+        Ok(())
+    }
+
+    /// What headers say of earlier segments.
+    fn note_voids(&mut self) {
+        let sealed: Vec<(u64, u64)> = self.segments.values().filter_map(|it| it.head.as_ref()?.sealed).collect();
+        for (number, bytes) in sealed {
+            if let Some(segment) = self.segments.get_mut(&number) {
+                segment.sealed_bytes = Some(bytes);
+            }
+        }
+        let voids: Vec<(u64, u64)> = self.segments.values().filter_map(|it| it.head.as_ref()?.voids).collect();
+        for (number, from) in voids {
+            if let Some(segment) = self.segments.get_mut(&number) {
+                segment.voided_from = Some(segment.voided_from.map_or(from, |lowest| lowest.min(from)));
+            }
+        }
+        let open = self.segments.values().filter_map(|segment| {
+            let head = segment.head.as_ref()?;
+            Some((segment.number, Door { salt: head.salt, voided_from: segment.voided_from }))
+        });
+        let doors: Doors = open.collect();
+        if doors != *self.doors {
+            self.doors = Arc::new(doors);
+        }
+    }
+
+    /// A segment that cannot be read must not keep the others from being read; one that is too new must.
+    fn note(&mut self, number: u64, looked: Result<()>) -> Result<()> {
+        match looked {
+            Err(error @ Error::NewerFormat { .. }) => return Err(error),
+            Err(error) => {
+                if let Some(segment) = self.segments.get_mut(&number) {
+                    segment.head = None;
+                    segment.contents = Contents::Unreadable(error);
+                }
+            }
+            Ok(()) => {}
+        }
+        Ok(())
+    }
+
+    fn look_for_index(&mut self, number: u64) -> Result<()> {
+        let Some(segment) = self.segments.get(&number) else { return Ok(()) };
+        let Some(head) = segment.head.as_ref().filter(|_| !segment.is_settled(self.liveness)) else { return Ok(()) };
+        let path = segment_path(&self.writer, number);
+        let file = self.storage.file(&self.writer, number)?;
+        let file_bytes = file.bytes().doing("measure", &path)?;
+        // What somebody appended to it later does not hide its end.
+        let end = segment.sealed_bytes.map_or(file_bytes, |bytes| bytes.min(file_bytes));
+        let trailer = read_trailer(&*file, end, head.salt, &path)?;
+        let index = match trailer {
+            Some(trailer) => SealedIndex::read(&*file, end, trailer, (self.writer, number, head.salt), &path)?,
+            None => None,
+        };
+        let Some(segment) = self.segments.get_mut(&number) else { return Ok(()) };
+        (segment.file_bytes, segment.trailer) = (file_bytes, trailer);
+        if let Some(index) = index {
+            segment.contents = Contents::Sealed(Arc::new(index));
+        }
+        Ok(())
+    }
+
+    fn look_inside(&mut self, number: u64, scan: &dyn ScanUnsealed) -> Result<()> {
+        let Some(segment) = self.segments.get(&number) else { return Ok(()) };
+        let is_open = matches!(segment.contents, Contents::Open(_)) && segment.head.is_some();
+        if !is_open || segment.is_settled(self.liveness) {
+            return Ok(());
+        }
+        let complete = segment.voided_from.is_none() && self.goes_on_behind(number)?;
+        let Some(segment) = self.segments.get_mut(&number) else { return Ok(()) };
+        let standing = Standing {
+            liveness: self.liveness,
+            file_bytes: segment.file_bytes,
+            trailer: segment.trailer,
+            complete,
+            voided_from: segment.voided_from,
+            sealed_bytes: segment.sealed_bytes,
+        };
+        let (Contents::Open(scanned), Some(head)) = (&mut segment.contents, &segment.head) else { return Ok(()) };
+        if scanned.looked_at != Some(standing) {
+            scan.scan(&self.storage, head, &self.doors, &standing, scanned)?;
+            scanned.looked_at = Some(standing);
+        }
+        Ok(())
+    }
+
+    /// True if a later segment has a frame.
+    fn goes_on_behind(&mut self, number: u64) -> Result<bool> {
+        for (&number, later) in self.segments.range_mut(number + 1..) {
+            later.has_frame = later.has_frame
+                || match (&later.contents, &later.head) {
+                    (Contents::Sealed(index), _) => index.trailer.lists > FIRST_FRAME,
+                    (Contents::Open(_), Some(head)) => {
+                        let file = self.storage.file(&self.writer, number)?;
+                        has_frame(&*file, head.salt).doing("read", &segment_path(&self.writer, number))?
+                    }
+                    // Nobody can tell; what is missing before it had better be reported.
+                    _ => later.file_bytes > FIRST_FRAME,
+                };
+            if later.has_frame {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What is needed to scan a segment although it has an index, should its lists be damaged.
+    pub fn rescan(&self, number: u64) -> Option<(SegmentHead, Standing)> {
+        let segment = self.segments.get(&number)?;
+        let standing = Standing {
+            liveness: self.liveness,
+            file_bytes: segment.file_bytes,
+            trailer: segment.trailer,
+            complete: false,
+            voided_from: segment.voided_from,
+            sealed_bytes: segment.sealed_bytes,
+        };
+        Some((segment.head.clone()?, standing))
+    }
+}
+
+fn was_pruned(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+}

@@ -1,0 +1,95 @@
+//! Segment files as they are read: their names, headers, records and indexes.
+//!
+//! Everybody who reads stands on this. Nothing here writes to a segment, and nothing here trusts a byte whose checksum
+//! was not looked at.
+
+pub mod bodies;
+pub mod cards;
+pub mod head;
+mod heals;
+pub mod log;
+mod lru;
+pub mod names;
+pub mod record;
+pub mod scanned;
+pub mod sealed;
+pub mod storage;
+pub mod summary;
+pub mod window;
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+use keepstep_format::Id;
+use keepstep_format::scan::Rules;
+use keepstep_format::segment::Trailer;
+
+pub use bodies::LogBodies;
+pub use head::SegmentHead;
+pub use log::{Contents, Log, Segment};
+pub use scanned::Scanned;
+pub use sealed::SealedIndex;
+pub use storage::Storage;
+pub use summary::Summary;
+
+use crate::error::Result;
+
+/// Whether the process that records to a log is still there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Liveness {
+    /// It is: what is not yet synced may still come, or go.
+    Live,
+    /// It is gone: nothing will be added.
+    Dead,
+    /// Nobody can tell from here.
+    Unknown,
+}
+
+/// What is known of an unsealed segment from outside of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// Whether its writer is still there.
+    pub liveness: Liveness,
+    /// How long it is.
+    pub file_bytes: u64,
+    /// It was sealed, but its index cannot be read.
+    pub trailer: Option<Trailer>,
+    /// A later segment of the same writer has a frame, and does not void this one.
+    pub complete: bool,
+    /// Frames from here on do not exist.
+    pub voided_from: Option<u64>,
+    /// It was sealed, and so long then.
+    pub sealed_bytes: Option<u64>,
+}
+
+impl Standing {
+    /// True if nothing in the segment changes any more, whether or not its writer lives.
+    pub fn is_settled(&self) -> bool {
+        let was_closed = self.voided_from.is_some() || self.trailer.is_some() || self.sealed_bytes.is_some();
+        self.liveness == Liveness::Dead || self.complete || was_closed
+    }
+
+    /// As the scanner wants it.
+    pub fn rules(&self) -> Rules {
+        let complete = self.complete || self.sealed_bytes.is_some();
+        Rules { trailer: self.trailer, complete, voided_from: self.voided_from }
+    }
+}
+
+/// Finds out what is in segments that were never sealed; the room `recover` does.
+pub trait ScanUnsealed: Send + Sync {
+    /// Whether a writer is still there.
+    fn liveness(&self, writer: &Id) -> Liveness;
+
+    /// Brings what is known of a segment up to date. `doors` are the readable segments of the same writer.
+    fn scan(
+        &self,
+        storage: &Storage,
+        head: &SegmentHead,
+        doors: &bodies::Doors,
+        standing: &Standing,
+        known: &mut Scanned,
+    ) -> Result<()>;
+}

@@ -1,0 +1,91 @@
+//! Where things are: the names that a store gives to folders and files.
+//!
+//! A name that keepstep would not have given is passed over, whatever it looks like.
+
+use keepstep_format::Id;
+
+use crate::disk::{Disk, join};
+use crate::error::{Doing, Result};
+
+/// The folder that has one folder for each writer.
+pub const WRITERS: &str = "writers";
+/// The folder of what was found in segments of dead writers.
+pub const SCANS: &str = "scans";
+/// The folder of values that were found elsewhere after damage.
+pub const HEALS: &str = "heals";
+/// How the name of a file in the making begins.
+pub const TEMPORARY: &str = ".tmp-";
+
+/// The folder of a writer.
+pub fn writer_dir(writer: &Id) -> String {
+    format!("{WRITERS}/{writer}")
+}
+
+/// A segment of a writer.
+pub fn segment_path(writer: &Id, number: u64) -> String {
+    format!("{WRITERS}/{writer}/{number}.seg")
+}
+
+/// What was found in a segment of a dead writer.
+pub fn scan_path(writer: &Id, number: u64) -> String {
+    format!("{SCANS}/{writer}.{number}")
+}
+
+/// Values that were found elsewhere.
+pub fn heal_path(number: u64) -> String {
+    format!("{HEALS}/{number}")
+}
+
+/// A number as keepstep writes it: decimal, without leading zeros.
+pub fn parse_number(text: &str) -> Option<u64> {
+    let number: u64 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
+}
+
+/// All writers that ever had a folder here, sorted.
+pub fn list_writers(disk: &dyn Disk) -> Result<Vec<Id>> {
+    let entries = disk.list(WRITERS).doing("list", WRITERS)?;
+    Ok(entries.iter().filter(|entry| entry.is_dir).filter_map(|entry| entry.name.parse().ok()).collect())
+}
+
+/// The numbers of a writer's segments, rising.
+pub fn list_segments(disk: &dyn Disk, writer: &Id) -> Result<Vec<u64>> {
+    let dir = writer_dir(writer);
+    let entries = disk.list(&dir).doing("list", &dir)?;
+    let numbers = entries.iter().filter(|entry| !entry.is_dir);
+    let mut numbers: Vec<u64> =
+        numbers.filter_map(|entry| parse_number(entry.name.strip_suffix(".seg")?)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The numbers that name files of a folder, rising.
+pub fn list_numbered(disk: &dyn Disk, dir: &str) -> Result<Vec<u64>> {
+    let entries = disk.list(dir).doing("list", dir)?;
+    let mut numbers: Vec<u64> =
+        entries.iter().filter(|entry| !entry.is_dir).filter_map(|entry| parse_number(&entry.name)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The files in the making that somebody left behind in a folder.
+pub fn list_temporary(disk: &dyn Disk, dir: &str) -> Result<Vec<String>> {
+    let entries = disk.list(dir).doing("list", dir)?;
+    let left = entries.iter().filter(|entry| !entry.is_dir && entry.name.starts_with(TEMPORARY));
+    Ok(left.map(|entry| join(dir, &entry.name)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One number, one name: "007.seg" is somebody else's file.
+    #[test]
+    fn a_number_has_one_spelling() {
+        assert_eq!(parse_number("0"), Some(0));
+        assert_eq!(parse_number("18446744073709551615"), Some(u64::MAX));
+        for text in ["", "00", "07", "+7", "-1", " 1", "1 ", "18446744073709551616", "x"] {
+            assert_eq!(parse_number(text), None, "{text:?}");
+        }
+    }
+}

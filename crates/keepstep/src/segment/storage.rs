@@ -1,0 +1,146 @@
+//! What all readers of a store share: its disk, its id, the files that are open, dictionaries, healed values.
+//!
+//! Nothing here is ever written to a writer's folder.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use keepstep_format::Id;
+use keepstep_format::hash::{ContentKey, Hash};
+use keepstep_format::record::Dictionary;
+use keepstep_format::value::Value;
+
+use super::heals::Heals;
+use super::lru::Lru;
+use super::names::segment_path;
+use super::record::Unreadable;
+use super::window::Window;
+use crate::disk::{Disk, File};
+use crate::error::{Doing, Result};
+
+/// How many segments are kept open. Each costs a file descriptor.
+const FILES_MAX: usize = 128;
+/// How much of indexes' lists is kept in memory.
+const LISTS_BYTES_MAX: usize = 32 << 20;
+/// How many dictionaries are kept ready; each takes about ten times its length.
+const DICTIONARIES_MAX: usize = 16;
+
+/// Where a dictionary is: writer, segment, offset.
+type DictionaryPlace = (Id, u64, u64);
+
+/// A store, as its readers see it.
+pub struct Storage {
+    disk: Arc<dyn Disk>,
+    store: Id,
+    key: ContentKey,
+    files: Mutex<Lru<(Id, u64), Arc<dyn File>>>,
+    lists: Mutex<Lru<(Id, u64), Arc<Vec<u8>>>>,
+    dictionaries: Mutex<HashMap<DictionaryPlace, Arc<Dictionary>>>,
+    heals: Mutex<Heals>,
+}
+
+impl std::fmt::Debug for Storage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "<Storage of store {}>", self.store)
+    }
+}
+
+impl Storage {
+    /// A store with this id on this disk.
+    pub fn new(disk: Arc<dyn Disk>, store: Id) -> Self {
+        Self {
+            disk,
+            store,
+            key: ContentKey::new(&store.0),
+            files: Mutex::new(Lru::new(FILES_MAX)),
+            lists: Mutex::new(Lru::new(LISTS_BYTES_MAX)),
+            dictionaries: Mutex::default(),
+            heals: Mutex::default(),
+        }
+    }
+
+    /// The disk.
+    pub fn disk(&self) -> &dyn Disk {
+        &*self.disk
+    }
+
+    /// The store's id.
+    pub fn store(&self) -> &Id {
+        &self.store
+    }
+
+    /// The key of its hashes.
+    pub fn key(&self) -> &ContentKey {
+        &self.key
+    }
+
+    /// A segment, open for reading.
+    pub fn file(&self, writer: &Id, number: u64) -> Result<Arc<dyn File>> {
+        if let Some(file) = lock(&self.files).get(&(*writer, number)) {
+            return Ok(file);
+        }
+        let path = segment_path(writer, number);
+        let file = self.disk.open(&path).doing("open", &path)?;
+        lock(&self.files).put((*writer, number), Arc::clone(&file), 1);
+        Ok(file)
+    }
+
+    /// A segment, to be read in windows of at least `ahead_bytes`.
+    pub fn window(&self, writer: &Id, number: u64, ahead_bytes: usize) -> Result<Window> {
+        Ok(Window::new(self.file(writer, number)?, ahead_bytes))
+    }
+
+    /// The lists of a sealed segment, read by `read` if they are not at hand.
+    pub(super) fn lists(
+        &self,
+        writer: &Id,
+        number: u64,
+        read: impl FnOnce() -> Result<Option<Vec<u8>>>,
+    ) -> Result<Option<Arc<Vec<u8>>>> {
+        if let Some(lists) = lock(&self.lists).get(&(*writer, number)) {
+            return Ok(Some(lists));
+        }
+        let Some(lists) = read()? else { return Ok(None) };
+        let lists = Arc::new(lists);
+        lock(&self.lists).put((*writer, number), Arc::clone(&lists), lists.len());
+        Ok(Some(lists))
+    }
+
+    /// A dictionary, read by `read` if it is not at hand.
+    pub(super) fn dictionary(
+        &self,
+        place: DictionaryPlace,
+        read: impl FnOnce() -> Result<Vec<u8>, Unreadable>,
+    ) -> Result<Arc<Dictionary>, Unreadable> {
+        if let Some(dictionary) = lock(&self.dictionaries).get(&place) {
+            return Ok(Arc::clone(dictionary));
+        }
+        let dictionary = Arc::new(Dictionary::new(read()?));
+        let mut dictionaries = lock(&self.dictionaries);
+        if dictionaries.len() >= DICTIONARIES_MAX {
+            dictionaries.clear();
+        }
+        dictionaries.insert(place, Arc::clone(&dictionary));
+        Ok(dictionary)
+    }
+
+    /// A value that was lost here and found elsewhere.
+    pub fn healed(&self, hash: &Hash) -> Option<Value> {
+        lock(&self.heals).get(self, hash)
+    }
+
+    /// Looks for new healed values when one is wanted next.
+    pub fn look_for_heals(&self) {
+        lock(&self.heals).look_again();
+    }
+
+    /// The cards with healed values that cannot be read, after somebody asked for one.
+    pub fn bad_heals(&self) -> Vec<String> {
+        lock(&self.heals).bad().to_vec()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is only ever remembered: a panic elsewhere leaves it usable.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

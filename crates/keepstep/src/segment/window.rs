@@ -1,0 +1,85 @@
+//! Reads a file piece by piece: memory is bounded however long the file is.
+
+use std::sync::Arc;
+
+use crate::disk::File;
+use keepstep_format::scan::Walk;
+
+/// How much is read at a time where a whole segment is read. A frame of any length fits.
+pub const SCAN_BYTES: usize = 8 << 20;
+/// How much is read at a time where one record is: most are shorter.
+pub const RECORD_BYTES: usize = 16 << 10;
+
+/// The part of a file that was read last.
+pub struct Window {
+    file: Arc<dyn File>,
+    data: Vec<u8>,
+    start: u64,
+    ahead_bytes: usize,
+}
+
+impl std::fmt::Debug for Window {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "<Window of {} bytes from {} on>", self.data.len(), self.start)
+    }
+}
+
+impl Window {
+    /// Reads at least `ahead_bytes` at a time.
+    pub fn new(file: Arc<dyn File>, ahead_bytes: usize) -> Self {
+        Self { file, data: Vec::new(), start: 0, ahead_bytes }
+    }
+
+    /// The file.
+    pub fn file(&self) -> &Arc<dyn File> {
+        &self.file
+    }
+
+    /// The bytes from `offset` on: at least so many, unless the file ends before.
+    pub fn at(&mut self, offset: u64, bytes: usize) -> std::io::Result<&[u8]> {
+        let is_there = offset >= self.start
+            && (offset - self.start).saturating_add(bytes as u64) <= self.data.len() as u64;
+        if !is_there {
+            self.fill(offset, bytes.max(self.ahead_bytes))?;
+        }
+        Ok(&self.data[(offset - self.start) as usize..])
+    }
+
+    fn fill(&mut self, offset: u64, bytes: usize) -> std::io::Result<()> {
+        self.start = offset;
+        self.data.resize(bytes, 0);
+        let read = self.file.read_at(&mut self.data, offset);
+        self.data.truncate(*read.as_ref().unwrap_or(&0));
+        read.map(|_| ())
+    }
+}
+
+/// Feeds a walk with the file up to its end, `file_bytes` at the time of asking. `passed` is told how far it has come.
+pub fn feed(
+    walk: &mut Walk,
+    file: &Arc<dyn File>,
+    file_bytes: u64,
+    is_end: bool,
+    passed: &mut dyn FnMut(u64),
+) -> std::io::Result<()> {
+    let mut data = Vec::new();
+    while let Some(wants) = walk.wants() {
+        if wants.offset >= file_bytes {
+            break;
+        }
+        let left = usize::try_from(file_bytes - wants.offset).unwrap_or(usize::MAX);
+        if wants.bytes > left && !is_end {
+            break;
+        }
+        data.resize(wants.bytes.max(SCAN_BYTES).min(left), 0);
+        let read = file.read_at(&mut data, wants.offset)?;
+        // Fewer bytes than there were: somebody cut the file just now, and this is its end.
+        let reaches_end = read == left || read < data.len();
+        walk.feed(&data[..read], wants.offset, is_end && reaches_end);
+        passed(wants.offset + read as u64);
+        if reaches_end {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! Reading a store, from here: what recovery finds is handed to the readers.
+
+use std::sync::Arc;
+
+use keepstep_format::Id;
+
+use super::Store;
+use crate::error::Result;
+use crate::own;
+use crate::read::{Catalog, Follow, FollowFrom};
+use crate::recover::Recovery;
+use crate::segment::{Liveness, Storage};
+
+impl Store {
+    /// Whether the process of a writer is still there.
+    pub fn liveness(&self, writer: &Id) -> Liveness {
+        own::liveness(&**self.disk(), &self.id(), writer)
+    }
+
+    /// What the store holds now; [`Catalog::refresh`] brings it up to date.
+    pub fn catalog(&self) -> Result<Catalog> {
+        Catalog::open(Arc::clone(self.disk()), self.id(), self.recovery())
+    }
+
+    /// Everything that comes in, from all writers, as it becomes durable.
+    pub fn follow(&self, from: FollowFrom) -> Result<Follow> {
+        Follow::store(self.storage(), self.recovery(), from)
+    }
+
+    /// What one attempt records, as it becomes durable; also one that has not begun yet.
+    pub fn follow_attempt(&self, episode: Id, attempt: u32, from: FollowFrom) -> Result<Follow> {
+        Follow::attempt(self.storage(), self.recovery(), from, episode, attempt)
+    }
+
+    pub(super) fn storage(&self) -> Arc<Storage> {
+        Arc::new(Storage::new(Arc::clone(self.disk()), self.id()))
+    }
+
+    pub(super) fn recovery(&self) -> Arc<Recovery> {
+        let (disk, store) = (Arc::clone(self.disk()), self.id());
+        Arc::new(Recovery::new(Box::new(move |writer: &Id| own::liveness(&*disk, &store, writer))))
+    }
+}
