@@ -334,7 +334,7 @@ def test_a_later_segment_tells_that_all_before_it_was_synced(store, follows):
             steps(later, 9, 1)
         store.save(W, later)
     found = read(store, segment, bytes(data))
-    if follows == "a frame":
+    if "frame" in follows:  # a writer voids from what it had synced
         assert seqs(found) == [0, 1, 2, 3, 4, 5, 7, 8, 9]
         assert len(found.damage) == 1 and not found.torn
         assert found.gaps() == {KEY: [(6, 7)]}
@@ -355,7 +355,7 @@ def test_what_is_voided_does_not_exist_and_the_lowest_offset_holds(store):
     third.commit()
     found = read(store, third)
     assert [(r.seq, r.fields[2]) for r in found.records()[KEY]] == [(0, 0), (1, 1), (2, 2), (3, 33)]
-    assert [(t.segment, t.offset, t.why) for t in found.torn] == [(0, ends[0], "voided")]
+    assert found.torn == []
     assert found.damage == []
 
 

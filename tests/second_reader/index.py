@@ -39,8 +39,8 @@ class Index:
     data_end: int
 
 
-def read_index(data: bytes, salt: int, where: str) -> Index | None:
-    """None if the segment is not sealed: its trailer, FOOTER or LISTS do not validate."""
+def read_trailer(data: bytes, salt: int, where: str) -> tuple[int, int] | None:
+    """The offsets of FOOTER and LISTS, if the segment ends with a valid trailer."""
     trailer = data[-TRAILER_BYTES:]
     if len(trailer) < TRAILER_BYTES or trailer[:8] != b"KEEPEND1":
         return None
@@ -49,6 +49,15 @@ def read_index(data: bytes, salt: int, where: str) -> Index | None:
         return None
     if zero or zero32:
         raise NewerFormat(f"{where}, trailer", f"reserved bytes {zero:#x} {zero32:#x}")
+    return footer_at, lists_at
+
+
+def read_index(data: bytes, salt: int, where: str) -> Index | None:
+    """None if the segment is not sealed: its trailer, FOOTER or LISTS do not validate."""
+    trailer = read_trailer(data, salt, where)
+    if not trailer:
+        return None
+    footer_at, lists_at = trailer
     data = data[:-TRAILER_BYTES]
     lists, lists_end = _read_body(data, lists_at, salt, Kind.LISTS)
     footer, footer_end = _read_body(data, footer_at, salt, Kind.FOOTER)

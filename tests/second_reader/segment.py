@@ -22,7 +22,7 @@ from .frames import (
     read_head,
     scan,
 )
-from .index import COPIED, Index, disagreements, read_index
+from .index import COPIED, Index, disagreements, read_index, read_trailer
 from .wire import Cursor
 
 
@@ -56,7 +56,7 @@ class Damage:
 
 @dataclass(frozen=True)
 class Torn:
-    """The last `length` bytes of a segment do not exist, because of "hole", "uncommitted" or "voided"."""
+    """The last `length` bytes of a segment do not exist, because of "hole" or "uncommitted"."""
 
     writer: bytes
     segment: int
@@ -87,8 +87,14 @@ class Segment:
         self.where = where
         self.index: Index | None = read_index(data, header.salt, where)
         self.file_bytes = len(data)
-        self.data_end = self.index.data_end if self.index else len(data)
+        trailer = read_trailer(data, header.salt, where)
+        self.data_end = trailer[1] if trailer else len(data)
         self.scan: Scan = scan(data, header.salt, HEADER_BYTES, self.data_end)
+        lists = [frame.offset for frame in self.scan.frames if frame.kind == Kind.LISTS]
+        # Sealing begins after a sync: from the first LISTS on there is no data, and all before it was synced.
+        self.was_synced = bool(trailer or lists)
+        if lists and not trailer:
+            self.data_end = lists[0]
         self.records: dict[int, Stored] = {}
         self.logs: dict[int, Log] = {}
         self.damage: list[Damage] = []
@@ -103,7 +109,7 @@ class Segment:
         """`superseded`: a later segment has a frame and does not void this one, so all of this one was synced."""
         limit = self.data_end if void_from is None else min(self.data_end, max(void_from, HEADER_BYTES))
         frames = [frame for frame in self.scan.frames if frame.offset < limit]
-        if self.index or superseded:
+        if self.was_synced or superseded or void_from is not None:
             synced = limit
         else:
             synced = max([frame.synced_to or 0 for frame in frames], default=0)
@@ -145,7 +151,6 @@ class Segment:
                 self.torn.append(Torn(self.header.writer, self.header.number, start, stop - start, why))
 
         torn(kept_to, limit, "hole" if end < limit else "uncommitted")
-        torn(limit, self.data_end, "voided")
 
     def _read_binds(self) -> None:
         for entry in self.index.entries if self.index else []:

@@ -47,6 +47,38 @@ pub(crate) fn span_us(us: i64) -> String {
     }
 }
 
+/// Now, in microseconds since 1970.
+pub(crate) fn now_us() -> i64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |time| time.as_micros() as i64)
+}
+
+/// A time as 2026-11-15 10:33:02 UTC.
+pub(crate) fn date(time_us: i64) -> String {
+    let seconds = time_us.div_euclid(1_000_000);
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Days since 1970 to a date, by whole eras of 400 years that begin in March.
+    let from_era = days + 719_468;
+    let (era, day) = (from_era.div_euclid(146_097), from_era.rem_euclid(146_097));
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    let year = year + era * 400 + i64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+/// A reward or a return, short: what is cut off is far behind the point.
+pub(crate) fn reward(number: f64) -> String {
+    if !number.is_finite() || number == 0.0 || (1e-3..1e9).contains(&number.abs()) {
+        let text = format!("{number:.4}");
+        let short = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+        return short.to_owned();
+    }
+    format!("{number:.3e}")
+}
+
 /// Lower-case hex.
 pub(crate) fn hex(data: &[u8]) -> String {
     let mut out = String::with_capacity(data.len() * 2);
@@ -94,6 +126,20 @@ mod tests {
             ["999 µs", "1.2 ms", "3 s", "5 min", "2 h", "3 days"]
         );
         assert_eq!((counted(1, "step"), counted(2000, "step")), ("1 step".to_owned(), "2,000 steps".to_owned()));
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(date(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(date(951_782_400_000_000), "2000-02-29 00:00:00 UTC");
+        assert_eq!(date(1_794_738_782_999_999), "2026-11-15 10:33:02 UTC");
+        assert_eq!(date(-1), "1969-12-31 23:59:59 UTC");
+    }
+
+    #[test]
+    fn rewards_are_short_and_never_lie_about_their_size() {
+        let rewards = [0.0, 1.0, -0.01, 0.123456, 1234.5, 1e-7, 1e12, f64::NAN, f64::NEG_INFINITY];
+        assert_eq!(rewards.map(reward), ["0", "1", "-0.01", "0.1235", "1234.5", "1.000e-7", "1.000e12", "NaN", "-inf"]);
     }
 
     #[test]

@@ -8,8 +8,13 @@ use keepstep::{Error, Id, Liveness, Store};
 use keepstep_format::card::kind;
 use keepstep_format::fields;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Exit, Failure, Outcome};
+use crate::json::Json;
 use crate::refs::{Name, Ref, SHAPE};
+use crate::screen::{Screen, shown};
+
+/// More than these would hide what was asked for.
+const TROUBLES_SHOWN: usize = 10;
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +30,7 @@ pub(crate) struct Run {
 pub(crate) struct Episode {
     pub(crate) key: AttemptKey,
     pub(crate) run: String,
+    pub(crate) birth: Id,
     pub(crate) task: String,
     pub(crate) iteration: i64,
     pub(crate) sample: i64,
@@ -43,6 +49,7 @@ impl Episode {
         Self {
             key: info.key,
             run: summary.run.unwrap_or_default(),
+            birth: summary.birth.unwrap_or_default(),
             task: summary.task.unwrap_or_default(),
             iteration: summary.iteration.unwrap_or(0),
             sample: summary.sample.unwrap_or(0),
@@ -63,6 +70,26 @@ impl Episode {
             (None, Liveness::Unknown) => "silent",
             (None, Liveness::Dead) => "interrupted",
         }
+    }
+
+    /// As JSON.
+    pub(crate) fn json(&self) -> Json {
+        Json::map([
+            ("ref", Json::from(self.reference().to_string())),
+            ("id", self.key.episode.to_string().into()),
+            ("attempt", self.key.attempt.into()),
+            ("run", Json::from(&*self.run)),
+            ("task", Json::from(&*self.task)),
+            ("iteration", self.iteration.into()),
+            ("sample", self.sample.into()),
+            ("state", Json::from(self.state())),
+            ("why", Json::from(self.why.clone())),
+            ("steps", self.steps.into()),
+            ("return", self.total_reward.into()),
+            ("first_time_us", self.first_time.into()),
+            ("last_time_us", self.last_time.into()),
+            ("writer", self.key.writer.to_string().into()),
+        ])
     }
 
     /// How to name it on the command line. The attempt stands there from the second on.
@@ -160,6 +187,23 @@ pub(crate) fn one<'e>(episodes: &'e [Episode], text: &str, wanted: &Ref) -> Outc
         return Err(failure.hint(format!("name one: {}{more}", first.join(", "))));
     }
     Ok(newest)
+}
+
+/// Says which files could not be read; that they could not is what the exit code says too.
+pub(crate) fn tell_troubles(catalog: &Catalog, screen: &mut Screen) -> Outcome {
+    let troubles = catalog.troubles();
+    if troubles.is_empty() {
+        return Ok(Exit::Done);
+    }
+    screen.flush()?;
+    for trouble in troubles.iter().take(TROUBLES_SHOWN) {
+        screen.say(&format!("{} {}", screen.talk.red("damaged:"), shown(&trouble.error.to_string())));
+    }
+    if troubles.len() > TROUBLES_SHOWN {
+        screen.say(&format!("… and {} more", troubles.len() - TROUBLES_SHOWN));
+    }
+    screen.say(&format!("{} `keepstep verify` says what it cost", screen.talk.cyan("hint:")));
+    Ok(Exit::Lost)
 }
 
 /// The catalog and all attempts in it.

@@ -118,9 +118,12 @@ impl Walk {
     }
 
     fn placed(&mut self, offset: u64, header: &FrameHeader, bytes: u64, is_whole: bool) {
-        if header.is(Kind::Lists) || header.is(Kind::Footer) {
+        if header.is(Kind::Lists) {
             self.close_open();
             self.index_at = Some(offset);
+        } else if header.is(Kind::Footer) {
+            // Without LISTS before it, and no trailer, a seal was cut short: where data ended, it does not tell.
+            self.close_open();
         } else if header.is(Kind::Chunk) {
             self.chunk(offset, header, bytes, is_whole);
         } else {

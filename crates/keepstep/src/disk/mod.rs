@@ -143,33 +143,49 @@ pub fn ensure_dir(disk: &dyn Disk, path: &str) -> io::Result<()> {
 ///
 /// False if the name is taken.
 pub fn publish(disk: &dyn Disk, path: &str, content: &[u8]) -> io::Result<bool> {
-    Ok(publish_file(disk, path, content)?.is_some())
+    let temporary = Temporary::create(disk, parent(path))?;
+    temporary.file.write_at(content, 0)?;
+    temporary.file.sync()?;
+    temporary.publish(path, true)
 }
 
-/// As [`publish`], and gives the open file.
-pub fn publish_file(disk: &dyn Disk, path: &str, content: &[u8]) -> io::Result<Option<Arc<dyn File>>> {
-    let file = publish_without_directory_sync(disk, path, content)?;
-    if file.is_some() {
-        // The directory is synced too, or the new name may vanish with the power.
-        disk.sync_dir(parent(path))?;
+/// A file in the making: nobody sees it before it is published.
+pub(crate) struct Temporary<'d> {
+    disk: &'d dyn Disk,
+    path: String,
+    pub(crate) file: Arc<dyn File>,
+}
+
+impl<'d> Temporary<'d> {
+    /// Makes one in a directory.
+    pub(crate) fn create(disk: &'d dyn Disk, dir: &str) -> io::Result<Self> {
+        let mut random = [0; 8];
+        disk.random(&mut random)?;
+        let path = join(dir, &format!(".tmp-{:016x}", u64::from_le_bytes(random)));
+        let file = disk.create_new(&path)?;
+        Ok(Self { disk, path, file })
     }
-    Ok(file)
+
+    /// Gives it a name that nobody has yet; its content must be synced. False if the name is taken.
+    pub(crate) fn publish(self, path: &str, syncs_directory: bool) -> io::Result<bool> {
+        let is_linked = match self.disk.link(&self.path, path) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+            Err(error) => return Err(error),
+        };
+        if is_linked && syncs_directory {
+            // The directory is synced too, or the new name may vanish with the power.
+            self.disk.sync_dir(parent(path))?;
+        }
+        Ok(is_linked)
+    }
 }
 
-/// The first half of [`publish_file`]; on its own it is not enough.
-pub(crate) fn publish_without_directory_sync(
-    disk: &dyn Disk,
-    path: &str,
-    content: &[u8],
-) -> io::Result<Option<Arc<dyn File>>> {
-    let mut random = [0; 8];
-    disk.random(&mut random)?;
-    let temporary = join(parent(path), &format!(".tmp-{:016x}", u64::from_le_bytes(random)));
-    let file = disk.create_new(&temporary)?;
-    let linked = file.write_at(content, 0).and_then(|()| file.sync()).and_then(|()| link_new(disk, &temporary, path));
-    // A temporary name that stays behind is only untidy.
-    let _ = disk.remove(&temporary);
-    Ok(linked?.then_some(file))
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        // A temporary name that stays behind is only untidy.
+        let _ = self.disk.remove(&self.path);
+    }
 }
 
 /// How not to do it: whoever comes last wins, and the first does not know.
@@ -182,14 +198,6 @@ pub(crate) fn publish_by_rename(disk: &dyn Disk, path: &str, content: &[u8]) -> 
     file.sync()?;
     disk.rename(&temporary, path)?;
     disk.sync_dir(parent(path))
-}
-
-fn link_new(disk: &dyn Disk, from: &str, to: &str) -> io::Result<bool> {
-    match disk.link(from, to) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(error),
-    }
 }
 
 /// The directory that a path is in.

@@ -415,7 +415,7 @@ fn the_claim_says_whose_attempt_counts() {
     std::fs::create_dir_all(store.file("claims")).unwrap();
     let card = [(fields::WRITER, Value::bytes(writer.0))];
     let kind = keepstep_format::card::kind::CLAIM;
-    assert!(crate::segment::cards::publish_card(&storage, &path, kind, &card).unwrap());
+    crate::segment::cards::publish_card(&storage, &path, kind, &card).unwrap();
     let catalog = catalog(&store, Liveness::Dead);
     assert_eq!(catalog.attempts_at(&bind.id).len(), 2);
     assert_eq!(catalog.find(&bind.id, 0).unwrap().writer, writer);

@@ -39,14 +39,15 @@ pub(super) fn read(storage: &Storage, head: &SegmentHead, standing: &Standing) -
     }
     Ok(match scanned(&card, head) {
         Some((found, file_bytes)) if fits(&found, file_bytes, standing) => Told::Scanned(Box::new(found)),
-        // It is about another state of the file: then it is of no use, and says nothing against the file.
+        // The segment grew since, or more of it was voided: then the card is of no use, and says nothing against it.
         Some(_) => Told::Nothing,
         None => Told::Damaged,
     })
 }
 
+/// A segment that is shorter now was cut: the card knows what is missing.
 fn fits(found: &Scanned, file_bytes: u64, standing: &Standing) -> bool {
-    file_bytes == standing.file_bytes && standing.voided_from.is_none_or(|from| found.valid_to <= from)
+    standing.file_bytes <= file_bytes && standing.voided_from.is_none_or(|from| found.valid_to <= from)
 }
 
 /// The fields of the card. Nothing if what was found cannot be written as an index.
@@ -154,6 +155,7 @@ fn scanned(card: &Fields, head: &SegmentHead) -> Option<(Scanned, u64)> {
         add_entry(&mut found, entry, lists)?;
     }
     found.depends_on = footer.depends_on;
+    found.is_from_card = true;
     for hole in card.get(fields::HOLES)?.as_list()? {
         found.lost.push(lost_range(hole)?);
     }

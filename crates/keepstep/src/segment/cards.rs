@@ -100,13 +100,25 @@ pub fn decode_fields(bytes: &[u8]) -> Option<Fields> {
     decode::read_fields(&body, &mut NoBodies).ok().map(Fields)
 }
 
-/// Publishes a card, create-only. False if the name is taken, or the card would be too long.
-pub fn publish_card(storage: &Storage, path: &str, kind: u16, fields: &[(u8, Value)]) -> Result<bool> {
+/// What came of publishing a card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Published {
+    /// It is there.
+    Done,
+    /// The name is taken.
+    Taken,
+    /// It would be too long, or too deep.
+    Unfit,
+}
+
+/// Publishes a card, create-only.
+pub fn publish_card(storage: &Storage, path: &str, kind: u16, fields: &[(u8, Value)]) -> Result<Published> {
     let Some(body) = encode_fields(storage, fields).filter(|body| body.len() <= card::CARD_BODY_MAX) else {
-        return Ok(false);
+        return Ok(Published::Unfit);
     };
     let dir = disk::parent(path);
     disk::ensure_dir(storage.disk(), dir).doing("create", dir)?;
     let content = Card::encode(storage.store(), path, kind, &body);
-    disk::publish(storage.disk(), path, &content).doing("publish", path)
+    let is_new = disk::publish(storage.disk(), path, &content).doing("publish", path)?;
+    Ok(if is_new { Published::Done } else { Published::Taken })
 }

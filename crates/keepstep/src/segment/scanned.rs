@@ -91,6 +91,8 @@ pub struct Scanned {
     pub walk: Option<Walk>,
     /// It had been sealed, and so long it was then.
     pub sealed_bytes: Option<u64>,
+    /// Somebody scanned it before, when its writer was dead, and published this: all of it had been whole, and synced.
+    pub is_from_card: bool,
     /// What somebody had published about this segment cannot be read.
     pub card_is_damaged: bool,
     slots: HashMap<u32, usize>,

@@ -140,11 +140,6 @@ impl LogMaker {
         self.segment.bytes.len() as u64
     }
 
-    /// The number of the segment that is being made.
-    pub(crate) fn number(&self) -> u64 {
-        self.segment.number
-    }
-
     fn frame(&mut self, kind: Kind, flags: Flags, (slot, seq): (u32, u32), head: &[u8], body: &[u8]) -> u64 {
         let segment = &mut self.segment;
         let offset = segment.bytes.len() as u64;
@@ -279,6 +274,14 @@ impl LogMaker {
     pub(crate) fn rewind(&mut self, bind: &Bind, seq: u32) {
         self.seqs.insert(*bind, seq);
         self.known = KnownPlaces::default();
+    }
+
+    /// Lets the next reference to a value lead to where another one stands.
+    pub(crate) fn mislead(&mut self, value: &Value) {
+        let offset = self.value(&Value::from(noise(77, 500)));
+        let hash = keepstep_format::rehash::Rehash::new(&self.key).value(value).unwrap();
+        let mut known = self.known.0.borrow_mut();
+        known.get_mut(&hash).unwrap().place.offset = offset;
     }
 
     /// Forgets all places: nothing is referred to any more.

@@ -40,7 +40,8 @@ impl Window {
         let is_there = offset >= self.start
             && (offset - self.start).saturating_add(bytes as u64) <= self.data.len() as u64;
         if !is_there {
-            self.fill(offset, bytes.max(self.ahead_bytes))?;
+            let left = self.file.bytes()?.saturating_sub(offset);
+            self.fill(offset, bytes.max(self.ahead_bytes).min(usize::try_from(left).unwrap_or(usize::MAX)))?;
         }
         Ok(&self.data[(offset - self.start) as usize..])
     }

@@ -72,6 +72,8 @@ pub(crate) struct OpenSegment {
     pub(crate) end: u64,
     /// Everything before this is synced.
     pub(crate) synced_to: u64,
+    /// Everything before this is synced and was acknowledged: if the segment is given up, it is void from here.
+    pub(crate) kept_to: u64,
     /// The `synced_to` of the newest commit that was written.
     pub(crate) said_synced_to: u64,
     entries: Vec<Entry>,
@@ -92,6 +94,7 @@ impl OpenSegment {
             salt,
             end: FIRST_FRAME,
             synced_to: FIRST_FRAME,
+            kept_to: FIRST_FRAME,
             said_synced_to: FIRST_FRAME,
             entries: Vec::new(),
             slots: HashMap::default(),
@@ -267,7 +270,7 @@ impl OpenSegment {
         let depends_on = self.depends_on.iter().filter(|&&number| number != own).map(|number| own - number);
         let mut depends_on: Vec<u64> = depends_on.collect();
         depends_on.sort_unstable();
-        entries.sort_by_key(|entry| (entry.id, entry.attempt, entry.what.number()));
+        entries.sort_by_key(FooterEntry::sort_key);
         (lists, Footer { entries, depends_on })
     }
 

@@ -22,7 +22,7 @@ use super::index::{FirstBytes, Index};
 use super::ready::{Ready, ReadyLink};
 use super::stats::Counters;
 use super::subject::{Progress, Subject, SubjectKey};
-use crate::disk::{self, Disk, File};
+use crate::disk::{Disk, Temporary};
 use crate::error::Error;
 use crate::options::{Level, Options};
 
@@ -387,10 +387,6 @@ impl Log {
 
     fn try_persist(&mut self, round: &mut Round) -> Result<(), Trouble> {
         self.open_segment()?;
-        if self.rewrite {
-            self.write_unsynced_again()?;
-            round.needs_sync = true;
-        }
         self.follow_moves(&mut round.placed);
         let Some(segment) = &mut self.segment else {
             return Err(io::Error::other("no segment").into());
@@ -402,7 +398,12 @@ impl Log {
             self.counters.add_sync();
         }
         check_it_is_there(segment)?;
-        // A look-up that fails is never an acknowledgement.
+        self.look_for_mail()?;
+        Ok(())
+    }
+
+    /// Before anything is acknowledged. A look-up that fails is never an acknowledgement.
+    fn look_for_mail(&mut self) -> io::Result<()> {
         for claimed in (self.look_up)()? {
             let newest = self.fenced.entry(claimed.id).or_insert(0);
             *newest = claimed.attempt.max(*newest);
@@ -410,16 +411,14 @@ impl Log {
         Ok(())
     }
 
-    /// Puts all that a sync has not covered into the new segment, in the same order.
-    fn write_unsynced_again(&mut self) -> io::Result<()> {
+    /// Puts all that a sync has not covered into a new segment, in the same order.
+    fn write_unsynced_again(&mut self, segment: &mut OpenSegment) -> io::Result<()> {
         let mut unsynced = std::mem::take(&mut self.unsynced);
         let mut result = Ok(());
         for (placed, _) in &mut unsynced {
             let was: Vec<_> = placed.iter().map(|placed| (placed.segment, placed.offset)).collect();
             self.follow_moves(placed);
-            if let Some(segment) = &mut self.segment {
-                result = write_round(segment, placed, self.options.is_broken_no_synced_to());
-            }
+            result = write_round(segment, placed, self.options.is_broken_no_synced_to());
             for (was, placed) in was.into_iter().zip(placed.iter()) {
                 self.moved.insert(was, (placed.segment, placed.offset));
             }
@@ -447,8 +446,9 @@ impl Log {
     /// Never again a byte to this segment: the next one says from where it does not count.
     fn give_up_segment(&mut self) {
         if let Some(segment) = self.segment.take() {
-            self.voids = Some((segment.number, segment.synced_to));
-            self.index.forget_from(segment.number, segment.synced_to);
+            // Not from what was synced: of that, some may not have been acknowledged, and will be told so.
+            self.voids = Some((segment.number, segment.kept_to));
+            self.index.forget_from(segment.number, segment.kept_to);
             self.counters.add_given_up();
         }
         self.rewrite = !self.unsynced.is_empty();
@@ -462,39 +462,53 @@ impl Log {
             }
             segment.sync()?;
             check_it_is_there(segment)?;
-            segment.seal(&self.key)?;
-            self.sealed = Some((segment.number, segment.end));
-            self.segment = None;
+            self.look_for_mail()?;
             self.all_is_synced();
+            if let Some(segment) = &mut self.segment {
+                segment.seal(&self.key)?;
+                self.sealed = Some((segment.number, segment.end));
+            }
+            self.segment = None;
         }
         let number = self.next_number;
         // Never used twice: a name whose creation failed half-way may be there after all.
         self.next_number += 1;
+        let disk = Arc::clone(&self.identity.disk);
+        let temporary = Temporary::create(&*disk, &self.dir)?;
+        let header = self.header(number)?;
+        temporary.file.write_at(&header.encode(), 0)?;
+        let path = format!("{}/{number}.seg", self.dir);
+        let mut segment = OpenSegment::new(Arc::clone(&temporary.file), path.clone(), number, header.salt);
+        if self.rewrite {
+            // In the new segment before it has its name: with its name comes that the old one is void from here.
+            self.write_unsynced_again(&mut segment)?;
+        }
+        segment.sync()?;
+        if !temporary.publish(&path, !self.options.is_broken_skip_directory_sync())? {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "somebody else made our segment").into());
+        }
+        self.voids = None;
+        self.segment = Some(segment);
+        if self.rewrite {
+            self.look_for_mail()?;
+            self.all_is_synced();
+        }
+        Ok(())
+    }
+
+    fn header(&self, number: u64) -> io::Result<SegmentHeader> {
         let disk = &*self.identity.disk;
         let mut salt = [0; 8];
         disk.random(&mut salt)?;
-        let salt = if self.options.is_broken_no_salt() { 0 } else { u64::from_le_bytes(salt) };
-        let header = SegmentHeader {
+        Ok(SegmentHeader {
             store: self.identity.store,
             writer: self.identity.writer,
             number,
-            salt,
+            salt: if self.options.is_broken_no_salt() { 0 } else { u64::from_le_bytes(salt) },
             created: disk.now_us(),
             voids: self.voids,
             sealed: self.sealed,
-        };
-        let path = format!("{}/{number}.seg", self.dir);
-        let file: Option<Arc<dyn File>> = if self.options.is_broken_skip_directory_sync() {
-            disk::publish_without_directory_sync(disk, &path, &header.encode())?
-        } else {
-            disk::publish_file(disk, &path, &header.encode())?
-        };
-        let Some(file) = file else {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "somebody else made our segment").into());
-        };
-        self.voids = None;
-        self.segment = Some(OpenSegment::new(file, path, number, salt));
-        Ok(())
+        })
     }
 
     /// The batch is durable: remembers what it stored, and says so.
@@ -531,8 +545,11 @@ impl Log {
         }
     }
 
-    /// A sync covers everything that was written.
+    /// A sync covers everything that was written, and nothing forbids to say so.
     fn all_is_synced(&mut self) {
+        if let Some(segment) = &mut self.segment {
+            segment.kept_to = segment.synced_to;
+        }
         for (placed, event) in self.unsynced.drain(..) {
             if self.rewrite {
                 for placed in &placed {

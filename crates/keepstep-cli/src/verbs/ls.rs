@@ -1,0 +1,202 @@
+//! `keepstep ls`: the runs of a store, or the episodes of a run.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use keepstep::Id;
+
+use crate::failure::{Failure, Outcome};
+use crate::json::Json;
+use crate::numbers::{count, counted, now_us, reward, span_us};
+use crate::place::{open_to_read, split};
+use crate::reading::{self, Episode, Run};
+use crate::refs::{Ref, encode};
+use crate::screen::{Screen, Side, Table};
+
+/// Arguments of `keepstep ls`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "Examples:
+  keepstep ls                         the runs in KEEPSTEP_STORE, or in ./runs
+  keepstep ls /mnt/data/runs
+  keepstep ls shop-agent              the episodes of one run
+  keepstep ls /mnt/data/runs shop-agent/shop-17
+  keepstep ls --all --json | jq 'select(.state == \"errored\") | .ref'")]
+pub(crate) struct Args {
+    /// The store, where it does not stand first among the targets
+    #[arg(short, long)]
+    store: Option<PathBuf>,
+    /// A store, then runs or episodes in it
+    #[arg(value_name = "STORE|REF")]
+    targets: Vec<String>,
+    /// List the episodes of all runs
+    #[arg(short, long)]
+    all: bool,
+    /// Print one line of JSON for each
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
+    let (path, refs) = split(args.store.as_deref(), args.targets.clone());
+    let refs = parse_all(&refs)?;
+    let store = open_to_read(&path)?;
+    let (catalog, mut episodes) = reading::open(&store)?;
+    if refs.is_empty() && !args.all {
+        list_runs(args, &reading::runs(&catalog)?, &episodes, screen)?;
+    } else {
+        if !refs.is_empty() {
+            episodes = chosen(&episodes, &refs)?;
+        }
+        list_episodes(args, &episodes, screen)?;
+    }
+    reading::tell_troubles(&catalog, screen)
+}
+
+pub(crate) fn parse_all(texts: &[String]) -> Outcome<Vec<(String, Ref)>> {
+    let parse = |text: &String| match text.parse::<Ref>() {
+        Ok(parsed) => Ok((text.clone(), parsed)),
+        Err(error) => Err(crate::usage(error.to_string(), crate::refs::SHAPE)),
+    };
+    texts.iter().map(parse).collect()
+}
+
+/// The episodes that any of the references means; each must mean one at least.
+fn chosen(episodes: &[Episode], refs: &[(String, Ref)]) -> Outcome<Vec<Episode>> {
+    let mut chosen: Vec<Episode> = Vec::new();
+    for (text, wanted) in refs {
+        let found = reading::matching(episodes, wanted);
+        if found.is_empty() {
+            let failure = Failure::new(format!("no run or episode here is called {text:?}"));
+            return Err(failure.hint("`keepstep ls` without it shows the runs that are there"));
+        }
+        for episode in found {
+            if chosen.iter().all(|had| had.key != episode.key) {
+                chosen.push(episode.clone());
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+/// What the episodes of a run add up to.
+#[derive(Default)]
+struct Sum {
+    name: String,
+    generation: u64,
+    created: Option<i64>,
+    episodes: u64,
+    steps: u64,
+    last_time: Option<i64>,
+    states: BTreeMap<String, u64>,
+}
+
+fn sum_up(runs: &[Run], episodes: &[Episode]) -> Vec<Sum> {
+    let mut sums: BTreeMap<(String, u64, Id), Sum> = BTreeMap::new();
+    for run in runs {
+        let sum = Sum { name: run.name.clone(), generation: run.generation, created: run.created, ..Sum::default() };
+        sums.insert((run.name.clone(), run.generation, run.birth), sum);
+    }
+    for episode in episodes {
+        let generation = runs.iter().find(|run| run.birth == episode.birth).map_or(0, |run| run.generation);
+        // A run whose own file is gone still has its episodes.
+        let sum = sums.entry((episode.run.clone(), generation, episode.birth)).or_insert_with(|| Sum {
+            name: episode.run.clone(),
+            ..Sum::default()
+        });
+        sum.episodes += 1;
+        sum.steps += episode.steps;
+        sum.last_time = sum.last_time.max(episode.last_time);
+        *sum.states.entry(episode.state().to_owned()).or_default() += 1;
+    }
+    sums.into_values().collect()
+}
+
+fn list_runs(args: &Args, runs: &[Run], episodes: &[Episode], screen: &mut Screen) -> Outcome<()> {
+    let sums = sum_up(runs, episodes);
+    if args.json {
+        for sum in &sums {
+            let states = sum.states.iter().map(|(state, number)| (state.as_str(), Json::from(*number)));
+            screen.json(&Json::map([
+                ("run", Json::from(&*sum.name)),
+                ("generation", sum.generation.into()),
+                ("created_us", sum.created.into()),
+                ("episodes", sum.episodes.into()),
+                ("steps", sum.steps.into()),
+                ("states", Json::map(states)),
+                ("last_time_us", sum.last_time.into()),
+            ]))?;
+        }
+        return Ok(());
+    }
+    let columns = [
+        ("RUN", Side::Left),
+        ("EPISODES", Side::Right),
+        ("STEPS", Side::Right),
+        ("LAST STEP", Side::Right),
+        ("STATES", Side::Left),
+    ];
+    let mut table = Table::new(&columns);
+    for sum in &sums {
+        let generation = if sum.generation > 0 { format!(" (generation {})", sum.generation) } else { String::new() };
+        table.row([
+            format!("{}{generation}", encode(&sum.name)),
+            count(sum.episodes),
+            count(sum.steps),
+            age(sum.last_time),
+            told_states(&sum.states),
+        ]);
+    }
+    show(&table, screen)?;
+    screen.flush()?;
+    if sums.is_empty() {
+        screen.say("no run has been recorded here yet");
+    }
+    Ok(())
+}
+
+fn list_episodes(args: &Args, episodes: &[Episode], screen: &mut Screen) -> Outcome<()> {
+    if args.json {
+        return episodes.iter().try_for_each(|episode| screen.json(&episode.json()));
+    }
+    let columns = [
+        ("EPISODE", Side::Left),
+        ("STATE", Side::Left),
+        ("STEPS", Side::Right),
+        ("RETURN", Side::Right),
+        ("LAST STEP", Side::Right),
+        ("ID", Side::Left),
+    ];
+    let mut table = Table::new(&columns);
+    let mut states = BTreeMap::new();
+    for episode in episodes {
+        *states.entry(episode.state().to_owned()).or_default() += 1;
+        table.row([
+            episode.reference().to_string(),
+            episode.state().to_owned(),
+            count(episode.steps),
+            episode.total_reward.map_or("-".to_owned(), reward),
+            age(episode.last_time),
+            episode.key.episode.to_string()[..12].to_owned(),
+        ]);
+    }
+    show(&table, screen)?;
+    screen.flush()?;
+    screen.say(&format!("{}: {}", counted(episodes.len() as u64, "episode"), told_states(&states)));
+    Ok(())
+}
+
+fn show(table: &Table, screen: &mut Screen) -> Outcome<()> {
+    for line in table.lines(screen.data) {
+        screen.line(&line)?;
+    }
+    Ok(())
+}
+
+fn told_states(states: &BTreeMap<String, u64>) -> String {
+    let told: Vec<String> = states.iter().map(|(state, number)| format!("{} {state}", count(*number))).collect();
+    if told.is_empty() { "-".to_owned() } else { told.join(", ") }
+}
+
+fn age(time: Option<i64>) -> String {
+    time.map_or("-".to_owned(), |time| format!("{} ago", span_us((now_us() - time).max(0))))
+}

@@ -1,0 +1,103 @@
+//! Checks the small files: cards, `keepstep.json`, locks; and finds what was left behind.
+
+use keepstep_format::card::{CARD_BODY_MAX, Card, CardError, parse_store_json};
+use keepstep_format::decode::{Body, NoBodies, read_fields};
+
+use super::report::Wrong;
+use super::verify::Verifier;
+use crate::disk::{join, read_exact_at};
+use crate::error::{Doing, Result};
+use crate::segment::Log;
+use crate::segment::names::{TEMPORARY, WRITERS, list_temporary, writer_dir};
+
+/// Folders that have cards in them, or in folders of theirs.
+const FOLDERS: [&str; 8] = ["runs", "mail", "claims", "scans", "heals", "ends", "groups", "streams"];
+/// How deep folders are nested at most.
+const DEPTH_MAX: usize = 3;
+
+impl Verifier<'_> {
+    pub(super) fn check_cards(&mut self, logs: &[Log]) -> Result<()> {
+        self.check_store_json()?;
+        self.report.leftovers.extend(list_temporary(self.storage.disk(), "")?);
+        self.report.leftovers.extend(list_temporary(self.storage.disk(), WRITERS)?);
+        for folder in FOLDERS {
+            self.check_folder(folder, 0)?;
+        }
+        for log in logs {
+            let dir = writer_dir(log.writer());
+            self.report.leftovers.extend(list_temporary(self.storage.disk(), &dir)?);
+            self.check_lock(log, &join(&dir, "lock"))?;
+        }
+        self.report.leftovers.sort();
+        Ok(())
+    }
+
+    fn check_store_json(&mut self) -> Result<()> {
+        const PATH: &str = "keepstep.json";
+        // A store in pieces is verified too: then nobody can say what its id was.
+        if !self.storage.disk().exists(PATH).doing("look for", PATH)? {
+            return Ok(());
+        }
+        let data = crate::disk::read_file(self.storage.disk(), PATH).doing("read", PATH)?;
+        let id = parse_store_json(&String::from_utf8_lossy(&data)).map(|(id, _)| id);
+        if id.as_ref().ok() != Some(self.storage.store()) {
+            let detail = "it does not validate, or is that of another store".to_owned();
+            self.damage(PATH.to_owned(), None, (0, data.len() as u64), Wrong::Card, detail);
+        }
+        Ok(())
+    }
+
+    fn check_folder(&mut self, dir: &str, depth: usize) -> Result<()> {
+        for entry in self.storage.disk().list(dir).doing("list", dir)? {
+            let path = join(dir, &entry.name);
+            if entry.is_dir {
+                if depth < DEPTH_MAX {
+                    self.check_folder(&path, depth + 1)?;
+                }
+            } else if entry.name.starts_with(TEMPORARY) {
+                self.report.leftovers.push(path);
+            } else {
+                self.check_card(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_card(&mut self, path: &str) -> Result<()> {
+        let file = self.storage.disk().open(path).doing("open", path)?;
+        let bytes = file.bytes().doing("measure", path)?;
+        self.report.counts.cards += 1;
+        let is_valid = bytes <= CARD_BODY_MAX as u64 + 1024 && {
+            let data = read_exact_at(&*file, 0, bytes as usize).doing("read", path)?;
+            match Card::decode(&data, self.storage.store(), path) {
+                Ok(card) => read_fields(&Body { raw: card.body, references: Vec::new() }, &mut NoBodies).is_ok(),
+                // What a later version published is not for us to judge.
+                Err(CardError::Newer { .. }) => true,
+                Err(_) => false,
+            }
+        };
+        if !is_valid {
+            self.damage(path.to_owned(), None, (0, bytes), Wrong::Card, "it does not validate".to_owned());
+        }
+        Ok(())
+    }
+
+    /// A lock gets its content before the first segment gets its name; without segments it may be half-made.
+    fn check_lock(&mut self, log: &Log, path: &str) -> Result<()> {
+        let is_needed = log.segments().next().is_some();
+        if !self.storage.disk().exists(path).doing("look for", path)? {
+            return Ok(());
+        }
+        let damage_before = self.report.damage.len();
+        // Never opened by a process that holds it: closing it would free the lock.
+        if log.liveness() == crate::segment::Liveness::Live {
+            return Ok(());
+        }
+        self.check_card(path)?;
+        if !is_needed && self.report.damage.len() > damage_before {
+            self.report.damage.truncate(damage_before);
+            self.report.leftovers.push(path.to_owned());
+        }
+        Ok(())
+    }
+}

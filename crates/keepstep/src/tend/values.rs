@@ -1,0 +1,173 @@
+//! Decodes every record of a segment, and hashes every value again that a record refers to.
+//!
+//! What is lost is told per value: a step whose prompt is damaged keeps its action and reward.
+
+use keepstep_format::commit::Bind;
+use keepstep_format::fields;
+use keepstep_format::frame::{Kind, Place, Reference};
+use keepstep_format::value::Value;
+
+use super::frames::{Checked, Known};
+use super::report::{Lost, Wrong};
+use super::verify::{LogState, Verifier};
+use crate::segment::bodies::OpenRecord;
+use crate::segment::record::Unreadable;
+use crate::segment::{Segment, SegmentHead};
+
+/// How many references are remembered as followed; histories refer to the same values over and over.
+const CHECKED_MAX: usize = 1 << 18;
+
+impl Verifier<'_> {
+    /// Checks all records of a segment, in the order of the file, lost ones at their places.
+    pub(super) fn check_values(&mut self, state: &mut LogState<'_>, segment: &Segment, checked: &Checked) {
+        let Some(head) = segment.head() else { return };
+        let mut lost = checked.lost.iter().peekable();
+        for record in &checked.records {
+            while let Some(lost) = lost.next_if(|lost| lost.offset < record.offset) {
+                self.lose_record(state, head, lost.bind, (lost.seq, lost.kind, lost.offset));
+            }
+            self.note_sequence(state, head, record);
+            self.check_record(state, head, record);
+            self.progress.passed(record.offset);
+        }
+        for lost in lost {
+            self.lose_record(state, head, lost.bind, (lost.seq, lost.kind, lost.offset));
+        }
+    }
+
+    fn note_sequence(&mut self, state: &mut LogState<'_>, head: &SegmentHead, record: &Known) {
+        if let Some(bind) = &record.bind
+            && !state.subjects.note(bind, record.seq)
+        {
+            let detail = format!("sequence {} of {} was there before", record.seq, bind.id);
+            self.damaged(head, record.offset, 0, Wrong::Disagrees, &detail);
+        }
+    }
+
+    /// A record that cannot be read; values and dictionaries cost what refers to them, and that is told there.
+    fn lose_record(
+        &mut self,
+        state: &mut LogState<'_>,
+        head: &SegmentHead,
+        bind: Option<Bind>,
+        (seq, kind, offset): (u32, u8, u64),
+    ) {
+        if kind < Kind::Begin as u8 && kind != Kind::Chunk as u8 {
+            return;
+        }
+        let step = bind.and_then(|bind| {
+            state.subjects.note(&bind, seq);
+            state.subjects.step(&bind, kind, None)
+        });
+        let (writer, segment) = (head.writer, head.number);
+        self.report.lost.push(Lost { writer, bind, seq, kind, step, field: None, segment, offset, healed: false });
+    }
+
+    fn check_record(&mut self, state: &mut LogState<'_>, head: &SegmentHead, known: &Known) {
+        let opened = match state.bare.record(head.number, known.offset) {
+            Ok(opened) => opened,
+            Err(reason) => return self.undecodable(state, head, known, &reason),
+        };
+        match Kind::from_u8(known.kind) {
+            Some(Kind::Bind) => {
+                if Bind::decode(&opened.body.raw).is_err() {
+                    self.damaged(head, known.offset, opened.bytes, Wrong::Undecodable, "it binds nothing known");
+                }
+            }
+            Some(Kind::Dict) => {}
+            Some(Kind::Value) => match state.bare.value(&opened) {
+                Ok(_) => self.wanted.extend(state.bare.missing().iter().copied()),
+                Err(reason) => self.undecodable(state, head, known, &reason),
+            },
+            Some(kind) if kind >= Kind::Begin => self.check_fields(state, head, known, &opened),
+            _ => {}
+        }
+        self.check_references(state, head, known, &opened);
+    }
+
+    fn undecodable(&mut self, state: &mut LogState<'_>, head: &SegmentHead, known: &Known, reason: &Unreadable) {
+        let detail = match reason {
+            Unreadable::Io(error) => error.to_string(),
+            _ => "its checksums hold, but it cannot be decoded, or the dictionary that it needs is lost".to_owned(),
+        };
+        let wrong = if matches!(reason, Unreadable::Io(_)) { Wrong::Unreadable } else { Wrong::Undecodable };
+        self.damaged(head, known.offset, 0, wrong, &detail);
+        self.lose_record(state, head, known.bind, (known.seq, known.kind, known.offset));
+    }
+
+    fn check_fields(&mut self, state: &mut LogState<'_>, head: &SegmentHead, known: &Known, opened: &OpenRecord) {
+        let found = match state.bare.fields(opened) {
+            Ok(found) => found,
+            Err(reason) => return self.undecodable(state, head, known, &reason),
+        };
+        let index = found.iter().find(|(number, _)| *number == fields::INDEX).and_then(|(_, value)| value.as_int());
+        let step = known.bind.and_then(|bind| state.subjects.step(&bind, known.kind, index));
+        let lost: Vec<u8> = lost_fields(&found);
+        if lost.is_empty() {
+            return;
+        }
+        let missing: Vec<_> = state.bare.missing().to_vec();
+        let healed = state.healing.fields(opened);
+        let still_lost = healed.map_or_else(|_| lost.clone(), |healed| lost_fields(&healed));
+        if !still_lost.is_empty() {
+            let not_healed = missing.into_iter().filter(|hash| self.storage.healed(hash).is_none());
+            self.wanted.extend(not_healed);
+        }
+        for number in lost {
+            self.report.lost.push(Lost {
+                writer: head.writer,
+                bind: known.bind,
+                seq: known.seq,
+                kind: known.kind,
+                step,
+                field: Some(fields::name(number).unwrap_or("field")),
+                segment: head.number,
+                offset: known.offset,
+                healed: !still_lost.contains(&number),
+            });
+        }
+    }
+
+    /// Follows every reference of a record, and compares the hash of what it leads to.
+    fn check_references(
+        &mut self,
+        state: &mut LogState<'_>,
+        head: &SegmentHead,
+        known: &Known,
+        opened: &OpenRecord,
+    ) {
+        for reference in &opened.body.references {
+            self.report.counts.references += 1;
+            let Place { segment, offset, inner, base } = reference.place;
+            if state.checked.len() >= CHECKED_MAX {
+                state.checked.clear();
+            }
+            if !state.checked.insert((segment, offset, inner, base, reference.take, reference.hash)) {
+                continue;
+            }
+            if hash_of(state, reference).is_some_and(|hash| hash != reference.hash) {
+                let detail = format!("a reference to byte {offset} of segment {segment} leads to another value");
+                self.damaged(head, known.offset, opened.bytes, Wrong::Disagrees, &detail);
+            }
+        }
+    }
+}
+
+fn lost_fields(found: &[(u8, Value)]) -> Vec<u8> {
+    found.iter().filter(|(_, value)| value.has_lost()).map(|(number, _)| *number).collect()
+}
+
+/// The hash of what a reference leads to; nothing if that is lost.
+fn hash_of(state: &mut LogState<'_>, reference: &Reference) -> Option<[u8; 16]> {
+    if reference.take == 0 {
+        let value = state.bare.reference(reference)?;
+        return state.rehash.value(&value);
+    }
+    // A prefix of an array has no shape, so it is cut from the whole; of other things only the prefix may be left.
+    let prefix = state.bare.reference(reference);
+    let value = match prefix {
+        Some(value) => value,
+        None => state.bare.reference(&Reference { take: 0, ..*reference })?,
+    };
+    state.rehash.prefix(&value, reference.take)
+}

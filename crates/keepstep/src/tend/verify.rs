@@ -1,0 +1,143 @@
+//! Reads everything, checks every checksum, decodes every record, follows every reference.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use keepstep_format::Id;
+use keepstep_format::hash::Hash;
+use keepstep_format::rehash::Rehash;
+
+use super::report::{Damage, Progress, Report, Wrong};
+use super::subjects::Subjects;
+use crate::error::Result;
+use crate::segment::names::{list_writers, segment_path};
+use crate::segment::{Log, LogBodies, ScanUnsealed, SegmentHead, Storage};
+
+/// How much is read at a time where all records are read in order.
+const READ_AHEAD_BYTES: usize = 1 << 20;
+
+/// Verifies a whole store. `progress` is told how far it has come.
+pub fn verify(
+    storage: &Arc<Storage>,
+    scan: &dyn ScanUnsealed,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report> {
+    Ok(verify_all(storage, scan, progress)?.0)
+}
+
+/// Verifies, and says which hashes are wanted: those of what is lost and was not found elsewhere.
+pub(super) fn verify_all(
+    storage: &Arc<Storage>,
+    scan: &dyn ScanUnsealed,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(Report, HashSet<Hash>)> {
+    storage.look_for_heals();
+    let logs = open_logs(storage, scan)?;
+    let bytes_total = logs.iter().flat_map(Log::segments).map(|segment| segment.file_bytes).sum();
+    let mut verifier = Verifier {
+        storage,
+        report: Report::default(),
+        wanted: HashSet::new(),
+        progress: Pace { tell: progress, bytes_before: 0, halves: 0, bytes_total },
+    };
+    for log in &logs {
+        verifier.check_log(log)?;
+    }
+    verifier.check_cards(&logs)?;
+    let mut report = verifier.report;
+    report.damage.sort_by(|a, b| (&a.path, a.offset, a.bytes).cmp(&(&b.path, b.offset, b.bytes)));
+    Ok((report, verifier.wanted))
+}
+
+/// All logs, as they are now.
+pub(super) fn open_logs(storage: &Arc<Storage>, scan: &dyn ScanUnsealed) -> Result<Vec<Log>> {
+    let mut logs = Vec::new();
+    for writer in list_writers(storage.disk())? {
+        let mut log = Log::new(Arc::clone(storage), writer);
+        log.refresh(scan)?;
+        logs.push(log);
+    }
+    Ok(logs)
+}
+
+/// A verification on its way.
+pub(super) struct Verifier<'v> {
+    pub(super) storage: &'v Arc<Storage>,
+    pub(super) report: Report,
+    pub(super) wanted: HashSet<Hash>,
+    pub(super) progress: Pace<'v>,
+}
+
+/// Every segment is passed twice: its frames, then its values.
+pub(super) struct Pace<'v> {
+    tell: &'v mut dyn FnMut(Progress),
+    bytes_before: u64,
+    halves: u64,
+    bytes_total: u64,
+}
+
+impl Pace<'_> {
+    pub(super) fn passed(&mut self, offset: u64) {
+        let bytes_done = self.bytes_before + (self.halves + offset) / 2;
+        (self.tell)(Progress { bytes_done: bytes_done.min(self.bytes_total), bytes_total: self.bytes_total });
+    }
+}
+
+/// What following the records of one log needs.
+pub(super) struct LogState<'k> {
+    pub(super) subjects: Subjects,
+    /// Reads without what was healed, so that the loss shows.
+    pub(super) bare: LogBodies,
+    /// Reads as readers do.
+    pub(super) healing: LogBodies,
+    pub(super) rehash: Rehash<'k>,
+    /// References that were followed lately.
+    pub(super) checked: HashSet<(u64, u64, u64, u32, u64, Hash)>,
+}
+
+impl Verifier<'_> {
+    fn check_log(&mut self, log: &Log) -> Result<()> {
+        let storage = Arc::clone(self.storage);
+        let mut state = LogState {
+            subjects: Subjects::default(),
+            bare: log.bodies().healing(false).reading_ahead(READ_AHEAD_BYTES),
+            healing: log.bodies(),
+            rehash: Rehash::new(storage.key()),
+            checked: HashSet::new(),
+        };
+        self.report.counts.writers += 1;
+        for segment in log.segments() {
+            self.report.counts.segments += 1;
+            self.report.counts.bytes += segment.file_bytes;
+            self.progress.halves = 0;
+            let checked = self.check_segment(log, segment)?;
+            self.progress.halves = segment.file_bytes;
+            self.check_values(&mut state, segment, &checked);
+            self.progress.bytes_before += segment.file_bytes;
+            self.progress.halves = 0;
+            self.progress.passed(0);
+        }
+        self.report.counts.subjects += state.subjects.len();
+        self.report.missing.extend(state.subjects.missing(log.writer()));
+        Ok(())
+    }
+
+    /// Damage in a segment.
+    pub(super) fn damaged(&mut self, head: &SegmentHead, offset: u64, bytes: u64, wrong: Wrong, detail: &str) {
+        let path = segment_path(&head.writer, head.number);
+        self.damage(path, Some((head.writer, head.number)), (offset, bytes), wrong, detail.to_owned());
+    }
+
+    /// Damage in a file.
+    pub(super) fn damage(
+        &mut self,
+        path: String,
+        whose: Option<(Id, u64)>,
+        (offset, bytes): (u64, u64),
+        wrong: Wrong,
+        detail: String,
+    ) {
+        let (writer, segment) = whose.unzip();
+        self.report.damage.push(Damage { path, writer, segment, offset, bytes, wrong, detail });
+    }
+}
