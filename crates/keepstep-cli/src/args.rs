@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::torture;
-use crate::verbs::{completions, demo, demo_recorder, doctor};
+use crate::verbs::{completions, demo, demo_recorder, doctor, dump, ls, show, stats, tail};
 
 /// keepstep keeps every step of an agent's rollout.
 #[derive(Debug, Parser)]
@@ -30,6 +30,14 @@ pub(crate) struct Cli {
 pub(crate) enum Verb {
     /// Record a few episodes, kill the recorder with -9, and show what survived
     Demo(demo::Args),
+    /// List the runs of a store, or the episodes of a run
+    Ls(ls::Args),
+    /// Show an episode step by step, or one step in full
+    Show(show::Args),
+    /// Show what was recorded last, and follow what comes in
+    Tail(tail::Args),
+    /// Count what is there, and who records
+    Stats(stats::Args),
     /// Find out what this disk really guarantees
     Doctor(doctor::Args),
     /// Prove it here: kill recorders at random, and compare with what was acknowledged
@@ -40,6 +48,8 @@ pub(crate) enum Verb {
     DemoRecorder(demo_recorder::Args),
     #[command(hide = true)]
     DoctorLock(doctor::LockProbeArgs),
+    #[command(hide = true)]
+    Dump(dump::Args),
     #[command(hide = true)]
     TortureRecorder(torture::recorder::Args),
     #[command(hide = true)]

@@ -14,7 +14,9 @@ mod progress;
 mod reading;
 mod refs;
 mod screen;
+mod telling;
 mod torture;
+mod values;
 mod verbs;
 
 use std::ffi::OsString;
@@ -68,6 +70,11 @@ pub fn run(program: &Program, args: impl IntoIterator<Item = OsString>) -> u8 {
 fn dispatch(program: &Program, verb: Verb, screen: &mut Screen) -> Outcome {
     match verb {
         Verb::Demo(args) => verbs::demo::run(&args, program, screen),
+        Verb::Ls(args) => verbs::ls::run(&args, screen),
+        Verb::Show(args) => verbs::show::run(&args, screen),
+        Verb::Tail(args) => verbs::tail::run(&args, screen),
+        Verb::Stats(args) => verbs::stats::run(&args, screen),
+        Verb::Dump(args) => verbs::dump::run(&args, screen),
         Verb::Doctor(args) => verbs::doctor::run(&args, program, screen),
         Verb::Torture(args) => verbs::torture::run(&args, program, screen),
         Verb::Completions(args) => verbs::completions::run(&args, screen),

@@ -37,6 +37,7 @@ pub(crate) struct Episode {
     /// How it ended, if somebody said so.
     pub(crate) why: Option<String>,
     pub(crate) steps: u64,
+    pub(crate) records: u64,
     pub(crate) total_reward: Option<f64>,
     pub(crate) first_time: Option<i64>,
     pub(crate) last_time: Option<i64>,
@@ -55,6 +56,7 @@ impl Episode {
             sample: summary.sample.unwrap_or(0),
             why: summary.why,
             steps: summary.steps,
+            records: info.records,
             total_reward: summary.total_reward,
             first_time: summary.first_time,
             last_time: summary.last_time,

@@ -14,6 +14,7 @@ pub mod frame;
 pub mod hash;
 pub mod ids;
 pub mod record;
+pub mod rehash;
 pub mod scan;
 pub mod segment;
 pub mod value;

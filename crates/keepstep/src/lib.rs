@@ -12,6 +12,7 @@ pub mod read;
 pub mod recover;
 pub mod segment;
 mod store;
+pub mod tend;
 mod write;
 
 pub use error::{Error, Remedy, Result};

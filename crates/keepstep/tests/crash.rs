@@ -144,11 +144,6 @@ fn a_log_without_salt_is_caught() {
 }
 
 #[test]
-fn a_log_without_synced_to_is_caught() {
-    must_be_caught(Broken::NoSyncedTo);
-}
-
-#[test]
 fn references_decided_by_the_caller_are_caught() {
     must_be_caught(Broken::CallerDecides);
 }

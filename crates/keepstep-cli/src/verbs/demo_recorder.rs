@@ -56,7 +56,7 @@ pub(crate) fn config() -> Value {
 pub(crate) fn steps_of(task: &str, steps: u64) -> u64 {
     let letters = task.bytes().fold(0, |sum, byte| sum * 31 + u64::from(byte));
     // Not all alike: some are done before the kill, most are not.
-    steps / 2 + letters % (steps / 2 + 1) + 1
+    steps / 5 + letters * 7 % (steps - steps / 5) + 1
 }
 
 fn record(args: &Args, run: &Run, task: &str, mut pipe: &File, stop: &AtomicBool) -> Result<()> {

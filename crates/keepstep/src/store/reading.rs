@@ -10,6 +10,7 @@ use crate::own;
 use crate::read::{Catalog, Follow, FollowFrom};
 use crate::recover::Recovery;
 use crate::segment::{Liveness, Storage};
+use crate::tend::{self, HealReport, Progress, Report};
 
 impl Store {
     /// Whether the process of a writer is still there.
@@ -30,6 +31,16 @@ impl Store {
     /// What one attempt records, as it becomes durable; also one that has not begun yet.
     pub fn follow_attempt(&self, episode: Id, attempt: u32, from: FollowFrom) -> Result<Follow> {
         Follow::attempt(self.storage(), self.recovery(), from, episode, attempt)
+    }
+
+    /// Reads everything, checks everything, and says what is damaged and what that cost.
+    pub fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
+        tend::verify(&self.storage(), &*self.recovery(), progress)
+    }
+
+    /// Looks for lost values elsewhere in the store, and publishes what it finds for all readers.
+    pub fn heal(&self, progress: &mut dyn FnMut(Progress)) -> Result<HealReport> {
+        tend::heal(&self.storage(), &*self.recovery(), progress)
     }
 
     pub(super) fn storage(&self) -> Arc<Storage> {

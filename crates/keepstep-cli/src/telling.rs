@@ -1,0 +1,231 @@
+//! What happened in an episode, entry by entry, for `show` and `tail`.
+
+use keepstep::Value;
+use keepstep::read::{Begin, Call, DamagedRecord, Discarded, End, Gap, Item, Note, Record, Step, StepKind, Told};
+use keepstep_format::fields;
+
+use crate::json::{self, Json};
+use crate::numbers::reward;
+use crate::screen::Paint;
+use crate::values::{brief, lines};
+
+/// How wide what was said and what was seen are, each, on one line.
+const BRIEF_CHARS: usize = 56;
+
+/// One thing that happened, with its fields by name.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) what: String,
+    pub(crate) fields: Vec<(&'static str, Value)>,
+    /// The fields that are lost, or of which a part is.
+    pub(crate) damaged: Vec<&'static str>,
+}
+
+impl Entry {
+    fn new(what: &str, damaged: &[&'static str]) -> Self {
+        Self { what: what.to_owned(), fields: Vec::new(), damaged: damaged.to_vec() }
+    }
+
+    fn with(mut self, name: &'static str, value: Option<impl Into<Value>>) -> Self {
+        self.fields.extend(value.map(|value| (name, value.into())));
+        self
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
+        self.fields.iter().find(|(found, _)| *found == name).map(|(_, value)| value)
+    }
+
+    /// True if something of it is lost.
+    pub(crate) fn is_damaged(&self) -> bool {
+        !self.damaged.is_empty() || matches!(&*self.what, "damaged" | "gap")
+    }
+
+    /// As it was read back.
+    pub(crate) fn of_told(told: &Told) -> Self {
+        match told {
+            Told::Begin(begin) => of_begin(begin),
+            Told::Step(step) => of_step("step", step),
+            Told::Discarded(discarded) => of_discarded(discarded),
+            Told::Call(call) => of_call(call),
+            Told::Note(note) => of_note(note),
+            Told::End(end) => of_end(end),
+            Told::Damaged(damaged) => of_damaged(damaged),
+            Told::Gap(gap) => of_gap(gap),
+        }
+    }
+
+    /// A turn that has no result yet.
+    pub(crate) fn of_pending(step: &Step) -> Self {
+        of_step("pending", step)
+    }
+
+    /// As it came in.
+    pub(crate) fn of_item(item: &Item) -> Self {
+        match item {
+            Item::Record(record) => of_record(record),
+            Item::Damaged(damaged) => of_damaged(damaged),
+            Item::Gap(gap) => of_gap(gap),
+        }
+    }
+
+    /// As JSON; `more` comes first.
+    pub(crate) fn json(&self, more: impl IntoIterator<Item = (&'static str, Json)>) -> Json {
+        let mut entries: Vec<(String, Json)> = more.into_iter().map(|(name, json)| (name.to_owned(), json)).collect();
+        entries.push(("what".to_owned(), Json::from(&*self.what)));
+        entries.extend(self.fields.iter().map(|(name, value)| ((*name).to_owned(), json::value(value))));
+        if !self.damaged.is_empty() {
+            entries.push(("damaged".to_owned(), Json::list(self.damaged.iter().map(|name| Json::from(*name)))));
+        }
+        Json::Map(entries)
+    }
+
+    /// On one line.
+    pub(crate) fn line(&self, paint: Paint) -> String {
+        let index = self.get("index").and_then(Value::as_int).map_or(String::new(), |index| index.to_string());
+        let text = match &*self.what {
+            "step" | "first" | "pending" => self.step_line(),
+            _ => {
+                let told = self.fields.iter().filter(|(name, _)| !matches!(*name, "time_us" | "index" | "birth"));
+                let told: Vec<String> =
+                    told.map(|(name, value)| format!("{name} {}", brief(value, BRIEF_CHARS))).collect();
+                format!("{}: {}", self.what, told.join(", "))
+            }
+        };
+        let damage = if self.damaged.is_empty() {
+            String::new()
+        } else {
+            format!("  {}", paint.red(&format!("damaged: {}", self.damaged.join(", "))))
+        };
+        let line = format!("{index:>5}  {text}{damage}");
+        if self.is_damaged() && self.damaged.is_empty() { paint.red(line.trim_end()) } else { line.trim_end().to_owned() }
+    }
+
+    fn step_line(&self) -> String {
+        let kind = self.get("kind").and_then(Value::as_str).unwrap_or("");
+        let reward = self.get("reward").and_then(Value::as_float).map_or("-".to_owned(), reward);
+        let said = ["action", "response", "error", "value"].iter().find_map(|name| self.get(name));
+        let said = said.map_or(String::new(), |value| brief(value, BRIEF_CHARS));
+        let seen = self.get("observation").map_or(String::new(), |value| brief(value, BRIEF_CHARS));
+        format!("{kind:<5}  {reward:>9}  {said:<BRIEF_CHARS$}  {seen}")
+    }
+
+    /// In full.
+    pub(crate) fn all_lines(&self, paint: Paint) -> Vec<String> {
+        let mut out = Vec::new();
+        for (name, value) in &self.fields {
+            let mut inner = lines(value, 2);
+            // What fits behind its name stands there.
+            match inner.as_slice() {
+                [one] if one.len() < 100 => out.push(format!("{} {}", paint.bold(&format!("{name}:")), one.trim_start())),
+                _ => {
+                    out.push(paint.bold(&format!("{name}:")));
+                    out.append(&mut inner);
+                }
+            }
+        }
+        if !self.damaged.is_empty() {
+            out.push(paint.red(&format!("damaged: {}", self.damaged.join(", "))));
+        }
+        out
+    }
+}
+
+fn of_step(what: &str, step: &Step) -> Entry {
+    let kind = match step.kind {
+        StepKind::First => "FIRST",
+        StepKind::Mid => "MID",
+        StepKind::Last => "LAST",
+    };
+    Entry::new(what, &step.damaged)
+        .with("index", Some(step.index))
+        .with("kind", Some(kind))
+        .with("time_us", step.time)
+        .with("prompt", step.prompt.clone())
+        .with("response", step.response.clone())
+        .with("action", step.action.clone())
+        .with("observation", step.observation.clone())
+        .with("reward", step.reward)
+        .with("reward_terms", step.reward_terms.clone())
+        .with("discount", step.discount)
+        .with("tokens", step.tokens.clone())
+        .with("policy", step.policy.clone())
+        .with("agent", step.agent.clone())
+        .with("info", step.info.clone())
+        .with("state", step.state.clone())
+        .with("error", step.error.clone())
+        .with("value", step.value.clone())
+}
+
+fn of_begin(begin: &Begin) -> Entry {
+    Entry::new("begin", &begin.damaged)
+        .with("time_us", begin.time)
+        .with("run", begin.run.clone())
+        .with("task", begin.task.clone())
+        .with("iteration", begin.iteration)
+        .with("sample", begin.sample)
+        .with("parent", begin.parent.clone())
+        .with("meta", begin.meta.clone())
+        .with("resumed", begin.resumed)
+}
+
+fn of_discarded(discarded: &Discarded) -> Entry {
+    let damaged = discarded.step.as_ref().map_or(&[][..], |step| &step.damaged);
+    Entry::new("discarded", damaged)
+        .with("index", Some(discarded.index))
+        .with("time_us", discarded.time)
+        .with("reason", discarded.reason.clone())
+        .with("action", discarded.step.as_ref().and_then(|step| step.action.clone()))
+}
+
+fn of_call(call: &Call) -> Entry {
+    Entry::new("call", &call.damaged)
+        .with("index", call.index)
+        .with("time_us", call.time)
+        .with("name", call.name.clone())
+        .with("key", call.key.clone())
+        .with("ordinal", call.ordinal)
+        .with("arguments", call.arguments.clone())
+        .with("result", call.result.clone())
+        .with("error", call.error.clone())
+}
+
+fn of_note(note: &Note) -> Entry {
+    Entry::new("note", &note.damaged)
+        .with("index", note.index)
+        .with("time_us", note.time)
+        .with("name", note.name.clone())
+        .with("value", note.value.clone())
+        .with("source", note.source.clone())
+        .with("target", note.target.map(|id| id.to_string()))
+        .with("target_attempt", note.target_attempt)
+}
+
+fn of_end(end: &End) -> Entry {
+    Entry::new("end", &end.damaged)
+        .with("time_us", end.time)
+        .with("why", end.why.clone())
+        .with("limit", end.limit.clone())
+        .with("error", end.error.clone())
+        .with("said_by", end.said_by.clone())
+        .with("evidence", end.evidence.clone())
+}
+
+fn of_damaged(damaged: &DamagedRecord) -> Entry {
+    let place = format!("segment {}, byte {}", damaged.place.segment, damaged.place.offset);
+    Entry::new("damaged", &[]).with("sequence", Some(i64::from(damaged.seq))).with("place", Some(place))
+}
+
+fn of_gap(gap: &Gap) -> Entry {
+    let records = i64::from(gap.to) - i64::from(gap.from);
+    Entry::new("gap", &[]).with("records", Some(records)).with("sequence", Some(i64::from(gap.from)))
+}
+
+fn of_record(record: &Record) -> Entry {
+    let name = |number: u8| if number == fields::TIME { "time_us" } else { fields::name(number).unwrap_or("unknown") };
+    let damaged: Vec<&'static str> = record.lost.iter().map(|number| name(*number)).collect();
+    let mut entry = Entry::new(&record.kind_name().to_lowercase(), &damaged);
+    // The birth of a run is of no use to people; its name is there.
+    let told = record.fields.iter().filter(|(number, _)| *number != fields::BIRTH);
+    entry.fields = told.map(|(number, value)| (name(*number), value.clone())).collect();
+    entry
+}

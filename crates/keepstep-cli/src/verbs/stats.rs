@@ -1,0 +1,189 @@
+//! `keepstep stats`: how much there is, who records, and how much smaller it is than it would be in full.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use keepstep::Liveness;
+use keepstep::read::{Catalog, Item};
+use keepstep::segment::Contents;
+use keepstep_format::encode::{Encoder, NothingKnown};
+
+use crate::failure::Outcome;
+use crate::json::Json;
+use crate::numbers::{bytes, count, counted};
+use crate::place::{open_to_read, store_path};
+use crate::progress;
+use crate::reading::{self, Episode};
+use crate::screen::{Screen, shown};
+
+/// So many episodes tell well enough how much smaller the store is.
+const SAMPLE: usize = 64;
+
+/// Arguments of `keepstep stats`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "Examples:
+  keepstep stats                      of KEEPSTEP_STORE, or of ./runs
+  keepstep stats /mnt/data/runs --full
+  keepstep stats --json | jq .writers.live")]
+pub(crate) struct Args {
+    /// The store
+    store: Option<PathBuf>,
+    /// Read everything to know how much smaller the store is, in place of a sample
+    #[arg(long)]
+    full: bool,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
+    let path = store_path(args.store.as_deref());
+    let store = open_to_read(&path)?;
+    let (catalog, episodes) = reading::open(&store)?;
+    let mut stats = Stats::of(&catalog, &episodes);
+    stats.runs = reading::runs(&catalog)?.len() as u64;
+    stats.sample(&catalog, &episodes, args.full)?;
+    if args.json {
+        let id = store.id().to_string();
+        screen.json(&stats.json(&path.display().to_string(), &id))?;
+    } else {
+        for (name, what) in stats.facts() {
+            screen.line(&format!("{name:<10}{what}"))?;
+        }
+    }
+    reading::tell_troubles(&catalog, screen)
+}
+
+#[derive(Debug, Default)]
+struct Stats {
+    runs: u64,
+    attempts: u64,
+    steps: u64,
+    records: u64,
+    states: BTreeMap<String, u64>,
+    bytes: u64,
+    sealed: u64,
+    open: u64,
+    unreadable: u64,
+    live: u64,
+    dead: u64,
+    unknown: u64,
+    sampled: u64,
+    full_bytes: u64,
+    stored_bytes: u64,
+}
+
+impl Stats {
+    fn of(catalog: &Catalog, episodes: &[Episode]) -> Self {
+        let mut stats = Self::default();
+        for episode in episodes {
+            stats.attempts += 1;
+            stats.steps += episode.steps;
+            stats.records += episode.records;
+            *stats.states.entry(episode.state().to_owned()).or_default() += 1;
+        }
+        for log in catalog.logs() {
+            *match log.liveness() {
+                Liveness::Live => &mut stats.live,
+                Liveness::Dead => &mut stats.dead,
+                Liveness::Unknown => &mut stats.unknown,
+            } += 1;
+            for segment in log.segments() {
+                stats.bytes += segment.file_bytes;
+                *match segment.contents {
+                    Contents::Sealed(_) => &mut stats.sealed,
+                    Contents::Open(_) => &mut stats.open,
+                    Contents::Unreadable(_) => &mut stats.unreadable,
+                } += 1;
+            }
+        }
+        stats
+    }
+
+    /// Reads episodes, spread evenly, to see how long their records would be in full.
+    fn sample(&mut self, catalog: &Catalog, episodes: &[Episode], all: bool) -> Outcome<()> {
+        let step = if all { 1 } else { episodes.len().div_ceil(SAMPLE).max(1) };
+        let bar = progress::bar(episodes.len().div_ceil(step) as u64, "reading");
+        for episode in episodes.iter().step_by(step) {
+            for item in catalog.reader(&episode.key)?.records() {
+                let Item::Record(record) = item? else { continue };
+                let mut encoder = Encoder::fields(catalog.storage().key(), &NothingKnown);
+                for (number, value) in &record.fields {
+                    encoder.field(*number);
+                    // What was lost to damage has no length; the rest counts.
+                    let _ = encoder.put(value);
+                }
+                self.full_bytes += encoder.finish().full_bytes;
+                self.stored_bytes += record.bytes;
+            }
+            self.sampled += 1;
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        if all {
+            // All that is there: indexes, dictionaries and values that stand on their own as well.
+            self.stored_bytes = self.bytes;
+        }
+        Ok(())
+    }
+
+    /// How many times smaller the store is than its records in full.
+    fn ratio(&self) -> Option<f64> {
+        (self.stored_bytes > 0).then(|| (self.full_bytes as f64 / self.stored_bytes as f64 * 100.0).round() / 100.0)
+    }
+
+    fn json(&self, path: &str, id: &str) -> Json {
+        let states = self.states.iter().map(|(state, number)| (state.as_str(), Json::from(*number)));
+        Json::map([
+            ("store", Json::from(path)),
+            ("id", Json::from(id)),
+            ("runs", self.runs.into()),
+            ("attempts", self.attempts.into()),
+            ("states", Json::map(states)),
+            ("steps", self.steps.into()),
+            ("records", self.records.into()),
+            ("bytes", self.bytes.into()),
+            (
+                "segments",
+                Json::map([("sealed", Json::from(self.sealed)), ("open", self.open.into()), ("unreadable", self.unreadable.into())]),
+            ),
+            (
+                "writers",
+                Json::map([("live", Json::from(self.live)), ("dead", self.dead.into()), ("unknown", self.unknown.into())]),
+            ),
+            (
+                "sample",
+                Json::map([
+                    ("attempts", Json::from(self.sampled)),
+                    ("full_bytes", self.full_bytes.into()),
+                    ("stored_bytes", self.stored_bytes.into()),
+                    ("ratio", self.ratio().into()),
+                ]),
+            ),
+        ])
+    }
+
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        let states: Vec<String> = self.states.iter().map(|(state, number)| format!("{} {state}", count(*number))).collect();
+        let states = if states.is_empty() { String::new() } else { format!(" ({})", shown(&states.join(", "))) };
+        let ratio = match self.ratio() {
+            None => "nothing to compare yet".to_owned(),
+            Some(ratio) if self.sampled == self.attempts => {
+                format!("{ratio} times smaller than the {} of its records in full", bytes(self.full_bytes))
+            }
+            Some(ratio) => format!("about {ratio} times smaller than in full, by {} episodes", count(self.sampled)),
+        };
+        let unreadable = if self.unreadable > 0 { format!(", {} unreadable", self.unreadable) } else { String::new() };
+        let unknown = if self.unknown > 0 { format!(", {} not heard of", self.unknown) } else { String::new() };
+        let segments = self.sealed + self.open + self.unreadable;
+        vec![
+            ("runs", count(self.runs)),
+            ("episodes", format!("{}{states}", count(self.attempts))),
+            ("steps", format!("{} in {}", count(self.steps), counted(self.records, "record"))),
+            ("bytes", format!("{} in {}", bytes(self.bytes), counted(segments, "segment"))),
+            ("size", ratio),
+            ("segments", format!("{} sealed, {} open{unreadable}", count(self.sealed), count(self.open))),
+            ("writers", format!("{} live, {} gone{unknown}", count(self.live), count(self.dead))),
+        ]
+    }
+}

@@ -1,0 +1,224 @@
+//! `keepstep tail`: what was recorded last, and what comes in.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use keepstep::format::commit::What;
+use keepstep::read::{AttemptKey, Catalog, Follow, FollowFrom, Item};
+use keepstep::{Id, Liveness, Store};
+
+use crate::failure::{Exit, Outcome};
+use crate::json::Json;
+use crate::place::{open_to_read, split};
+use crate::reading::{self, Episode};
+use crate::screen::{Screen, shown};
+use crate::telling::Entry;
+use crate::verbs::ls::parse_all;
+
+/// How often a follower asks whether somebody still records.
+const ASK_EVERY: Duration = Duration::from_secs(2);
+
+/// Arguments of `keepstep tail`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "Examples:
+  keepstep tail                               what was recorded last, in any episode
+  keepstep tail -f /mnt/data/runs             and what comes in, until Ctrl-C
+  keepstep tail -f shop-agent/shop-17#0.2     one episode, until it ends
+  keepstep tail -n 100 --json shop-agent/shop-17
+
+A step shows as soon as it is durable; following sleeps while nothing happens.")]
+pub(crate) struct Args {
+    /// The store, where it does not stand first
+    #[arg(short, long)]
+    store: Option<PathBuf>,
+    /// A store, or an episode
+    #[arg(value_name = "STORE|REF")]
+    targets: Vec<String>,
+    /// Go on with what comes in
+    #[arg(short, long)]
+    follow: bool,
+    /// How many of the last records to show
+    #[arg(short = 'n', long, default_value_t = 10)]
+    lines: usize,
+    /// Print one line of JSON for each record
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
+    let (path, refs) = split(args.store.as_deref(), args.targets.clone());
+    let refs = parse_all(&refs)?;
+    if refs.len() > 1 {
+        return Err(crate::usage("more than one episode was named", "name one, or none to see them all"));
+    }
+    let store = open_to_read(&path)?;
+    match refs.first() {
+        Some((text, wanted)) => {
+            let (_, episodes) = reading::open(&store)?;
+            let episode = reading::one(&episodes, text, wanted)?.clone();
+            Tail::new(args, &store, vec![episode.clone()]).one_episode(&episode, screen)
+        }
+        None => Tail::new(args, &store, Vec::new()).whole_store(screen),
+    }
+}
+
+struct Tail<'a> {
+    args: &'a Args,
+    store: &'a Store,
+    /// What episodes are called.
+    names: HashMap<(Id, u32), String>,
+    /// Up to which sequence each was shown already.
+    shown_to: HashMap<AttemptKey, u32>,
+    is_whole: bool,
+}
+
+impl<'a> Tail<'a> {
+    fn new(args: &'a Args, store: &'a Store, episodes: Vec<Episode>) -> Self {
+        let mut tail = Self { args, store, names: HashMap::new(), shown_to: HashMap::new(), is_whole: true };
+        tail.learn_names(&episodes);
+        tail
+    }
+
+    fn learn_names(&mut self, episodes: &[Episode]) {
+        let named = episodes.iter().map(|it| ((it.key.episode, it.key.attempt), it.reference().to_string()));
+        self.names.extend(named);
+    }
+
+    fn exit(&self) -> Exit {
+        if self.is_whole { Exit::Done } else { Exit::Lost }
+    }
+
+    fn one_episode(mut self, episode: &Episode, screen: &mut Screen) -> Outcome {
+        let AttemptKey { episode: id, attempt, writer } = episode.key;
+        // The follower stands before the last records are read: nothing falls in between.
+        let follow =
+            if self.args.follow { Some(self.store.follow_attempt(id, attempt, FollowFrom::Now)?) } else { None };
+        let catalog = self.store.catalog()?;
+        let last = last_of(&catalog, episode, self.args.lines)?;
+        let mut has_ended = false;
+        for item in &last {
+            has_ended |= self.tell(episode.key, item, screen)?;
+        }
+        let Some(mut follow) = follow.filter(|_| !has_ended) else { return Ok(self.exit()) };
+        screen.flush()?;
+        loop {
+            match follow.next(ASK_EVERY)? {
+                Some(followed) => {
+                    let key = AttemptKey { episode: id, attempt, writer: followed.writer };
+                    if self.tell(key, &followed.item, screen)? {
+                        return Ok(self.exit());
+                    }
+                    screen.flush()?;
+                }
+                None if self.store.liveness(&writer) == Liveness::Dead => {
+                    // It may have said something between the last look and its death.
+                    while let Some(followed) = follow.next(Duration::ZERO)? {
+                        self.tell(episode.key, &followed.item, screen)?;
+                    }
+                    screen.flush()?;
+                    screen.say("its recorder is gone, without a word about the end");
+                    return Ok(self.exit());
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn whole_store(mut self, screen: &mut Screen) -> Outcome {
+        let mut follow = if self.args.follow { Some(self.store.follow(FollowFrom::Now)?) } else { None };
+        let (catalog, mut episodes) = reading::open(self.store)?;
+        self.learn_names(&episodes);
+        // The newest records are in the episodes that were heard of last.
+        episodes.sort_by_key(|episode| std::cmp::Reverse(episode.last_time));
+        let mut last: Vec<(i64, AttemptKey, Item)> = Vec::new();
+        for episode in episodes.iter().take(self.args.lines) {
+            let mut time = 0;
+            for item in last_of(&catalog, episode, self.args.lines)? {
+                time = time_of(&item).unwrap_or(time);
+                last.push((time, episode.key, item));
+            }
+        }
+        last.sort_by_key(|(time, key, _)| (*time, *key));
+        // What is not shown must not come in later as if it were new.
+        for (_, key, item) in &last {
+            self.pass_over(*key, item);
+        }
+        let from = last.len().saturating_sub(self.args.lines);
+        for (_, key, item) in &last[from..] {
+            self.show(*key, item, screen)?;
+        }
+        screen.flush()?;
+        match &mut follow {
+            Some(follow) => self.follow_all(follow, screen),
+            None => Ok(self.exit()),
+        }
+    }
+
+    fn follow_all(&mut self, follow: &mut Follow, screen: &mut Screen) -> Outcome {
+        loop {
+            let Some(followed) = follow.next(ASK_EVERY)? else { continue };
+            if followed.bind.what != What::Attempt {
+                continue;
+            }
+            let (episode, attempt) = (followed.bind.id, followed.bind.attempt);
+            if !self.names.contains_key(&(episode, attempt)) {
+                let (_, episodes) = reading::open(self.store)?;
+                self.learn_names(&episodes);
+            }
+            self.tell(AttemptKey { episode, attempt, writer: followed.writer }, &followed.item, screen)?;
+            screen.flush()?;
+        }
+    }
+
+    /// Shows what was not shown yet. True if it is the end of its episode.
+    fn tell(&mut self, key: AttemptKey, item: &Item, screen: &mut Screen) -> Outcome<bool> {
+        if self.pass_over(key, item) { self.show(key, item, screen) } else { Ok(false) }
+    }
+
+    /// Remembers that this was shown. False if it was before.
+    fn pass_over(&mut self, key: AttemptKey, item: &Item) -> bool {
+        let next = match item {
+            Item::Record(record) => record.seq + 1,
+            Item::Damaged(damaged) => damaged.seq + 1,
+            Item::Gap(gap) => gap.to,
+        };
+        let shown_to = self.shown_to.entry(key).or_insert(0);
+        let is_new = next > *shown_to;
+        *shown_to = next.max(*shown_to);
+        is_new
+    }
+
+    fn show(&mut self, key: AttemptKey, item: &Item, screen: &mut Screen) -> Outcome<bool> {
+        let entry = Entry::of_item(item);
+        self.is_whole &= !entry.is_damaged();
+        let name = self.names.get(&(key.episode, key.attempt)).cloned().unwrap_or_else(|| key.episode.to_string());
+        if self.args.json {
+            screen.json(&entry.json([("ref", Json::from(name)), ("id", key.episode.to_string().into())]))?;
+        } else {
+            screen.line(&format!("{}  {}", screen.data.cyan(&shown(&name)), entry.line(screen.data)))?;
+        }
+        Ok(entry.what == "end")
+    }
+}
+
+/// The last records of an attempt.
+fn last_of(catalog: &Catalog, episode: &Episode, count: usize) -> Outcome<VecDeque<Item>> {
+    let mut last = VecDeque::new();
+    // Sequences are dense but for gaps, so at least so many records come from here on.
+    let from = u32::try_from(episode.records.saturating_sub(count as u64)).unwrap_or(0);
+    for item in catalog.reader(&episode.key)?.records_from(from) {
+        last.push_back(item?);
+        if last.len() > count {
+            last.pop_front();
+        }
+    }
+    Ok(last)
+}
+
+fn time_of(item: &Item) -> Option<i64> {
+    match item {
+        Item::Record(record) => record.get(keepstep_format::fields::TIME).and_then(|time| time.as_int()),
+        _ => None,
+    }
+}
