@@ -1,8 +1,10 @@
 //! keepstep itself, behind the bars' interface.
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 
+use keepstep::read::Catalog;
 use keepstep::{EpisodeName, Options, Receipt, Recorder, Run, Step, Store, Value};
 
 use crate::engine::{Engine, EngineFactory, Episode, Item, OpenOptions, Reader, Stats};
@@ -27,8 +29,10 @@ impl EngineFactory for KeepstepFactory {
     }
 
     fn read(&self, dir: &Path) -> Box<dyn Reader> {
-        let _ = dir;
-        panic!("reading is not wired yet")
+        let store = Store::open_existing(dir, Options::default()).expect("could not open the store");
+        let catalog = RefCell::new(store.catalog().expect("could not read the store"));
+        let run = store.run(RUN, Value::Null).expect("could not open the run");
+        Box::new(KeepstepReader { catalog, run })
     }
 }
 
@@ -99,6 +103,27 @@ impl Episode for KeepstepEpisode {
     fn end(self: Box<Self>) {
         let ended = self.recorder.end("finished", Step::new()).expect("could not end");
         ended.wait().expect("could not make the end durable");
+    }
+}
+
+struct KeepstepReader {
+    catalog: RefCell<Catalog>,
+    run: Run,
+}
+
+impl Reader for KeepstepReader {
+    fn list(&self) -> usize {
+        self.catalog.borrow_mut().attempts().expect("could not list the episodes").len()
+    }
+
+    fn read(&self, task: u64) -> Vec<Vec<u8>> {
+        let catalog = self.catalog.borrow();
+        let Ok(key) = catalog.find(&self.run.episode_id(&name(task)), 0) else { return Vec::new() };
+        let mut reader = catalog.reader(&key).expect("could not read an episode");
+        let episode = reader.read().expect("could not read an episode");
+        assert!(episode.is_whole(), "an episode is damaged");
+        let observed = |step: &keepstep::read::Step| step.observation.as_ref().and_then(|value| value.as_bytes().map(<[u8]>::to_vec));
+        episode.steps.iter().map(|step| observed(step).unwrap_or_default()).collect()
     }
 }
 

@@ -147,7 +147,9 @@ fn io_hint(error: &io::Error) -> Option<&'static str> {
     Some(match error.kind() {
         io::ErrorKind::NotFound => "check the path, or create the directory",
         io::ErrorKind::PermissionDenied => "check who may write there, or name another directory",
-        io::ErrorKind::ReadOnlyFilesystem => "it is mounted read-only: mount it for writing, or name another directory",
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "it is mounted read-only: mount it for writing, or name another directory"
+        }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room on the disk, then try again",
         io::ErrorKind::FileTooLarge => "a limit on file sizes is in the way (`ulimit -f`): raise it",
         io::ErrorKind::NotADirectory => "name a directory",

@@ -125,7 +125,10 @@ mod tests {
             [999, 1_200, 3_000_000, 300_000_000, 8_000_000_000, 260_000_000_000].map(span_us),
             ["999 µs", "1.2 ms", "3 s", "5 min", "2 h", "3 days"]
         );
-        assert_eq!((counted(1, "step"), counted(2000, "step")), ("1 step".to_owned(), "2,000 steps".to_owned()));
+        assert_eq!(
+            (counted(1, "step"), counted(2000, "step")),
+            ("1 step".to_owned(), "2,000 steps".to_owned())
+        );
     }
 
     #[test]
@@ -139,7 +142,10 @@ mod tests {
     #[test]
     fn rewards_are_short_and_never_lie_about_their_size() {
         let rewards = [0.0, 1.0, -0.01, 0.123456, 1234.5, 1e-7, 1e12, f64::NAN, f64::NEG_INFINITY];
-        assert_eq!(rewards.map(reward), ["0", "1", "-0.01", "0.1235", "1234.5", "1.000e-7", "1.000e12", "NaN", "-inf"]);
+        assert_eq!(
+            rewards.map(reward),
+            ["0", "1", "-0.01", "0.1235", "1234.5", "1.000e-7", "1.000e12", "NaN", "-inf"]
+        );
     }
 
     #[test]

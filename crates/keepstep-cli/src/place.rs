@@ -8,7 +8,8 @@ use crate::failure::{Failure, Outcome};
 
 /// The store that is meant.
 pub(crate) fn store_path(given: Option<&Path>) -> PathBuf {
-    let from_environment = || std::env::var_os("KEEPSTEP_STORE").filter(|value| !value.is_empty()).map(PathBuf::from);
+    let from_environment =
+        || std::env::var_os("KEEPSTEP_STORE").filter(|value| !value.is_empty()).map(PathBuf::from);
     given.map(Path::to_path_buf).or_else(from_environment).unwrap_or_else(|| PathBuf::from("./runs"))
 }
 
@@ -17,8 +18,10 @@ pub(crate) fn open_to_read(path: &Path) -> Outcome<Store> {
     // Looking asks for no level: a store in memory may be looked at too.
     let options = Options { level: Some(keepstep::Level::Kill), ..Options::default() };
     Store::open_existing(path, options).map_err(|error| match error {
-        Error::NotAStore { .. } if !path.exists() => Failure::new(format!("there is no store at {}", path.display()))
-            .hint("name one with `-s STORE` or KEEPSTEP_STORE; `keepstep demo` makes one to look at"),
+        Error::NotAStore { .. } if !path.exists() => {
+            Failure::new(format!("there is no store at {}", path.display()))
+                .hint("name one with `-s STORE` or KEEPSTEP_STORE; `keepstep demo` makes one to look at")
+        }
         other => Failure::from(other),
     })
 }
@@ -42,5 +45,9 @@ fn is_path(text: &str) -> bool {
 pub(crate) fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:,".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
 }

@@ -134,12 +134,18 @@ fn natural(text: &str) -> Vec<(String, u64)> {
 /// The runs of a store, by name and generation. A card that is damaged is left to `verify`.
 pub(crate) fn runs(catalog: &Catalog) -> Outcome<Vec<Run>> {
     let storage = catalog.storage();
-    let list = |path: &str| storage.disk().list(path).map_err(|error| Failure::from(Error::io("list", path, error)));
+    let list =
+        |path: &str| storage.disk().list(path).map_err(|error| Failure::from(Error::io("list", path, error)));
     let mut runs = BTreeMap::new();
     for folder in list("runs")? {
         let dir = format!("runs/{}", folder.name);
-        for entry in list(&dir)?.iter().filter(|entry| entry.name.ends_with(".run") && !entry.name.starts_with('.')) {
-            let CardFound::Card(card) = read_card(storage, &format!("{dir}/{}", entry.name), kind::RUN)? else { continue };
+        for entry in
+            list(&dir)?.iter().filter(|entry| entry.name.ends_with(".run") && !entry.name.starts_with('.'))
+        {
+            let CardFound::Card(card) = read_card(storage, &format!("{dir}/{}", entry.name), kind::RUN)?
+            else {
+                continue;
+            };
             let run = Run {
                 name: card.text(fields::RUN).unwrap_or_default().to_owned(),
                 birth: card.id(fields::BIRTH).unwrap_or_default(),
@@ -154,7 +160,8 @@ pub(crate) fn runs(catalog: &Catalog) -> Outcome<Vec<Run>> {
 
 /// What a reference means among these episodes: all that fit.
 pub(crate) fn matching<'e>(episodes: &'e [Episode], wanted: &Ref) -> Vec<&'e Episode> {
-    let fits_attempt = |episode: &Episode| wanted.attempt.is_none_or(|attempt| attempt == episode.key.attempt);
+    let fits_attempt =
+        |episode: &Episode| wanted.attempt.is_none_or(|attempt| attempt == episode.key.attempt);
     let fits = |episode: &Episode| match &wanted.name {
         Name::Bare(text) => episode.run == *text,
         Name::Episode { run, task, iteration, sample } => {
@@ -167,9 +174,10 @@ pub(crate) fn matching<'e>(episodes: &'e [Episode], wanted: &Ref) -> Vec<&'e Epi
     let named: Vec<&Episode> = episodes.iter().filter(|it| fits(it) && fits_attempt(it)).collect();
     match &wanted.name {
         // No run has that name: then it may be the beginning of an id.
-        Name::Bare(text) if named.is_empty() => {
-            episodes.iter().filter(|it| it.key.episode.to_string().starts_with(text) && fits_attempt(it)).collect()
-        }
+        Name::Bare(text) if named.is_empty() => episodes
+            .iter()
+            .filter(|it| it.key.episode.to_string().starts_with(text) && fits_attempt(it))
+            .collect(),
         _ => named,
     }
 }
@@ -183,7 +191,8 @@ pub(crate) fn one<'e>(episodes: &'e [Episode], text: &str, wanted: &Ref) -> Outc
     };
     let others = found.iter().filter(|episode| episode.key.episode != newest.key.episode).count();
     if others > 0 {
-        let first: Vec<String> = found.iter().take(5).map(|episode| episode.reference().to_string()).collect();
+        let first: Vec<String> =
+            found.iter().take(5).map(|episode| episode.reference().to_string()).collect();
         let more = if found.len() > first.len() { ", …" } else { "" };
         let failure = Failure::new(format!("{text:?} may mean any of {} episodes", others + 1));
         return Err(failure.hint(format!("name one: {}{more}", first.join(", "))));

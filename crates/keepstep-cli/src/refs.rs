@@ -45,8 +45,12 @@ pub(crate) const SHAPE: &str =
 impl Ref {
     /// A whole episode by its name.
     pub(crate) fn episode(run: &str, task: &str, iteration: i64, sample: i64) -> Self {
-        let name =
-            Name::Episode { run: run.to_owned(), task: task.to_owned(), iteration: Some(iteration), sample: Some(sample) };
+        let name = Name::Episode {
+            run: run.to_owned(),
+            task: task.to_owned(),
+            iteration: Some(iteration),
+            sample: Some(sample),
+        };
         Self { name, attempt: None, step: None }
     }
 
@@ -194,11 +198,25 @@ mod tests {
     /// Whatever people call their tasks, what `ls` prints can be given to `show`.
     #[test]
     fn what_is_printed_is_read_back_as_the_same() {
-        let names = ["", "shop-17", "a/b", "#1.2~3@4", "100%", "%2F", "Käse 🧀", "new\nline", "\u{202e}", "..", "日本", "'$(x)`"];
+        let names = [
+            "",
+            "shop-17",
+            "a/b",
+            "#1.2~3@4",
+            "100%",
+            "%2F",
+            "Käse 🧀",
+            "new\nline",
+            "\u{202e}",
+            "..",
+            "日本",
+            "'$(x)`",
+        ];
         for run in names {
             for task in names {
                 for (iteration, sample) in [(0, 0), (i64::MAX, i64::MIN)] {
-                    let made = Ref { attempt: Some(2), ..Ref::episode(run, task, iteration, sample).at_step(7) };
+                    let made =
+                        Ref { attempt: Some(2), ..Ref::episode(run, task, iteration, sample).at_step(7) };
                     let printed = made.to_string();
                     assert_eq!(printed.parse(), Ok(made), "{printed}");
                     let is_safe = |c: char| c.is_alphanumeric() || "-_.:+=,/#~@%".contains(c);

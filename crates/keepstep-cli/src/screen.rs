@@ -22,7 +22,11 @@ impl Screen {
     pub(crate) fn new() -> Self {
         let stdout = io::stdout();
         let data = Paint::on(stdout.is_terminal());
-        Self { out: BufWriter::with_capacity(64 << 10, stdout), data, talk: Paint::on(io::stderr().is_terminal()) }
+        Self {
+            out: BufWriter::with_capacity(64 << 10, stdout),
+            data,
+            talk: Paint::on(io::stderr().is_terminal()),
+        }
     }
 
     /// Data: one line on stdout.

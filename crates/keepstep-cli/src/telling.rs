@@ -1,11 +1,13 @@
 //! What happened in an episode, entry by entry, for `show` and `tail`.
 
 use keepstep::Value;
-use keepstep::read::{Begin, Call, DamagedRecord, Discarded, End, Gap, Item, Note, Record, Step, StepKind, Told};
+use keepstep::read::{
+    Begin, Call, DamagedRecord, Discarded, End, Gap, Item, Note, Record, Step, StepKind, Told,
+};
 use keepstep_format::fields;
 
 use crate::json::{self, Json};
-use crate::numbers::reward;
+use crate::numbers::{date, reward};
 use crate::screen::Paint;
 use crate::values::{brief, lines};
 
@@ -70,22 +72,26 @@ impl Entry {
 
     /// As JSON; `more` comes first.
     pub(crate) fn json(&self, more: impl IntoIterator<Item = (&'static str, Json)>) -> Json {
-        let mut entries: Vec<(String, Json)> = more.into_iter().map(|(name, json)| (name.to_owned(), json)).collect();
+        let mut entries: Vec<(String, Json)> =
+            more.into_iter().map(|(name, json)| (name.to_owned(), json)).collect();
         entries.push(("what".to_owned(), Json::from(&*self.what)));
         entries.extend(self.fields.iter().map(|(name, value)| ((*name).to_owned(), json::value(value))));
         if !self.damaged.is_empty() {
-            entries.push(("damaged".to_owned(), Json::list(self.damaged.iter().map(|name| Json::from(*name)))));
+            entries
+                .push(("damaged".to_owned(), Json::list(self.damaged.iter().map(|name| Json::from(*name)))));
         }
         Json::Map(entries)
     }
 
     /// On one line.
     pub(crate) fn line(&self, paint: Paint) -> String {
-        let index = self.get("index").and_then(Value::as_int).map_or(String::new(), |index| index.to_string());
+        let index =
+            self.get("index").and_then(Value::as_int).map_or(String::new(), |index| index.to_string());
         let text = match &*self.what {
             "step" | "first" | "pending" => self.step_line(),
             _ => {
-                let told = self.fields.iter().filter(|(name, _)| !matches!(*name, "time_us" | "index" | "birth"));
+                let told =
+                    self.fields.iter().filter(|(name, _)| !matches!(*name, "time_us" | "index" | "birth"));
                 let told: Vec<String> =
                     told.map(|(name, value)| format!("{name} {}", brief(value, BRIEF_CHARS))).collect();
                 format!("{}: {}", self.what, told.join(", "))
@@ -97,26 +103,37 @@ impl Entry {
             format!("  {}", paint.red(&format!("damaged: {}", self.damaged.join(", "))))
         };
         let line = format!("{index:>5}  {text}{damage}");
-        if self.is_damaged() && self.damaged.is_empty() { paint.red(line.trim_end()) } else { line.trim_end().to_owned() }
+        if self.is_damaged() && self.damaged.is_empty() {
+            paint.red(line.trim_end())
+        } else {
+            line.trim_end().to_owned()
+        }
     }
 
     fn step_line(&self) -> String {
-        let kind = self.get("kind").and_then(Value::as_str).unwrap_or("");
+        let kind =
+            self.get("kind").and_then(Value::as_str).map_or(String::new(), |kind| format!("{kind:<5}  "));
         let reward = self.get("reward").and_then(Value::as_float).map_or("-".to_owned(), reward);
         let said = ["action", "response", "error", "value"].iter().find_map(|name| self.get(name));
         let said = said.map_or(String::new(), |value| brief(value, BRIEF_CHARS));
         let seen = self.get("observation").map_or(String::new(), |value| brief(value, BRIEF_CHARS));
-        format!("{kind:<5}  {reward:>9}  {said:<BRIEF_CHARS$}  {seen}")
+        format!("{kind}{reward:>9}  {said:<BRIEF_CHARS$}  {seen}")
     }
 
     /// In full.
     pub(crate) fn all_lines(&self, paint: Paint) -> Vec<String> {
         let mut out = Vec::new();
         for (name, value) in &self.fields {
+            if let ("time_us", Some(time)) = (*name, value.as_int()) {
+                out.push(format!("{} {}", paint.bold("time:"), date(time)));
+                continue;
+            }
             let mut inner = lines(value, 2);
             // What fits behind its name stands there.
             match inner.as_slice() {
-                [one] if one.len() < 100 => out.push(format!("{} {}", paint.bold(&format!("{name}:")), one.trim_start())),
+                [one] if one.len() < 100 => {
+                    out.push(format!("{} {}", paint.bold(&format!("{name}:")), one.trim_start()))
+                }
                 _ => {
                     out.push(paint.bold(&format!("{name}:")));
                     out.append(&mut inner);
@@ -221,7 +238,9 @@ fn of_gap(gap: &Gap) -> Entry {
 }
 
 fn of_record(record: &Record) -> Entry {
-    let name = |number: u8| if number == fields::TIME { "time_us" } else { fields::name(number).unwrap_or("unknown") };
+    let name = |number: u8| {
+        if number == fields::TIME { "time_us" } else { fields::name(number).unwrap_or("unknown") }
+    };
     let damaged: Vec<&'static str> = record.lost.iter().map(|number| name(*number)).collect();
     let mut entry = Entry::new(&record.kind_name().to_lowercase(), &damaged);
     // The birth of a run is of no use to people; its name is there.

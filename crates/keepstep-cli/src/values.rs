@@ -92,7 +92,13 @@ fn add_lines(out: &mut Vec<String>, label: &str, value: &Value, indent: usize) {
             if step > 0 {
                 head("");
             }
-            items.iter().for_each(|item| add_lines(out, "- ", item, indent + step));
+            for item in items.iter() {
+                let inner = lines(item, indent + step + 2);
+                for (at, line) in inner.iter().enumerate() {
+                    let dash = format!("{}- {}", " ".repeat(indent + step), line.trim_start());
+                    out.push(if at == 0 { dash } else { line.clone() });
+                }
+            }
         }
         Value::Map(entries) => {
             let step = if label.is_empty() { 0 } else { 2 };
@@ -116,13 +122,18 @@ mod tests {
     use super::*;
 
     fn messages() -> Value {
-        let message = |role: &str, content: &str| Value::map([("role", Value::from(role)), ("content", content.into())]);
+        let message = |role: &str, content: &str| {
+            Value::map([("role", Value::from(role)), ("content", content.into())])
+        };
         Value::list([message("system", "Be brief."), message("user", "one\ntwo\u{1b}[2J")])
     }
 
     #[test]
     fn a_brief_value_is_one_line_that_cannot_hurt() {
-        assert_eq!(brief(&messages(), 200), r#"[{role: "system", content: "Be brief."}, {role: "user", content: "one\ntwo\u{1b}[2J"}]"#);
+        assert_eq!(
+            brief(&messages(), 200),
+            r#"[{role: "system", content: "Be brief."}, {role: "user", content: "one\ntwo\u{1b}[2J"}]"#
+        );
         assert_eq!(brief(&messages(), 10), "[{role: \"…");
         assert_eq!(brief(&Value::from("a\rb"), 10), "a\\rb");
         assert_eq!(brief(&Value::Lost([0; 16]), 20), "<lost to damage>");
@@ -130,8 +141,17 @@ mod tests {
 
     #[test]
     fn a_value_in_full_keeps_the_line_breaks_of_texts() {
-        let known = ["- ", "    role: system", "    content: Be brief.", "- ", "    role: user", "    content:", "      one", "      two\\u{1b}[2J"];
-        let known: Vec<String> = known.iter().map(|line| format!("  {line}").trim_end().to_owned()).collect();
-        assert_eq!(lines(&messages(), 2), known);
+        let known = [
+            "- role: system",
+            "  content: Be brief.",
+            "- role: user",
+            "  content:",
+            "    one",
+            "    two\\u{1b}[2J",
+        ];
+        assert_eq!(lines(&messages(), 0), known);
+        let nested =
+            Value::map([("list", Value::list([Value::list([Value::Int(1)]), Value::map::<&str>([])]))]);
+        assert_eq!(lines(&nested, 2), ["  list:", "    - - 1", "    - {}"]);
     }
 }

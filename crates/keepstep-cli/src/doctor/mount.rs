@@ -17,7 +17,11 @@ pub(crate) fn of(path: &Path) -> Option<Mount> {
     let path = path.canonicalize().ok()?;
     let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     // The deepest point that leads there; of several on one point the last covers the others.
-    table.lines().filter_map(parse).filter(|mount| path.starts_with(&mount.point)).max_by_key(|mount| mount.point.len())
+    table
+        .lines()
+        .filter_map(parse)
+        .filter(|mount| path.starts_with(&mount.point))
+        .max_by_key(|mount| mount.point.len())
 }
 
 /// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
@@ -28,8 +32,15 @@ fn parse(line: &str) -> Option<Mount> {
     let mut after = after.split(' ');
     let (kind, source, more) = (after.next()?, after.next()?, after.next().unwrap_or(""));
     let mut all: Vec<&str> = options.split(',').collect();
-    all.extend(more.split(',').filter(|option| !option.is_empty() && !options.split(',').any(|had| had == *option)));
-    Some(Mount { point: unescape(point), kind: kind.to_owned(), source: unescape(source), options: all.join(",") })
+    all.extend(
+        more.split(',').filter(|option| !option.is_empty() && !options.split(',').any(|had| had == *option)),
+    );
+    Some(Mount {
+        point: unescape(point),
+        kind: kind.to_owned(),
+        source: unescape(source),
+        options: all.join(","),
+    })
 }
 
 /// Spaces and the like stand there as three octal digits.

@@ -84,7 +84,9 @@ fn race(attempt: impl Fn(u64, usize) -> io::Result<()> + Sync) -> Finding<()> {
     };
     std::thread::scope(|scope| {
         let racers: Vec<_> = (0..RACERS).map(|racer| scope.spawn(move || run_one(run, racer))).collect();
-        racers.into_iter().try_for_each(|racer| racer.join().unwrap_or_else(|_| Err("a racer panicked".to_owned())))
+        racers
+            .into_iter()
+            .try_for_each(|racer| racer.join().unwrap_or_else(|_| Err("a racer panicked".to_owned())))
     })?;
     let wrong = winners.iter().filter(|winners| winners.load(Ordering::Relaxed) != 1).count();
     if wrong == 0 { Ok(()) } else { Err(format!("{wrong} of {RACES} races had no winner, or several")) }

@@ -160,7 +160,10 @@ mod tests {
 
     #[test]
     fn containers_have_no_spaces() {
-        let json = Json::map([("a", Json::list([Json::Null, true.into(), 7u64.into()])), ("b", Json::map::<&str>([]))]);
+        let json = Json::map([
+            ("a", Json::list([Json::Null, true.into(), 7u64.into()])),
+            ("b", Json::map::<&str>([])),
+        ]);
         assert_eq!(json.to_string(), r#"{"a":[null,true,7],"b":{}}"#);
     }
 }

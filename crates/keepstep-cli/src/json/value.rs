@@ -25,7 +25,9 @@ pub(crate) fn value(value: &Value) -> Json {
         Value::Media(kind, data) => {
             Json::map([("$media", Json::from(&**kind)), ("bytes", Json::Text(hex(data)))])
         }
-        Value::Typed(name, inner) => Json::map([("$type", Json::from(&**name)), ("value", self::value(inner))]),
+        Value::Typed(name, inner) => {
+            Json::map([("$type", Json::from(&**name)), ("value", self::value(inner))])
+        }
         Value::Repr(name, text) => Json::map([("$repr", Json::from(&**text)), ("type", Json::from(&**name))]),
         Value::Lost(hash) => tagged("$lost", Json::Text(hex(hash))),
     }
@@ -38,7 +40,9 @@ fn tagged(tag: &str, json: Json) -> Json {
 fn map(entries: &[(Value, Value)]) -> Json {
     let plain = |key: &Value| key.as_str().is_some_and(|key| !key.starts_with('$'));
     if entries.iter().all(|(key, _)| plain(key)) {
-        return Json::map(entries.iter().map(|(key, inner)| (key.as_str().unwrap_or_default(), value(inner))));
+        return Json::map(
+            entries.iter().map(|(key, inner)| (key.as_str().unwrap_or_default(), value(inner))),
+        );
     }
     let pairs = entries.iter().map(|(key, inner)| Json::list([value(key), value(inner)]));
     tagged("$map", Json::list(pairs))
@@ -95,8 +99,14 @@ mod tests {
             (Value::map([("$float", Value::from("nan"))]), r#"{"$map":[["$float","nan"]]}"#),
             (Value::map([(Value::Int(1), Value::Null)]), r#"{"$map":[[1,null]]}"#),
             (Value::bytes([0, 255]), r#"{"$bytes":"00ff"}"#),
-            (Value::Array(Arc::new(array)), r#"{"$array":"float32","shape":[2],"data":[0.1,{"$float":"nan"}]}"#),
-            (Value::Big { negative: true, magnitude: Arc::from([0u8, 0, 0, 0, 0, 0, 0, 0, 1].as_slice()) }, "-18446744073709551616"),
+            (
+                Value::Array(Arc::new(array)),
+                r#"{"$array":"float32","shape":[2],"data":[0.1,{"$float":"nan"}]}"#,
+            ),
+            (
+                Value::Big { negative: true, magnitude: Arc::from([0u8, 0, 0, 0, 0, 0, 0, 0, 1].as_slice()) },
+                "-18446744073709551616",
+            ),
             (Value::Repr(Arc::from("socket"), Arc::from("<s>")), r#"{"$repr":"<s>","type":"socket"}"#),
             (Value::Lost([0xab; 16]), r#"{"$lost":"abababababababababababababababab"}"#),
         ];

@@ -89,8 +89,10 @@ pub(crate) fn compare_while_live(
     found: &HashMap<Key, Found>,
     is_gone: impl Fn(u32, u32) -> bool,
 ) -> Findings {
-    let (gone, live): (HashMap<_, _>, HashMap<_, _>) =
-        found.iter().map(|(key, found)| (*key, found.clone())).partition(|(key, _)| is_gone(key.worker, key.life));
+    let (gone, live): (HashMap<_, _>, HashMap<_, _>) = found
+        .iter()
+        .map(|(key, found)| (*key, found.clone()))
+        .partition(|(key, _)| is_gone(key.worker, key.life));
     let mut findings = compare(seed, witness, &gone);
     let anything = Seen { submitted: u64::MAX, end_submitted: true, ..Seen::default() };
     for (key, found) in &live {
@@ -107,7 +109,8 @@ fn compare_episode(findings: &mut Findings, seed: u64, key: Key, seen: &Seen, fo
     let mut next = 0;
     for &(index, digest) in &found.steps {
         if index >= seen.submitted || index < next {
-            findings.invented(format!("step {index} of {key:?}, of which {} were handed over", seen.submitted));
+            findings
+                .invented(format!("step {index} of {key:?}, of which {} were handed over", seen.submitted));
             continue;
         }
         // Steps that are missing before one that is there.
@@ -121,7 +124,9 @@ fn compare_episode(findings: &mut Findings, seed: u64, key: Key, seen: &Seen, fo
         let recorded = story.next_step(index).digest();
         let told = seen.acknowledged.get(index as usize).copied().unwrap_or(recorded);
         if digest != Some(recorded) || told != recorded {
-            findings.torn(format!("step {index} of {key:?} is {digest:x?}, was {recorded:x}, acknowledged as {told:x}"));
+            findings.torn(format!(
+                "step {index} of {key:?} is {digest:x?}, was {recorded:x}, acknowledged as {told:x}"
+            ));
         }
         next = index + 1;
     }
@@ -135,7 +140,9 @@ fn compare_ending(findings: &mut Findings, key: Key, seen: &Seen, found: &Found,
     match &found.why {
         None if seen.end_acknowledged => findings.lost(format!("the end of {key:?}")),
         Some(why) if !seen.end_submitted => findings.invented(format!("an end of {key:?}: {why}")),
-        Some(why) if Some(&**why) != story.ending => findings.torn(format!("the end of {key:?}: {why}, was {:?}", story.ending)),
+        Some(why) if Some(&**why) != story.ending => {
+            findings.torn(format!("the end of {key:?}: {why}, was {:?}", story.ending))
+        }
         _ => {}
     }
 }
@@ -162,7 +169,8 @@ mod tests {
     fn findings(change: impl FnOnce(&mut Seen, &mut Found)) -> (u64, u64, u64) {
         let (key, digests, why) = some_episode();
         let steps = digests.iter().enumerate().map(|(index, digest)| (index as u64, Some(*digest))).collect();
-        let mut seen = Seen { submitted: 4, acknowledged: digests, end_submitted: true, end_acknowledged: true };
+        let mut seen =
+            Seen { submitted: 4, acknowledged: digests, end_submitted: true, end_acknowledged: true };
         let mut found = Found { steps, why: Some(why.to_owned()) };
         change(&mut seen, &mut found);
         let mut witness = Witness::default();
@@ -177,16 +185,28 @@ mod tests {
     #[test]
     fn every_way_to_break_the_promise_is_found() {
         assert_eq!(findings(|_, _| {}), (0, 0, 0));
-        assert_eq!(findings(|_, found| _ = found.steps.pop()), (1, 0, 0), "the last acknowledged step is gone");
+        assert_eq!(
+            findings(|_, found| _ = found.steps.pop()),
+            (1, 0, 0),
+            "the last acknowledged step is gone"
+        );
         assert_eq!(findings(|_, found| found.steps.clear()), (4, 0, 0), "all are gone");
         assert_eq!(findings(|_, found| _ = found.steps.remove(1)), (1, 0, 0), "one in the middle is gone");
         assert_eq!(findings(|_, found| found.steps[2].1 = Some(1)), (0, 1, 0), "one has other bytes");
         assert_eq!(findings(|_, found| found.steps[2].1 = None), (0, 1, 0), "one is half there");
-        assert_eq!(findings(|_, found| found.steps.push((4, Some(1)))), (0, 0, 1), "one was never handed over");
+        assert_eq!(
+            findings(|_, found| found.steps.push((4, Some(1)))),
+            (0, 0, 1),
+            "one was never handed over"
+        );
         assert_eq!(findings(|_, found| found.steps.push((3, Some(1)))), (0, 0, 1), "one is there twice");
         assert_eq!(findings(|_, found| found.why = None), (1, 0, 0), "the end is gone");
         assert_eq!(findings(|_, found| found.why = Some("aborted".into())), (0, 1, 0), "the end is another");
-        assert_eq!(findings(|seen, _| seen.acknowledged[0] = 1), (0, 1, 0), "the recorder had recorded something else");
+        assert_eq!(
+            findings(|seen, _| seen.acknowledged[0] = 1),
+            (0, 1, 0),
+            "the recorder had recorded something else"
+        );
         let unasked = |seen: &mut Seen| (seen.end_submitted, seen.end_acknowledged) = (false, false);
         assert_eq!(findings(|seen, _| unasked(seen)), (0, 0, 1), "the end was never handed over");
     }
@@ -196,8 +216,28 @@ mod tests {
     fn steps_in_flight_may_be_there_or_not() {
         let in_flight = |seen: &mut Seen| seen.acknowledged.truncate(2);
         assert_eq!(findings(|seen, _| in_flight(seen)), (0, 0, 0));
-        assert_eq!(findings(|seen, found| { in_flight(seen); found.steps.truncate(3) }), (0, 0, 0));
-        assert_eq!(findings(|seen, found| { in_flight(seen); found.steps.remove(2); }), (0, 1, 0), "a hole");
-        assert_eq!(findings(|seen, found| { in_flight(seen); seen.end_acknowledged = false; found.why = None }), (0, 0, 0));
+        assert_eq!(
+            findings(|seen, found| {
+                in_flight(seen);
+                found.steps.truncate(3)
+            }),
+            (0, 0, 0)
+        );
+        assert_eq!(
+            findings(|seen, found| {
+                in_flight(seen);
+                found.steps.remove(2);
+            }),
+            (0, 1, 0),
+            "a hole"
+        );
+        assert_eq!(
+            findings(|seen, found| {
+                in_flight(seen);
+                seen.end_acknowledged = false;
+                found.why = None
+            }),
+            (0, 0, 0)
+        );
     }
 }

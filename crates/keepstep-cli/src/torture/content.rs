@@ -171,7 +171,9 @@ impl Content {
 /// The digest of a step as it was read back; what the store adds by itself is not part of it.
 pub(crate) fn digest_of_read(read: &[(u8, Value)]) -> u64 {
     let by_store = [fields::TIME, fields::INDEX, fields::STEP_KIND];
-    Digest::of_fields(read.iter().filter(|(number, _)| !by_store.contains(number)).map(|(number, value)| (*number, value)))
+    Digest::of_fields(
+        read.iter().filter(|(number, _)| !by_store.contains(number)).map(|(number, value)| (*number, value)),
+    )
 }
 
 fn message(role: &str, content: Value) -> Value {
@@ -181,8 +183,8 @@ fn message(role: &str, content: Value) -> Value {
 /// Words, about so many bytes of them.
 fn text(chance: &mut Chance, bytes: usize) -> String {
     const WORDS: [&str; 24] = [
-        "click", "the", "cart", "[12]", "page", "price", "$4.99", "search", "button", "Käse", "add", "to", "checkout",
-        "scroll", "{\"id\":", "}", "\n", "think", "result", "of", "item", "日本", "next", "stop",
+        "click", "the", "cart", "[12]", "page", "price", "$4.99", "search", "button", "Käse", "add", "to",
+        "checkout", "scroll", "{\"id\":", "}", "\n", "think", "result", "of", "item", "日本", "next", "stop",
     ];
     let mut out = String::with_capacity(bytes + 16);
     while out.len() < bytes {

@@ -53,7 +53,9 @@ fn read_episode(reader: &mut AttemptReader, found: &mut Found) -> Outcome<u64> {
                 let is_whole = record.lost.is_empty();
                 found.steps.push((index as u64, is_whole.then(|| digest_of_read(&record.fields))));
             }
-            Some(Kind::End) => found.why = record.get(fields::WHY).and_then(|value| value.as_str()).map(str::to_owned),
+            Some(Kind::End) => {
+                found.why = record.get(fields::WHY).and_then(|value| value.as_str()).map(str::to_owned)
+            }
             _ => {}
         }
     }

@@ -90,7 +90,8 @@ pub(crate) fn run(args: &Args, screen: &Screen) -> Outcome {
     };
     let store = Store::open(&args.store, options)?;
     let run = store.run(&args.run, Value::map([("seed", Value::from(args.seed.to_string()))]))?;
-    let pipe = io::stdout().as_fd().try_clone_to_owned().map_err(|error| Failure::io("open", "stdout", &error))?;
+    let pipe =
+        io::stdout().as_fd().try_clone_to_owned().map_err(|error| Failure::io("open", "stdout", &error))?;
     let shared = Shared { args, run, pipe: File::from(pipe), stop: &stop };
     let outcome = std::thread::scope(|scope| {
         let shared = &shared;
@@ -232,13 +233,19 @@ impl<'a> Episode<'a> {
     fn hear_of_oldest(&mut self) -> Result<bool> {
         let Some(receipt) = self.in_flight.front() else { return Ok(true) };
         receipt.wait()?;
-        let wanted = if self.story.manner == Manner::Kill { Level::Kill } else { self.shared.args.level.level() };
+        let wanted =
+            if self.story.manner == Manner::Kill { Level::Kill } else { self.shared.args.level.level() };
         let is_kept = receipt.level().is_some_and(|level| level >= wanted);
         self.last = self.in_flight.pop_front();
         let Some((index, content)) = self.waiting.pop_front() else { return Ok(true) };
         // Two promises of the receipt: its level, and the number of the step.
         let step = self.last.as_ref().and_then(Receipt::step);
-        assert!(is_kept && step == Some(index), "step {index} of {:?} was acknowledged as {:?}", self.key, self.last);
+        assert!(
+            is_kept && step == Some(index),
+            "step {index} of {:?} was acknowledged as {:?}",
+            self.key,
+            self.last
+        );
         Ok(self.shared.tell(Line::Acknowledged(self.key, index, content.digest())))
     }
 

@@ -125,7 +125,9 @@ impl Witness {
                 seen.submitted = seen.submitted.max(index + 1);
                 true
             }
-            Line::Acknowledged(_, index, digest) if index == seen.acknowledged.len() as u64 && index < seen.submitted => {
+            Line::Acknowledged(_, index, digest)
+                if index == seen.acknowledged.len() as u64 && index < seen.submitted =>
+            {
                 seen.acknowledged.push(digest);
                 true
             }
@@ -159,7 +161,8 @@ mod tests {
 
     #[test]
     fn lines_are_read_back_and_nothing_else_is() {
-        let lines = [Line::Submits(KEY, 7), Line::Acknowledged(KEY, 7, u64::MAX), Line::Ends(KEY), Line::Ended(KEY)];
+        let lines =
+            [Line::Submits(KEY, 7), Line::Acknowledged(KEY, 7, u64::MAX), Line::Ends(KEY), Line::Ended(KEY)];
         for line in lines {
             let printed = line.to_string();
             assert_eq!(printed.parse(), Ok(line));
@@ -173,9 +176,20 @@ mod tests {
     #[test]
     fn what_cannot_be_is_not_believed() {
         let mut witness = Witness::default();
-        let script = ["+ 1 2 3 4 0", "= 1 2 3 4 0 aa", "= 1 2 3 4 1 bb", "+ 1 2 3 4 2", "E 1 2 3 4", "+ 1 2 3 4 1", "= 1 2 3 4 1 bb"];
+        let script = [
+            "+ 1 2 3 4 0",
+            "= 1 2 3 4 0 aa",
+            "= 1 2 3 4 1 bb",
+            "+ 1 2 3 4 2",
+            "E 1 2 3 4",
+            "+ 1 2 3 4 1",
+            "= 1 2 3 4 1 bb",
+        ];
         script.iter().for_each(|line| witness.hear(line));
-        assert_eq!(witness.garbled, 3, "an answer before the question, a gap, an end that was not handed over");
+        assert_eq!(
+            witness.garbled, 3,
+            "an answer before the question, a gap, an end that was not handed over"
+        );
         assert_eq!(witness.episodes[&KEY].acknowledged, [0xaa, 0xbb]);
         assert_eq!(witness.acknowledged(), 2);
     }

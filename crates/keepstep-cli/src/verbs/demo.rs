@@ -41,18 +41,29 @@ pub(crate) fn run(args: &Args, program: &Program, screen: &mut Screen) -> Outcom
     let tasks: Vec<String> = (1..=args.episodes).map(|number| format!("shop-{number}")).collect();
     let total: u64 = tasks.iter().map(|task| steps_of(task, args.steps)).sum();
 
-    screen.say(&format!("Recording {} at once to {}.", counted(tasks.len() as u64, "episode"), quoted(&args.store)));
+    screen.say(&format!(
+        "Recording {} at once to {}.",
+        counted(tasks.len() as u64, "episode"),
+        quoted(&args.store)
+    ));
     let (acknowledged, was_killed) = demo.record(&tasks, 0, total, Some(total / 2))?;
     let promised: u64 = acknowledged.values().sum();
-    let how = if was_killed { "The recorder was killed with -9" } else { "The recorder was done before it could be killed" };
+    let how = if was_killed {
+        "The recorder was killed with -9"
+    } else {
+        "The recorder was done before it could be killed"
+    };
     screen.say(&format!("{how}: {} of {total} had been acknowledged.", counted(promised, "step")));
     screen.say("");
 
     let lost = demo.show_survivors(&tasks, &acknowledged, screen)?;
     if lost > 0 {
-        return Err(Failure::new(format!("{} that had been acknowledged are not there", counted(lost, "step")))
-            .hint("this must never happen: keep the directory, and report it")
-            .with_exit(Exit::Lost));
+        return Err(Failure::new(format!(
+            "{} that had been acknowledged are not there",
+            counted(lost, "step")
+        ))
+        .hint("this must never happen: keep the directory, and report it")
+        .with_exit(Exit::Lost));
     }
     screen.say(&format!("{} acknowledged, none lost.", counted(promised, "step")));
     screen.say("");
@@ -60,7 +71,10 @@ pub(crate) fn run(args: &Args, program: &Program, screen: &mut Screen) -> Outcom
     let rest = demo.unfinished()?;
     if !rest.is_empty() {
         let total = rest.iter().map(|task| steps_of(task, args.steps)).sum();
-        screen.say(&format!("Recording the {} again, as iteration 1.", counted(rest.len() as u64, "unfinished episode")));
+        screen.say(&format!(
+            "Recording the {} again, as iteration 1.",
+            counted(rest.len() as u64, "unfinished episode")
+        ));
         demo.record(&rest, 1, total, None)?;
     }
     demo.say_what_next(&tasks, screen);
@@ -86,10 +100,21 @@ fn new_run_name(store: &Path) -> Outcome<String> {
 
 impl Demo<'_> {
     /// Records in a process of its own; kills it after so many steps. Gives how many steps of each task were acknowledged.
-    fn record(&self, tasks: &[String], iteration: i64, total: u64, kill_at: Option<u64>) -> Outcome<(BTreeMap<String, u64>, bool)> {
+    fn record(
+        &self,
+        tasks: &[String],
+        iteration: i64,
+        total: u64,
+        kill_at: Option<u64>,
+    ) -> Outcome<(BTreeMap<String, u64>, bool)> {
         let args = self.args;
         let mut arguments = vec!["--store".into(), args.store.clone().into_os_string()];
-        for (name, value) in [("--run", self.run.clone()), ("--iteration", iteration.to_string()), ("--steps", args.steps.to_string()), ("--pause-ms", args.pause_ms.to_string())] {
+        for (name, value) in [
+            ("--run", self.run.clone()),
+            ("--iteration", iteration.to_string()),
+            ("--steps", args.steps.to_string()),
+            ("--pause-ms", args.pause_ms.to_string()),
+        ] {
             arguments.extend([name.into(), value.into()]);
         }
         arguments.extend(tasks.iter().map(Into::into));
@@ -128,7 +153,12 @@ impl Demo<'_> {
     }
 
     /// Shows what is on the disk beside what was acknowledged. Gives how many steps are missing.
-    fn show_survivors(&self, tasks: &[String], acknowledged: &BTreeMap<String, u64>, screen: &mut Screen) -> Outcome<u64> {
+    fn show_survivors(
+        &self,
+        tasks: &[String],
+        acknowledged: &BTreeMap<String, u64>,
+        screen: &mut Screen,
+    ) -> Outcome<u64> {
         let episodes = self.episodes()?;
         let mut table = Table::new(&[
             ("EPISODE", Side::Left),
@@ -157,13 +187,17 @@ impl Demo<'_> {
 
     fn unfinished(&self) -> Outcome<Vec<String>> {
         let episodes = self.episodes()?;
-        let unfinished = episodes.into_iter().filter(|episode| episode.why.is_none() && episode.iteration == 0);
+        let unfinished =
+            episodes.into_iter().filter(|episode| episode.why.is_none() && episode.iteration == 0);
         Ok(unfinished.map(|episode| episode.task).collect())
     }
 
     fn say_what_next(&self, tasks: &[String], screen: &Screen) {
         let store = quoted(&self.args.store);
-        let first = tasks.first().map(|task| Ref::episode(&self.run, task, 0, 0).at_step(0).to_string()).unwrap_or_default();
+        let first = tasks
+            .first()
+            .map(|task| Ref::episode(&self.run, task, 0, 0).at_step(0).to_string())
+            .unwrap_or_default();
         screen.say("");
         screen.say("Look at it:");
         screen.say(&format!("  keepstep ls {store} {}", encode(&self.run)));

@@ -34,7 +34,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let stop = child::live_with_parent();
     let store = Store::open(&args.store, Options::default())?;
     let run = store.run(&args.run, config())?;
-    let pipe = io::stdout().as_fd().try_clone_to_owned().map_err(|error| Failure::io("open", "stdout", &error))?;
+    let pipe =
+        io::stdout().as_fd().try_clone_to_owned().map_err(|error| Failure::io("open", "stdout", &error))?;
     let pipe = File::from(pipe);
     let recorded: Result<()> = std::thread::scope(|scope| {
         let threads: Vec<_> =
@@ -65,7 +66,10 @@ fn record(args: &Args, run: &Run, task: &str, mut pipe: &File, stop: &AtomicBool
     let mut chance = Chance::new(&[steps_of(task, 1000), args.iteration as u64]);
     let wanted = GOODS[chance.below(6) as usize];
     let mut messages = vec![
-        message("system", "You are in a shop. Walk the aisles, look at prices, buy what you were asked to buy.".to_owned()),
+        message(
+            "system",
+            "You are in a shop. Walk the aisles, look at prices, buy what you were asked to buy.".to_owned(),
+        ),
         message("user", format!("Buy {wanted} for as little as you can.")),
     ];
     let episode = run.episode(name)?;
@@ -81,7 +85,12 @@ fn record(args: &Args, run: &Run, task: &str, mut pipe: &File, stop: &AtomicBool
         let action = if is_last { format!("buy {wanted}") } else { format!("walk to aisle {aisle}") };
         let response = format!("I have looked at {index} aisles. I will {action}.");
         let seen = GOODS[chance.below(6) as usize];
-        let observation = format!("Aisle {aisle}. A sign: {seen}, today {}.{:02}. You have walked {} m.", price / 100, price % 100, (index + 1) * 7);
+        let observation = format!(
+            "Aisle {aisle}. A sign: {seen}, today {}.{:02}. You have walked {} m.",
+            price / 100,
+            price % 100,
+            (index + 1) * 7
+        );
         let step = Step::new()
             .prompt(Value::list(messages.iter().cloned()))
             .response(response.as_str())

@@ -199,7 +199,10 @@ impl Checkup {
             ));
         }
         if self.file_system == FileSystem::Local("overlay") {
-            notes.push("this is the layer of a container, and goes with it: record to a volume to keep it".to_owned());
+            notes.push(
+                "this is the layer of a container, and goes with it: record to a volume to keep it"
+                    .to_owned(),
+            );
         }
         if self.free_bytes < 1 << 30 {
             notes.push(format!("only {} are free", bytes(self.free_bytes)));
@@ -245,7 +248,14 @@ impl Checkup {
             ("exclusive_create", finding(&self.create)),
             ("lock", finding(&self.lock)),
             ("notice", finding(&self.notice)),
-            ("levels", Json::map([("kill", finding(&self.kill())), ("power", finding(&self.power())), ("machine", finding(&Self::machine()))])),
+            (
+                "levels",
+                Json::map([
+                    ("kill", finding(&self.kill())),
+                    ("power", finding(&self.power())),
+                    ("machine", finding(&Self::machine())),
+                ]),
+            ),
             ("notes", Json::list(self.notes().into_iter().map(Json::from))),
         ])
     }
@@ -282,7 +292,12 @@ impl Checkup {
         let would = if self.wanted == self.directory { "" } else { ", where it would be made" };
         let mut file_system = self.file_system_name();
         if let Some(mount) = &self.mount {
-            file_system += &format!(" from {}, mounted at {} ({})", shown(&mount.source), shown(&mount.point), shown(&mount.options));
+            file_system += &format!(
+                " from {}, mounted at {} ({})",
+                shown(&mount.source),
+                shown(&mount.point),
+                shown(&mount.options)
+            );
         }
         let sync = match &self.sync {
             Ok(sync) => format!(

@@ -69,8 +69,12 @@ fn groups(catalog: &Catalog) -> Vec<Group> {
         let writer = *log.writer();
         let mut add = |bind: Bind| {
             let Bind { id, attempt, .. } = bind;
-            let group =
-                groups.entry((id, attempt, writer)).or_insert(Group { id, attempt, writer, binds: Vec::new() });
+            let group = groups.entry((id, attempt, writer)).or_insert(Group {
+                id,
+                attempt,
+                writer,
+                binds: Vec::new(),
+            });
             if !group.binds.contains(&bind) {
                 group.binds.push(bind);
             }
@@ -78,12 +82,15 @@ fn groups(catalog: &Catalog) -> Vec<Group> {
         for segment in log.segments() {
             match &segment.contents {
                 Contents::Sealed(index) => {
-                    index.entries().for_each(|it| add(Bind { what: it.what, id: it.id, attempt: it.attempt }));
+                    index
+                        .entries()
+                        .for_each(|it| add(Bind { what: it.what, id: it.id, attempt: it.attempt }));
                 }
                 Contents::Open(scanned) => {
                     scanned.entries.iter().for_each(|entry| add(entry.bind));
                     // Of some only the name of what was lost is left: that is damage too.
-                    let lost = scanned.lost.iter().filter(|range| range.damage).flat_map(|range| &range.records);
+                    let lost =
+                        scanned.lost.iter().filter(|range| range.damage).flat_map(|range| &range.records);
                     lost.filter_map(|lost| lost.bind).for_each(&mut add);
                 }
                 Contents::Unreadable(_) => {}
@@ -96,7 +103,10 @@ fn groups(catalog: &Catalog) -> Vec<Group> {
 fn write_record(out: &mut impl Write, what: u8, group: &Group, record: &Record) -> io::Result<()> {
     let Group { id, attempt, writer, .. } = group;
     let (seq, kind) = (record.seq, record.kind);
-    write!(out, r#"{{"what":{what},"id":"{id}","attempt":{attempt},"writer":"{writer}","seq":{seq},"kind":{kind},"fields":{{"#)?;
+    write!(
+        out,
+        r#"{{"what":{what},"id":"{id}","attempt":{attempt},"writer":"{writer}","seq":{seq},"kind":{kind},"fields":{{"#
+    )?;
     for (at, (number, value)) in record.fields.iter().enumerate() {
         write!(out, r#"{}"{number}":"#, if at > 0 { "," } else { "" })?;
         write_value(out, value)?;
@@ -135,7 +145,13 @@ fn write_value(out: &mut impl Write, value: &Value) -> io::Result<()> {
         }
         Value::Array(array) => {
             let shape: Vec<String> = array.shape.iter().map(u64::to_string).collect();
-            write!(out, r#"{{"$array":[{},[{}],"{}"]}}"#, array.dtype as u8, shape.join(","), hex(&array.data))
+            write!(
+                out,
+                r#"{{"$array":[{},[{}],"{}"]}}"#,
+                array.dtype as u8,
+                shape.join(","),
+                hex(&array.data)
+            )
         }
         Value::Media(kind, data) => {
             out.write_all(br#"{"$media":["#)?;

@@ -93,16 +93,20 @@ struct Sum {
 fn sum_up(runs: &[Run], episodes: &[Episode]) -> Vec<Sum> {
     let mut sums: BTreeMap<(String, u64, Id), Sum> = BTreeMap::new();
     for run in runs {
-        let sum = Sum { name: run.name.clone(), generation: run.generation, created: run.created, ..Sum::default() };
+        let sum = Sum {
+            name: run.name.clone(),
+            generation: run.generation,
+            created: run.created,
+            ..Sum::default()
+        };
         sums.insert((run.name.clone(), run.generation, run.birth), sum);
     }
     for episode in episodes {
         let generation = runs.iter().find(|run| run.birth == episode.birth).map_or(0, |run| run.generation);
         // A run whose own file is gone still has its episodes.
-        let sum = sums.entry((episode.run.clone(), generation, episode.birth)).or_insert_with(|| Sum {
-            name: episode.run.clone(),
-            ..Sum::default()
-        });
+        let sum = sums
+            .entry((episode.run.clone(), generation, episode.birth))
+            .or_insert_with(|| Sum { name: episode.run.clone(), ..Sum::default() });
         sum.episodes += 1;
         sum.steps += episode.steps;
         sum.last_time = sum.last_time.max(episode.last_time);
@@ -137,7 +141,8 @@ fn list_runs(args: &Args, runs: &[Run], episodes: &[Episode], screen: &mut Scree
     ];
     let mut table = Table::new(&columns);
     for sum in &sums {
-        let generation = if sum.generation > 0 { format!(" (generation {})", sum.generation) } else { String::new() };
+        let generation =
+            if sum.generation > 0 { format!(" (generation {})", sum.generation) } else { String::new() };
         table.row([
             format!("{}{generation}", encode(&sum.name)),
             count(sum.episodes),
@@ -193,10 +198,15 @@ fn show(table: &Table, screen: &mut Screen) -> Outcome<()> {
 }
 
 fn told_states(states: &BTreeMap<String, u64>) -> String {
-    let told: Vec<String> = states.iter().map(|(state, number)| format!("{} {state}", count(*number))).collect();
+    let told: Vec<String> =
+        states.iter().map(|(state, number)| format!("{} {state}", count(*number))).collect();
     if told.is_empty() { "-".to_owned() } else { told.join(", ") }
 }
 
 fn age(time: Option<i64>) -> String {
-    time.map_or("-".to_owned(), |time| format!("{} ago", span_us((now_us() - time).max(0))))
+    match time.map(|time| now_us() - time) {
+        None => "-".to_owned(),
+        Some(..1_000_000) => "now".to_owned(),
+        Some(ago) => format!("{} ago", span_us(ago)),
+    }
 }

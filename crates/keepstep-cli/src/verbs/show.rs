@@ -52,7 +52,10 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         return Ok(Exit::Done);
     }
     screen.flush()?;
-    screen.say(&format!("{} `keepstep verify` says what was damaged, and what it cost", screen.talk.cyan("hint:")));
+    screen.say(&format!(
+        "{} `keepstep verify` says what was damaged, and what it cost",
+        screen.talk.cyan("hint:")
+    ));
     Ok(Exit::Lost)
 }
 
@@ -111,7 +114,13 @@ fn heading(episode: &Episode, screen: &mut Screen) -> Outcome<()> {
 }
 
 /// One step in full. False if something of it is damaged.
-fn show_step(args: &Args, catalog: &Catalog, episode: &Episode, index: u64, screen: &mut Screen) -> Outcome<bool> {
+fn show_step(
+    args: &Args,
+    catalog: &Catalog,
+    episode: &Episode,
+    index: u64,
+    screen: &mut Screen,
+) -> Outcome<bool> {
     let mut reader = catalog.reader(&episode.key)?;
     let mut steps = reader.steps();
     let mut found = None;
@@ -124,11 +133,14 @@ fn show_step(args: &Args, catalog: &Catalog, episode: &Episode, index: u64, scre
             break;
         }
     }
-    let pending = || steps.pending().iter().find(|step| u64::try_from(step.index) == Ok(index)).map(Entry::of_pending);
+    let pending =
+        || steps.pending().iter().find(|step| u64::try_from(step.index) == Ok(index)).map(Entry::of_pending);
     let Some(entry) = found.or_else(pending) else {
         let failure = Failure::new(format!("{} has no step {index}", episode.reference()));
         return Err(match (episode.steps, has_gap) {
-            (_, true) => failure.hint("some of its records are damaged: `keepstep verify` says which").with_exit(Exit::Lost),
+            (_, true) => failure
+                .hint("some of its records are damaged: `keepstep verify` says which")
+                .with_exit(Exit::Lost),
             (0, _) => failure.hint("it has no step at all yet"),
             (steps, _) => failure.hint(format!("it has {}, from 0 to {}", counted(steps, "step"), steps - 1)),
         });

@@ -70,7 +70,6 @@ struct Stats {
     unknown: u64,
     sampled: u64,
     full_bytes: u64,
-    stored_bytes: u64,
 }
 
 impl Stats {
@@ -104,6 +103,7 @@ impl Stats {
     fn sample(&mut self, catalog: &Catalog, episodes: &[Episode], all: bool) -> Outcome<()> {
         let step = if all { 1 } else { episodes.len().div_ceil(SAMPLE).max(1) };
         let bar = progress::bar(episodes.len().div_ceil(step) as u64, "reading");
+        let (mut full_bytes, mut records) = (0u64, 0u64);
         for episode in episodes.iter().step_by(step) {
             for item in catalog.reader(&episode.key)?.records() {
                 let Item::Record(record) = item? else { continue };
@@ -113,23 +113,21 @@ impl Stats {
                     // What was lost to damage has no length; the rest counts.
                     let _ = encoder.put(value);
                 }
-                self.full_bytes += encoder.finish().full_bytes;
-                self.stored_bytes += record.bytes;
+                full_bytes += encoder.finish().full_bytes;
+                records += 1;
             }
             self.sampled += 1;
             bar.inc(1);
         }
         bar.finish_and_clear();
-        if all {
-            // All that is there: indexes, dictionaries and values that stand on their own as well.
-            self.stored_bytes = self.bytes;
-        }
+        // The others have as many bytes in a record as those that were read.
+        self.full_bytes = (full_bytes as f64 / records.max(1) as f64 * self.records as f64) as u64;
         Ok(())
     }
 
     /// How many times smaller the store is than its records in full.
     fn ratio(&self) -> Option<f64> {
-        (self.stored_bytes > 0).then(|| (self.full_bytes as f64 / self.stored_bytes as f64 * 100.0).round() / 100.0)
+        (self.bytes > 0).then(|| (self.full_bytes as f64 / self.bytes as f64 * 10.0).round() / 10.0)
     }
 
     fn json(&self, path: &str, id: &str) -> Json {
@@ -145,36 +143,46 @@ impl Stats {
             ("bytes", self.bytes.into()),
             (
                 "segments",
-                Json::map([("sealed", Json::from(self.sealed)), ("open", self.open.into()), ("unreadable", self.unreadable.into())]),
+                Json::map([
+                    ("sealed", Json::from(self.sealed)),
+                    ("open", self.open.into()),
+                    ("unreadable", self.unreadable.into()),
+                ]),
             ),
             (
                 "writers",
-                Json::map([("live", Json::from(self.live)), ("dead", self.dead.into()), ("unknown", self.unknown.into())]),
-            ),
-            (
-                "sample",
                 Json::map([
-                    ("attempts", Json::from(self.sampled)),
-                    ("full_bytes", self.full_bytes.into()),
-                    ("stored_bytes", self.stored_bytes.into()),
-                    ("ratio", self.ratio().into()),
+                    ("live", Json::from(self.live)),
+                    ("dead", self.dead.into()),
+                    ("unknown", self.unknown.into()),
                 ]),
             ),
+            ("full_bytes", self.full_bytes.into()),
+            ("ratio", self.ratio().into()),
+            ("sampled_attempts", self.sampled.into()),
         ])
     }
 
     fn facts(&self) -> Vec<(&'static str, String)> {
-        let states: Vec<String> = self.states.iter().map(|(state, number)| format!("{} {state}", count(*number))).collect();
-        let states = if states.is_empty() { String::new() } else { format!(" ({})", shown(&states.join(", "))) };
+        let states: Vec<String> =
+            self.states.iter().map(|(state, number)| format!("{} {state}", count(*number))).collect();
+        let states =
+            if states.is_empty() { String::new() } else { format!(" ({})", shown(&states.join(", "))) };
         let ratio = match self.ratio() {
             None => "nothing to compare yet".to_owned(),
             Some(ratio) if self.sampled == self.attempts => {
                 format!("{ratio} times smaller than the {} of its records in full", bytes(self.full_bytes))
             }
-            Some(ratio) => format!("about {ratio} times smaller than in full, by {} episodes", count(self.sampled)),
+            Some(ratio) => format!(
+                "about {ratio} times smaller than the {} of its records in full, by {} of the episodes",
+                bytes(self.full_bytes),
+                count(self.sampled)
+            ),
         };
-        let unreadable = if self.unreadable > 0 { format!(", {} unreadable", self.unreadable) } else { String::new() };
-        let unknown = if self.unknown > 0 { format!(", {} not heard of", self.unknown) } else { String::new() };
+        let unreadable =
+            if self.unreadable > 0 { format!(", {} unreadable", self.unreadable) } else { String::new() };
+        let unknown =
+            if self.unknown > 0 { format!(", {} not heard of", self.unknown) } else { String::new() };
         let segments = self.sealed + self.open + self.unreadable;
         vec![
             ("runs", count(self.runs)),

@@ -10,6 +10,7 @@ use keepstep::{Id, Liveness, Store};
 
 use crate::failure::{Exit, Outcome};
 use crate::json::Json;
+use crate::numbers::date;
 use crate::place::{open_to_read, split};
 use crate::reading::{self, Episode};
 use crate::screen::{Screen, shown};
@@ -92,8 +93,11 @@ impl<'a> Tail<'a> {
     fn one_episode(mut self, episode: &Episode, screen: &mut Screen) -> Outcome {
         let AttemptKey { episode: id, attempt, writer } = episode.key;
         // The follower stands before the last records are read: nothing falls in between.
-        let follow =
-            if self.args.follow { Some(self.store.follow_attempt(id, attempt, FollowFrom::Now)?) } else { None };
+        let follow = if self.args.follow {
+            Some(self.store.follow_attempt(id, attempt, FollowFrom::Now)?)
+        } else {
+            None
+        };
         let catalog = self.store.catalog()?;
         let last = last_of(&catalog, episode, self.args.lines)?;
         let mut has_ended = false;
@@ -192,11 +196,18 @@ impl<'a> Tail<'a> {
     fn show(&mut self, key: AttemptKey, item: &Item, screen: &mut Screen) -> Outcome<bool> {
         let entry = Entry::of_item(item);
         self.is_whole &= !entry.is_damaged();
-        let name = self.names.get(&(key.episode, key.attempt)).cloned().unwrap_or_else(|| key.episode.to_string());
+        let name =
+            self.names.get(&(key.episode, key.attempt)).cloned().unwrap_or_else(|| key.episode.to_string());
         if self.args.json {
             screen.json(&entry.json([("ref", Json::from(name)), ("id", key.episode.to_string().into())]))?;
         } else {
-            screen.line(&format!("{}  {}", screen.data.cyan(&shown(&name)), entry.line(screen.data)))?;
+            let time = entry.get("time_us").and_then(|time| time.as_int()).map(date).unwrap_or_default();
+            let time = screen.data.dim(time.get(11..19).unwrap_or("        "));
+            screen.line(&format!(
+                "{time} {} {}",
+                screen.data.cyan(&shown(&name)),
+                entry.line(screen.data)
+            ))?;
         }
         Ok(entry.what == "end")
     }

@@ -64,7 +64,13 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, program: &Program, screen: &mut Screen) -> Outcome {
     let mut torture = Torture::new(args, program)?;
-    screen.say(&format!("seed {}: killing {} in {} for {} s", torture.seed, counted(args.processes.into(), "recorder"), quoted(&torture.store), args.seconds));
+    screen.say(&format!(
+        "seed {}: killing {} in {} for {} s",
+        torture.seed,
+        counted(args.processes.into(), "recorder"),
+        quoted(&torture.store),
+        args.seconds
+    ));
     let bar = progress::bar(args.seconds, "torturing");
     let recorded = torture.record_and_kill(&bar);
     bar.finish_and_clear();
@@ -112,7 +118,8 @@ impl<'a> Torture<'a> {
     fn new(args: &'a Args, program: &'a Program) -> Outcome<Self> {
         let seed = args.seed.unwrap_or_else(new_seed);
         let store = args.dir.join("store");
-        std::fs::create_dir_all(&args.dir).map_err(|error| Failure::io("create", args.dir.display(), &error))?;
+        std::fs::create_dir_all(&args.dir)
+            .map_err(|error| Failure::io("create", args.dir.display(), &error))?;
         let processes = args.processes as usize;
         Ok(Self {
             program,
@@ -157,7 +164,11 @@ impl<'a> Torture<'a> {
                 None => {}
             }
             bar.set_position(self.started.elapsed().as_secs());
-            bar.set_message(format!("torturing: {} kills, {} acknowledged", self.kills, self.witness.acknowledged()));
+            bar.set_message(format!(
+                "torturing: {} kills, {} acknowledged",
+                self.kills,
+                self.witness.acknowledged()
+            ));
             std::thread::sleep(Duration::from_millis(4));
         }
         for worker in 0..self.lives.len() {
@@ -166,7 +177,8 @@ impl<'a> Torture<'a> {
             }
         }
         if let Some((result, _)) = check {
-            let result = result.recv().unwrap_or_else(|_| Err(Failure::new("the check stopped without an answer")));
+            let result =
+                result.recv().unwrap_or_else(|_| Err(Failure::new("the check stopped without an answer")));
             self.take_in(result?);
         }
         Ok(())
@@ -309,9 +321,17 @@ impl<'a> Torture<'a> {
         let findings = &self.findings;
         let paint = screen.data;
         let verdict = |number: u64| if number == 0 { paint.green("0") } else { paint.red(&count(number)) };
-        screen.line(&format!("kills         {}  (of {})", count(self.kills), counted(self.gone.len() as u64, "process").replace("processs", "processes")))?;
+        screen.line(&format!(
+            "kills         {} of {} processes",
+            count(self.kills),
+            count(self.gone.len() as u64)
+        ))?;
         screen.line(&format!("acknowledged  {}", counted(self.witness.acknowledged(), "step")))?;
-        screen.line(&format!("found         {} in {}", counted(findings.steps_read, "step"), counted(findings.episodes, "episode")))?;
+        screen.line(&format!(
+            "found         {} in {}",
+            counted(findings.steps_read, "step"),
+            counted(findings.episodes, "episode")
+        ))?;
         screen.line(&format!("lost          {}", verdict(findings.lost)))?;
         screen.line(&format!("torn          {}", verdict(findings.torn)))?;
         screen.line(&format!("invented      {}", verdict(findings.invented)))?;
