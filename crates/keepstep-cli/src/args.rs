@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::torture;
-use crate::verbs::{completions, demo, demo_recorder, doctor, dump, ls, show, stats, tail};
+use crate::verbs::{completions, demo, demo_recorder, doctor, dump, ls, show, stats, tail, verify};
 
 /// keepstep keeps every step of an agent's rollout.
 #[derive(Debug, Parser)]
@@ -38,6 +38,8 @@ pub(crate) enum Verb {
     Tail(tail::Args),
     /// Count what is there, and who records
     Stats(stats::Args),
+    /// Read everything, find and place all damage, and say what it cost
+    Verify(verify::Args),
     /// Find out what this disk really guarantees
     Doctor(doctor::Args),
     /// Prove it here: kill recorders at random, and compare with what was acknowledged

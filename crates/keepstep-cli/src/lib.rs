@@ -74,6 +74,7 @@ fn dispatch(program: &Program, verb: Verb, screen: &mut Screen) -> Outcome {
         Verb::Show(args) => verbs::show::run(&args, screen),
         Verb::Tail(args) => verbs::tail::run(&args, screen),
         Verb::Stats(args) => verbs::stats::run(&args, screen),
+        Verb::Verify(args) => verbs::verify::run(&args, screen),
         Verb::Dump(args) => verbs::dump::run(&args, screen),
         Verb::Doctor(args) => verbs::doctor::run(&args, program, screen),
         Verb::Torture(args) => verbs::torture::run(&args, program, screen),

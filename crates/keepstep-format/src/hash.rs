@@ -2,6 +2,8 @@
 //!
 //! Keyed with the store's id, so that whoever wrote a recorded page cannot have searched for two pages with one hash.
 
+use crate::value::tag;
+
 /// The hash of a value, or of a prefix of one.
 pub type Hash = [u8; 16];
 
@@ -26,6 +28,8 @@ const OTHER: u8 = 9;
 pub struct ContentKey {
     key: [u8; 32],
     list_begin: Hash,
+    /// Before the first piece of a string, and of bytes.
+    leaf_begin: [Hash; 2],
 }
 
 impl std::fmt::Debug for ContentKey {
@@ -38,8 +42,9 @@ impl ContentKey {
     /// The key that belongs to a store's id.
     pub fn new(store: &[u8; 16]) -> Self {
         let key = blake3::derive_key("keepstep 1 content", store);
-        let mut made = Self { key, list_begin: [0; 16] };
+        let mut made = Self { key, list_begin: [0; 16], leaf_begin: [[0; 16]; 2] };
         made.list_begin = made.hash(&[&[LIST_BEGIN]]);
+        made.leaf_begin = [tag::STR, tag::BYTES].map(|tag| made.hash(&[&[PIECES_BEGIN, tag]]));
         made
     }
 
@@ -59,7 +64,7 @@ impl ContentKey {
     /// The hash before the first piece of a string (tag 06), bytes (07) or array (0A, with its dtype).
     pub fn pieces_begin(&self, tag: u8, dtype: Option<u8>) -> Hash {
         match dtype {
-            None => self.hash(&[&[PIECES_BEGIN, tag]]),
+            None => self.leaf_begin[usize::from(tag == tag::BYTES)],
             Some(dtype) => self.hash(&[&[PIECES_BEGIN, tag, dtype]]),
         }
     }

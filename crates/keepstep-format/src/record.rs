@@ -85,23 +85,25 @@ pub fn decompress(stored: &[u8], dictionary: Option<&Dictionary>) -> Result<Vec<
 
 /// A quick look at some windows: do bytes repeat more often than in noise?
 fn looks_compressible(body: &[u8]) -> bool {
-    const WINDOW: usize = 1024;
+    const WINDOW: usize = 512;
     const WINDOWS: usize = 8;
-    if body.len() <= WINDOW * 2 {
+    if body.len() <= WINDOW {
         return repeats_more_than_noise(body);
     }
-    let stride = (body.len() - WINDOW) / (WINDOWS - 1);
-    (0..WINDOWS).any(|i| repeats_more_than_noise(&body[i * stride..i * stride + WINDOW]))
+    // A short body is judged by fewer windows, so that the look costs less than the copy.
+    let windows = (body.len() / (2 * WINDOW)).clamp(2, WINDOWS);
+    let stride = (body.len() - WINDOW) / (windows - 1);
+    (0..windows).any(|i| repeats_more_than_noise(&body[i * stride..i * stride + WINDOW]))
 }
 
 /// The chance that two bytes are equal is 1/256 in noise, more in anything that compresses.
 fn repeats_more_than_noise(window: &[u8]) -> bool {
-    let mut counts = [0u32; 256];
+    let mut counts = [0u16; 256];
     for &byte in window {
         counts[usize::from(byte)] += 1;
     }
     let n = window.len() as u64;
     let pairs: u64 = counts.iter().map(|&c| u64::from(c) * u64::from(c).saturating_sub(1)).sum();
-    // 1.35 / 256: noise in a window of 1 KiB stays below 1.25 / 256.
-    pairs * 256 * 100 > n * n.saturating_sub(1) * 135
+    // 1.5 / 256: pairs in 512 bytes of noise stay within a quarter of their mean of n² / 256.
+    pairs * 256 * 2 > n * n.saturating_sub(1) * 3
 }

@@ -318,7 +318,9 @@ fn put_small(value: &Value, out: &mut Vec<u8>) -> Option<u64> {
             out.push(tag::FLOAT);
             out.extend_from_slice(&number.to_le_bytes());
         }
-        Value::Str(_) | Value::Bytes(_) | Value::Array(_) | Value::Media(..) if leaf_size(value) >= SMALL_BYTES => {
+        Value::Str(_) | Value::Bytes(_) | Value::Array(_) | Value::Media(..)
+            if leaf_size(value) >= SMALL_BYTES =>
+        {
             return None;
         }
         Value::Str(text) => {

@@ -39,6 +39,12 @@ pub(crate) fn read_back(store: &Path, run: &str) -> Outcome<ReadBack> {
     Ok(read)
 }
 
+/// Checks every byte of the store, whoever recorded it; gives the places of damage and what is lost or missing.
+pub(crate) fn verify(store: &Path) -> Outcome<u64> {
+    let report = open_to_read(store)?.verify(&mut |_| {})?;
+    Ok((report.damage.len() + report.lost.len() + report.missing.len()) as u64)
+}
+
 /// Reads one episode; gives how many of its records are damaged.
 fn read_episode(reader: &mut AttemptReader, found: &mut Found) -> Outcome<u64> {
     let mut damaged = 0;

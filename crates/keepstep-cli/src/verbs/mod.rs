@@ -10,3 +10,4 @@ pub(crate) mod show;
 pub(crate) mod stats;
 pub(crate) mod tail;
 pub(crate) mod torture;
+pub(crate) mod verify;

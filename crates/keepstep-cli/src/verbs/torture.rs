@@ -20,7 +20,7 @@ use crate::place::quoted;
 use crate::progress;
 use crate::screen::Screen;
 use crate::torture::compare::{Findings, compare, compare_while_live};
-use crate::torture::read_back::{ReadBack, read_back};
+use crate::torture::read_back::{ReadBack, read_back, verify};
 use crate::torture::recorder::LevelArg;
 use crate::torture::witness::Witness;
 
@@ -271,7 +271,7 @@ impl<'a> Torture<'a> {
     fn check_all(&mut self) -> Outcome<()> {
         let ReadBack { episodes, damaged } = read_back(&self.store, &self.run)?;
         self.findings.add(compare(self.seed, &self.witness, &episodes));
-        self.damaged = self.damaged.max(damaged);
+        self.damaged = self.damaged.max(damaged).max(verify(&self.store)?);
         self.checks += 1;
         Ok(())
     }

@@ -223,6 +223,8 @@ impl<'k> Encoder<'k> {
     /// An encoder for the fields of a record; each is announced with [`Encoder::field`].
     pub fn fields(key: &'k ContentKey, known: &'k dyn Known) -> Self {
         let mut encoder = Self::value(key, known);
+        // Most steps are longer than this; starting from nothing, a vector grows four times on the way here.
+        encoder.out.body.reserve(512);
         encoder.out.body.push(0);
         encoder.out.full_bytes = 1;
         encoder

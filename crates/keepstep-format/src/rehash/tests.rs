@@ -24,7 +24,8 @@ fn leaves() -> impl Strategy<Value = Value> {
             let data = (0..length as usize * dtype.item_bytes()).map(|i| (i % 251) as u8).collect();
             Value::Array(Arc::new(Array::new(dtype, vec![length], data).unwrap()))
         }),
-        ("[a-z/]{0,20}", vec(any::<u8>(), 0..600)).prop_map(|(kind, data)| Value::Media(kind.into(), data.into())),
+        ("[a-z/]{0,20}", vec(any::<u8>(), 0..600))
+            .prop_map(|(kind, data)| Value::Media(kind.into(), data.into())),
         ("[A-Z]{1,5}", "[a-z]{0,300}").prop_map(|(name, text)| Value::Repr(name.into(), text.into())),
     ]
 }
@@ -81,7 +82,8 @@ proptest! {
 fn beginnings_hash_as_the_encoder_hashes_them() {
     let key = key();
     let array = Array::new(Dtype::U16, vec![3, 2000], vec![7; 12_000]).unwrap();
-    for value in [Value::from("ü".repeat(5000)), Value::bytes(vec![1; 9000]), Value::Array(Arc::new(array))] {
+    for value in [Value::from("ü".repeat(5000)), Value::bytes(vec![1; 9000]), Value::Array(Arc::new(array))]
+    {
         let mut encoder = Encoder::value(&key, &NothingKnown);
         encoder.put(&value).unwrap();
         let fresh = encoder.finish().fresh.into_iter().find(|fresh| fresh.take > 0).unwrap();

@@ -144,7 +144,8 @@ impl Catalog {
                     Contents::Sealed(index) => {
                         for entry in index.entries() {
                             // A summary that cannot be read shows nothing; the records are the truth.
-                            let summary = Summary::from_fields(&decode_fields(&entry.summary).unwrap_or_default());
+                            let summary =
+                                Summary::from_fields(&decode_fields(&entry.summary).unwrap_or_default());
                             let bind = Bind { what: entry.what, id: entry.id, attempt: entry.attempt };
                             add(&bind, u64::from(entry.count), &summary);
                         }
@@ -248,7 +249,10 @@ impl Catalog {
                         }
                         if scanned.card_is_damaged {
                             let path = scan_path(log.writer(), segment.number);
-                            troubles.push(damaged(path, "it does not validate, so the segment was scanned again"));
+                            troubles.push(damaged(
+                                path,
+                                "it does not validate, so the segment was scanned again",
+                            ));
                         }
                     }
                     Contents::Sealed(_) => {}
@@ -256,7 +260,9 @@ impl Catalog {
             }
         }
         let bad = self.storage.bad_heals();
-        troubles.extend(bad.into_iter().map(|path| damaged(path, "it does not validate: its values are not used")));
+        troubles.extend(
+            bad.into_iter().map(|path| damaged(path, "it does not validate: its values are not used")),
+        );
         troubles
     }
 }

@@ -304,7 +304,13 @@ fn scanned_names(scanned: &Scanned) -> Vec<Named> {
     for entry in &scanned.entries {
         let bind = entry.bind;
         let records = entry.records.iter();
-        names.extend(records.map(|it| Named { bind, seq: it.seq, kind: it.kind, offset: it.offset, is_lost: false }));
+        names.extend(records.map(|it| Named {
+            bind,
+            seq: it.seq,
+            kind: it.kind,
+            offset: it.offset,
+            is_lost: false,
+        }));
     }
     let damage = scanned.lost.iter().filter(|range| range.damage);
     for lost in damage.flat_map(|range| &range.records) {

@@ -4,8 +4,8 @@
 
 mod attempt;
 mod catalog;
-mod follow;
 mod fold;
+mod follow;
 mod places;
 mod records;
 mod step;
@@ -14,8 +14,8 @@ mod tests;
 
 pub use attempt::{Attempt, AttemptReader, Steps};
 pub use catalog::{AttemptInfo, AttemptKey, Catalog, Trouble};
-pub use follow::{Follow, FollowFrom, Followed};
 pub use fold::{Fold, Told};
+pub use follow::{Follow, FollowFrom, Followed};
 pub use places::RecordPlace;
 pub use records::{DamagedRecord, Gap, Item, Record, Records};
 pub use step::{Begin, Call, Discarded, End, Note, Step, StepKind};

@@ -26,11 +26,22 @@ pub struct RecordPlace {
 /// The next place, or why there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    Here { seq: u32, kind: u8, place: RecordPlace },
+    Here {
+        seq: u32,
+        kind: u8,
+        place: RecordPlace,
+    },
     /// It is known that it was there, and that it cannot be read.
-    Lost { seq: u32, kind: u8, place: RecordPlace },
+    Lost {
+        seq: u32,
+        kind: u8,
+        place: RecordPlace,
+    },
     /// Sequences `from` up to, not including, `to` are not in the log.
-    Gap { from: u32, to: u32 },
+    Gap {
+        from: u32,
+        to: u32,
+    },
 }
 
 /// The part of an attempt that is in one segment.
@@ -66,7 +77,8 @@ impl Parts {
         let mut lost = BTreeMap::new();
         for segment in log.segments() {
             let (number, voided_from) = (segment.number, segment.voided_from);
-            let mut add = |first_seq, source| parts.push(Part { segment: number, voided_from, first_seq, source });
+            let mut add =
+                |first_seq, source| parts.push(Part { segment: number, voided_from, first_seq, source });
             match &segment.contents {
                 Contents::Sealed(index) => {
                     for entry in index.entries_of(&bind).filter(|entry| entry.count > 0) {
@@ -97,7 +109,14 @@ impl Parts {
 
     /// Iterates from a sequence on.
     pub(super) fn places(&self, from_seq: u32) -> Places<'_> {
-        Places { parts: self, next_part: 0, here: VecDeque::new(), next_seq: from_seq, ready: VecDeque::new(), is_over: false }
+        Places {
+            parts: self,
+            next_part: 0,
+            here: VecDeque::new(),
+            next_seq: from_seq,
+            ready: VecDeque::new(),
+            is_over: false,
+        }
     }
 
     /// The records of a part that count: not voided, and not written again in a later segment.
@@ -122,7 +141,11 @@ impl Parts {
     }
 
     /// The lists of an index are damaged: the frames still say it all.
-    fn scan_instead(&self, rescan: Option<&(SegmentHead, Standing)>, entry: &FooterEntry) -> Result<Vec<ScannedRecord>> {
+    fn scan_instead(
+        &self,
+        rescan: Option<&(SegmentHead, Standing)>,
+        entry: &FooterEntry,
+    ) -> Result<Vec<ScannedRecord>> {
         let Some((head, standing)) = rescan else { return Ok(Vec::new()) };
         let mut scanned = Scanned::new();
         self.scan.scan(&self.storage, head, &self.doors, standing, &mut scanned)?;
@@ -183,9 +206,10 @@ impl Places<'_> {
         self.next_part += 1;
         let part = &self.parts.parts[index];
         let (segment, is_before) = match &part.source {
-            Source::Sealed { entry, .. } => {
-                (part.segment, u64::from(entry.first_seq) + u64::from(entry.count) <= u64::from(self.next_seq))
-            }
+            Source::Sealed { entry, .. } => (
+                part.segment,
+                u64::from(entry.first_seq) + u64::from(entry.count) <= u64::from(self.next_seq),
+            ),
             Source::Open(_) => (part.segment, false),
         };
         if !is_before {

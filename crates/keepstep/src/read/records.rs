@@ -118,10 +118,13 @@ pub(super) fn read_record(bodies: &mut LogBodies, seq: u32, kind: u8, place: Rec
     });
     match read {
         Ok((bytes, fields)) => {
-            let lost = fields.iter().filter(|(_, value)| value.has_lost()).map(|(number, _)| *number).collect();
+            let lost =
+                fields.iter().filter(|(_, value)| value.has_lost()).map(|(number, _)| *number).collect();
             Ok(Item::Record(Box::new(Record { seq, kind, place, bytes, fields, lost })))
         }
-        Err(Unreadable::Damaged(_) | Unreadable::Missing) => Ok(Item::Damaged(DamagedRecord { seq, kind, place })),
+        Err(Unreadable::Damaged(_) | Unreadable::Missing) => {
+            Ok(Item::Damaged(DamagedRecord { seq, kind, place }))
+        }
         Err(Unreadable::Newer { .. }) => {
             let path = segment_path(bodies.writer(), place.segment);
             let known = u32::from(keepstep_format::FORMAT_VERSION);

@@ -65,10 +65,17 @@ pub struct Step {
 }
 
 /// What an INTENT says.
-const SAID: [u8; 6] = [fields::ACTION, fields::PROMPT, fields::RESPONSE, fields::TOKENS, fields::POLICY, fields::AGENT];
+const SAID: [u8; 6] =
+    [fields::ACTION, fields::PROMPT, fields::RESPONSE, fields::TOKENS, fields::POLICY, fields::AGENT];
 /// What a RESULT says.
-const RESULTS: [u8; 6] =
-    [fields::OBSERVATION, fields::REWARD, fields::REWARD_TERMS, fields::DISCOUNT, fields::INFO, fields::STATE];
+const RESULTS: [u8; 6] = [
+    fields::OBSERVATION,
+    fields::REWARD,
+    fields::REWARD_TERMS,
+    fields::DISCOUNT,
+    fields::INFO,
+    fields::STATE,
+];
 /// What a FIRST says.
 const FIRSTS: [u8; 3] = [fields::OBSERVATION, fields::INFO, fields::STATE];
 

@@ -8,7 +8,7 @@ use keepstep_format::footer::{Footer, FooterEntry, put_list, read_list};
 use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::segment::cards::{CardFound, Fields, decode_fields, encode_fields, read_card};
 use crate::segment::names::scan_path;
 use crate::segment::scanned::{LostRange, LostRecord, ScannedRecord};
@@ -29,10 +29,12 @@ pub(super) enum Told {
 /// What was published about a segment.
 pub(super) fn read(storage: &Storage, head: &SegmentHead, standing: &Standing) -> Result<Told> {
     let path = scan_path(&head.writer, head.number);
-    let card = match read_card(storage, &path, kind::SCAN)? {
-        CardFound::Nothing => return Ok(Told::Nothing),
-        CardFound::Damaged => return Ok(Told::Damaged),
-        CardFound::Card(card) => card,
+    let card = match read_card(storage, &path, kind::SCAN) {
+        Ok(CardFound::Card(card)) => card,
+        Ok(CardFound::Nothing) => return Ok(Told::Nothing),
+        Err(error @ Error::NewerFormat { .. }) => return Err(error),
+        // The segment can be scanned without it.
+        Ok(CardFound::Damaged) | Err(_) => return Ok(Told::Damaged),
     };
     if card.get(fields::FOOTER).is_none() {
         return Ok(card.number(fields::FILE_BYTES).map_or(Told::Damaged, Told::Closed));
@@ -78,8 +80,8 @@ pub(super) fn fields(
             });
         }
     }
-    entries.sort_by_key(sort_key);
-    if !entries.is_sorted_by(|a, b| sort_key(a) < sort_key(b)) {
+    entries.sort_by_key(FooterEntry::sort_key);
+    if !entries.is_sorted_by(|a, b| a.sort_key() < b.sort_key()) {
         return None;
     }
     let footer = Footer { entries, depends_on: found.depends_on.clone() }.encode();
@@ -108,11 +110,6 @@ fn log_entry(found: &Scanned, lists: &mut Vec<u8>) -> FooterEntry {
         list_position: put_list(lists, found.log_frames.iter().copied()),
         summary: Vec::new(),
     }
-}
-
-fn sort_key(entry: &FooterEntry) -> (Id, u32, u8, Id, u32) {
-    let from = if let What::Copied { from } = entry.what { from } else { Id::NONE };
-    (entry.id, entry.attempt, entry.what.number(), from, entry.first_seq)
 }
 
 fn hole_value(range: &LostRange) -> Value {

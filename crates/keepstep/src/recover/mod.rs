@@ -100,7 +100,7 @@ fn scan_all(storage: &Storage, head: &SegmentHead, standing: &Standing) -> Resul
     scanned.add(&mut window, head, &found.frames)?;
     scanned.lose(&found.holes);
     (scanned.synced_to, scanned.valid_to) = (found.synced_to, found.valid_to);
-    scanned.lose_cut_off(standing);
+    scanned.sealed_bytes = standing.sealed_bytes;
     Ok(scanned)
 }
 

@@ -150,7 +150,8 @@ impl LogBodies {
         }
         let is_open = self.windows[which].as_ref().is_some_and(|(number, _)| *number == segment);
         if !is_open {
-            let window = self.storage.window(&self.writer, segment, self.ahead_bytes).map_err(Unreadable::Io)?;
+            let window =
+                self.storage.window(&self.writer, segment, self.ahead_bytes).map_err(Unreadable::Io)?;
             self.windows[which] = Some((segment, window));
         }
         match &mut self.windows[which] {

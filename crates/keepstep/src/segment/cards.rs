@@ -78,7 +78,8 @@ pub fn read_card(storage: &Storage, path: &str, kind: u16) -> Result<CardFound> 
         return Ok(CardFound::Damaged);
     }
     let body = Body { raw: found.body, references: Vec::new() };
-    Ok(decode::read_fields(&body, &mut NoBodies).map_or(CardFound::Damaged, |fields| CardFound::Card(Fields(fields))))
+    Ok(decode::read_fields(&body, &mut NoBodies)
+        .map_or(CardFound::Damaged, |fields| CardFound::Card(Fields(fields))))
 }
 
 /// Fields as bytes; numbers must rise. Nothing if a value cannot be written.

@@ -40,7 +40,8 @@ impl SegmentHead {
         let damaged = |found: &str| Error::Damaged { path: path.clone(), offset: 0, found: found.to_owned() };
         match SegmentHeader::decode(&bytes[..read]) {
             Ok(header) => {
-                let is_ours = header.store == *storage.store() && (header.writer, header.number) == (*writer, number);
+                let is_ours =
+                    header.store == *storage.store() && (header.writer, header.number) == (*writer, number);
                 if !is_ours {
                     return Err(damaged("its header belongs to another store, writer or number"));
                 }

@@ -71,6 +71,7 @@ fn read(storage: &Storage, number: u64) -> Option<Vec<(Hash, Value)>> {
 /// The values of a card HEAL.
 pub(crate) fn healed_values(card: &Fields) -> Option<Vec<(Hash, Value)>> {
     let list = card.get(fields::HEALED)?.as_list()?;
-    let pair = |entry: &Value| Some((entry.get("hash")?.as_bytes()?.try_into().ok()?, entry.get("value")?.clone()));
+    let pair =
+        |entry: &Value| Some((entry.get("hash")?.as_bytes()?.try_into().ok()?, entry.get("value")?.clone()));
     list.iter().map(pair).collect()
 }

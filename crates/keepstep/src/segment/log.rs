@@ -86,7 +86,8 @@ impl Segment {
         match &self.contents {
             Contents::Sealed(_) => true,
             Contents::Open(scanned) => {
-                liveness == Liveness::Dead && scanned.looked_at.is_some_and(|at| at.liveness == Liveness::Dead)
+                liveness == Liveness::Dead
+                    && scanned.looked_at.is_some_and(|at| at.liveness == Liveness::Dead)
             }
             Contents::Unreadable(Error::Damaged { .. }) => liveness == Liveness::Dead,
             Contents::Unreadable(_) => false,
@@ -144,7 +145,9 @@ impl Log {
     /// Sums up what the records of unsealed segments say, as far as it was not done yet.
     pub fn sum_up(&mut self) -> Result<()> {
         for segment in self.segments.values_mut() {
-            let (Contents::Open(scanned), Some(head)) = (&mut segment.contents, &segment.head) else { continue };
+            let (Contents::Open(scanned), Some(head)) = (&mut segment.contents, &segment.head) else {
+                continue;
+            };
             if scanned.entries.iter().all(|entry| entry.summed == entry.records.len()) {
                 continue;
             }
@@ -197,7 +200,8 @@ impl Log {
                 // A segment that cannot be read must not keep the others from being read.
                 Err(error) => (None, Contents::Unreadable(error)),
             };
-            let file_bytes = self.storage.file(&self.writer, number).map_or(0, |file| file.bytes().unwrap_or(0));
+            let file_bytes =
+                self.storage.file(&self.writer, number).map_or(0, |file| file.bytes().unwrap_or(0));
             let (voided_from, sealed_bytes, trailer, has_frame) = (None, None, None, false);
             let segment =
                 Segment { number, file_bytes, voided_from, contents, sealed_bytes, head, trailer, has_frame };
@@ -208,13 +212,15 @@ impl Log {
 
     /// What headers say of earlier segments.
     fn note_voids(&mut self) {
-        let sealed: Vec<(u64, u64)> = self.segments.values().filter_map(|it| it.head.as_ref()?.sealed).collect();
+        let sealed: Vec<(u64, u64)> =
+            self.segments.values().filter_map(|it| it.head.as_ref()?.sealed).collect();
         for (number, bytes) in sealed {
             if let Some(segment) = self.segments.get_mut(&number) {
                 segment.sealed_bytes = Some(bytes);
             }
         }
-        let voids: Vec<(u64, u64)> = self.segments.values().filter_map(|it| it.head.as_ref()?.voids).collect();
+        let voids: Vec<(u64, u64)> =
+            self.segments.values().filter_map(|it| it.head.as_ref()?.voids).collect();
         for (number, from) in voids {
             if let Some(segment) = self.segments.get_mut(&number) {
                 segment.voided_from = Some(segment.voided_from.map_or(from, |lowest| lowest.min(from)));
@@ -247,7 +253,9 @@ impl Log {
 
     fn look_for_index(&mut self, number: u64) -> Result<()> {
         let Some(segment) = self.segments.get(&number) else { return Ok(()) };
-        let Some(head) = segment.head.as_ref().filter(|_| !segment.is_settled(self.liveness)) else { return Ok(()) };
+        let Some(head) = segment.head.as_ref().filter(|_| !segment.is_settled(self.liveness)) else {
+            return Ok(());
+        };
         let path = segment_path(&self.writer, number);
         let file = self.storage.file(&self.writer, number)?;
         let file_bytes = file.bytes().doing("measure", &path)?;
@@ -255,7 +263,9 @@ impl Log {
         let end = segment.sealed_bytes.map_or(file_bytes, |bytes| bytes.min(file_bytes));
         let trailer = read_trailer(&*file, end, head.salt, &path)?;
         let index = match trailer {
-            Some(trailer) => SealedIndex::read(&*file, end, trailer, (self.writer, number, head.salt), &path)?,
+            Some(trailer) => {
+                SealedIndex::read(&*file, end, trailer, (self.writer, number, head.salt), &path)?
+            }
             None => None,
         };
         let Some(segment) = self.segments.get_mut(&number) else { return Ok(()) };
@@ -282,7 +292,9 @@ impl Log {
             voided_from: segment.voided_from,
             sealed_bytes: segment.sealed_bytes,
         };
-        let (Contents::Open(scanned), Some(head)) = (&mut segment.contents, &segment.head) else { return Ok(()) };
+        let (Contents::Open(scanned), Some(head)) = (&mut segment.contents, &segment.head) else {
+            return Ok(());
+        };
         if scanned.looked_at != Some(standing) {
             scan.scan(&self.storage, head, &self.doors, &standing, scanned)?;
             scanned.looked_at = Some(standing);

@@ -74,7 +74,12 @@ impl Standing {
     /// As the scanner wants it.
     pub fn rules(&self) -> Rules {
         let complete = self.complete || self.sealed_bytes.is_some();
-        Rules { trailer: self.trailer, complete, voided_from: self.voided_from, sealed_bytes: self.sealed_bytes }
+        Rules {
+            trailer: self.trailer,
+            complete,
+            voided_from: self.voided_from,
+            sealed_bytes: self.sealed_bytes,
+        }
     }
 }
 

@@ -167,14 +167,6 @@ impl Scanned {
         self.lost.sort_by_key(|range| (range.offset, range.bytes));
     }
 
-    /// A segment that is shorter than when it was sealed was cut.
-    pub fn lose_cut_off(&mut self, standing: &Standing) {
-        self.sealed_bytes = standing.sealed_bytes;
-        let Some(sealed_bytes) = standing.sealed_bytes.filter(|bytes| *bytes > standing.file_bytes) else { return };
-        let (offset, bytes) = (standing.file_bytes, sealed_bytes - standing.file_bytes);
-        self.lost.push(LostRange { offset, bytes, damage: true, records: Vec::new(), certain: false });
-    }
-
     /// The records of one attempt, stream or run.
     pub fn records_of(&self, bind: &Bind) -> Vec<ScannedRecord> {
         let entries = self.entries.iter().filter(|entry| entry.bind == *bind);
@@ -205,7 +197,8 @@ impl Scanned {
 
     /// Sums up everything, in the order of the file, and finds the segments that this one depends on.
     pub fn sum_all(&mut self, number: u64, source: &mut dyn RecordSource) {
-        let mut records: Vec<(u64, Option<usize>)> = self.log_frames.iter().map(|(offset, _)| (*offset, None)).collect();
+        let mut records: Vec<(u64, Option<usize>)> =
+            self.log_frames.iter().map(|(offset, _)| (*offset, None)).collect();
         for (index, entry) in self.entries.iter_mut().enumerate() {
             (entry.summary, entry.summed) = (Summary::default(), 0);
             records.extend(entry.records.iter().map(|record| (record.offset, Some(index))));
@@ -285,10 +278,8 @@ impl RecordSource for SegmentRecords<'_> {
         let writer = self.head.writer;
         let dictionary = self.storage.dictionary((writer, segment, offset), || {
             let door = self.doors.get(&segment).ok_or(Unreadable::Missing)?;
-            let mut window = self
-                .storage
-                .window(&writer, segment, super::window::RECORD_BYTES)
-                .map_err(Unreadable::Io)?;
+            let mut window =
+                self.storage.window(&writer, segment, super::window::RECORD_BYTES).map_err(Unreadable::Io)?;
             let found = load(&mut window, door.salt, segment, offset)?;
             if found.header.is(Kind::Dict) { Ok(found.stored) } else { Err(Unreadable::Damaged(None)) }
         });

@@ -55,7 +55,8 @@ impl SealedIndex {
         let key = |entry: &FooterEntry| (entry.id, entry.attempt);
         let from = self.footer.entries.partition_point(|entry| key(entry) < (bind.id, bind.attempt));
         let same = self.footer.entries[from..].iter();
-        same.take_while(move |entry| key(entry) == (bind.id, bind.attempt)).filter(move |e| e.what == bind.what)
+        same.take_while(move |entry| key(entry) == (bind.id, bind.attempt))
+            .filter(move |e| e.what == bind.what)
     }
 
     /// All entries but that of the log itself.

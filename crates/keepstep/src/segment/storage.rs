@@ -27,14 +27,16 @@ const DICTIONARIES_MAX: usize = 16;
 
 /// Where a dictionary is: writer, segment, offset.
 type DictionaryPlace = (Id, u64, u64);
+/// What is kept of segments, by writer and number.
+type BySegment<T> = Mutex<Lru<(Id, u64), Arc<T>>>;
 
 /// A store, as its readers see it.
 pub struct Storage {
     disk: Arc<dyn Disk>,
     store: Id,
     key: ContentKey,
-    files: Mutex<Lru<(Id, u64), Arc<dyn File>>>,
-    lists: Mutex<Lru<(Id, u64), Arc<Vec<u8>>>>,
+    files: BySegment<dyn File>,
+    lists: BySegment<Vec<u8>>,
     dictionaries: Mutex<HashMap<DictionaryPlace, Arc<Dictionary>>>,
     heals: Mutex<Heals>,
 }

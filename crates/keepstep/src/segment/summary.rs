@@ -154,7 +154,8 @@ mod tests {
                 (fields::SAMPLE, Value::Int(-1)),
             ],
         );
-        summary.add(Kind::Step as u8, vec![(fields::INDEX, Value::Int(4)), (fields::REWARD, Value::Float(0.5))]);
+        summary
+            .add(Kind::Step as u8, vec![(fields::INDEX, Value::Int(4)), (fields::REWARD, Value::Float(0.5))]);
         summary.add(Kind::End as u8, vec![(fields::TIME, Value::Int(9)), (fields::WHY, "finished".into())]);
         assert_eq!(Summary::from_fields(&Fields(summary.to_fields())), summary);
         assert_eq!((summary.steps, summary.total_reward, summary.last_time), (5, Some(0.5), Some(9)));

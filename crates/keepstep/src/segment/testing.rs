@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use keepstep_format::commit::{Bind, Listed, What, put_commit_body};
 use keepstep_format::encode::{Encoded, Encoder, Found, Known, Link, Stored};
 use keepstep_format::footer::{Footer, FooterEntry, put_index, put_list};
-use keepstep_format::frame::{FRAME_BODY_MAX, Flags, FrameSpec, Kind, Place, Reference, put_head, put_record};
+use keepstep_format::frame::{
+    FRAME_BODY_MAX, Flags, FrameSpec, Kind, Place, Reference, put_head, put_record,
+};
 use keepstep_format::hash::{ContentKey, Hash};
 use keepstep_format::record::{Dictionary, compress};
 use keepstep_format::segment::SegmentHeader;
@@ -107,13 +109,16 @@ impl Known for KnownPlaces {
     }
 }
 
+/// Whose it is, its first sequence, its records, and what they say.
+type Slot = (Bind, u32, Vec<(u64, u8)>, Summary);
+
 struct SegmentMaker {
     number: u64,
     salt: u64,
     bytes: Vec<u8>,
     synced_to: u64,
     listed: Vec<Listed>,
-    slots: Vec<(Bind, u32, Vec<(u64, u8)>, Summary)>,
+    slots: Vec<Slot>,
     log_frames: Vec<(u64, u8)>,
     depends_on: std::collections::BTreeSet<u64>,
     is_sealed: bool,
@@ -342,6 +347,24 @@ impl LogMaker {
     }
 }
 
+/// Appends what is new, as a writer does.
+pub(crate) fn append(maker: &LogMaker, store: &TestStore) {
+    use std::io::Write;
+    for (number, bytes) in maker.segments() {
+        let path = store.file(&super::names::segment_path(&maker.writer, number));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let known = std::fs::metadata(&path).map_or(0, |meta| meta.len() as usize);
+        if known == 0 {
+            // A segment gets its name with its header.
+            let temporary = path.with_file_name(".tmp-1");
+            std::fs::write(&temporary, &bytes[..128]).unwrap();
+            std::fs::rename(temporary, &path).unwrap();
+        }
+        let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(&bytes[known.max(128)..]).unwrap();
+    }
+}
+
 fn placed(link: &Link) -> Reference {
     match link {
         Link::Placed(reference) => *reference,
@@ -351,7 +374,8 @@ fn placed(link: &Link) -> Reference {
 
 impl SegmentMaker {
     fn new(writer: Id, number: u64, voids: Option<(u64, u64)>, sealed: Option<(u64, u64)>) -> Self {
-        let salt = 0x1234_5678_9abc_def0 ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(writer.0[0]);
+        let salt =
+            0x1234_5678_9abc_def0 ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(writer.0[0]);
         let header = SegmentHeader { store: STORE, writer, number, salt, created: 1, voids, sealed };
         Self {
             number,

@@ -70,7 +70,9 @@ impl Verifier<'_> {
         let is_valid = bytes <= CARD_BODY_MAX as u64 + 1024 && {
             let data = read_exact_at(&*file, 0, bytes as usize).doing("read", path)?;
             match Card::decode(&data, self.storage.store(), path) {
-                Ok(card) => read_fields(&Body { raw: card.body, references: Vec::new() }, &mut NoBodies).is_ok(),
+                Ok(card) => {
+                    read_fields(&Body { raw: card.body, references: Vec::new() }, &mut NoBodies).is_ok()
+                }
                 // What a later version published is not for us to judge.
                 Err(CardError::Newer { .. }) => true,
                 Err(_) => false,

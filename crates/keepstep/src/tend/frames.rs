@@ -45,7 +45,13 @@ impl Verifier<'_> {
             return Ok(Checked::default());
         };
         if head.is_damaged {
-            self.damaged(head, 0, HEADER_BYTES as u64, Wrong::Header, "it does not validate; what it voids is not known");
+            self.damaged(
+                head,
+                0,
+                HEADER_BYTES as u64,
+                Wrong::Header,
+                "it does not validate; what it voids is not known",
+            );
         }
         let Some(scan) = self.walk(log, segment, head)? else { return Ok(Checked::default()) };
         self.note_holes(head, &scan);
@@ -138,7 +144,13 @@ impl Verifier<'_> {
         let is_live = log.liveness() == Liveness::Live;
         if let Some(trailer) = segment.trailer() {
             let bytes = segment.file_bytes.saturating_sub(trailer.lists);
-            self.damaged(head, trailer.lists, bytes, Wrong::Index, "the trailer holds, what it points to does not");
+            self.damaged(
+                head,
+                trailer.lists,
+                bytes,
+                Wrong::Index,
+                "the trailer holds, what it points to does not",
+            );
         } else if let Some(sealed_bytes) = sealed_bytes {
             self.note_lost_seal(head, scan.data_end, segment.file_bytes, sealed_bytes);
         } else if segment.voided_from.is_some() || is_live {
@@ -160,7 +172,8 @@ impl Verifier<'_> {
     fn note_behind_card(&mut self, head: &SegmentHead, scanned: &Scanned, file_bytes: u64) {
         let (writer, segment, offset) = (head.writer, head.number, scanned.valid_to);
         let torn = scanned.lost.iter().filter(|range| !range.damage);
-        let records = torn.flat_map(|range| &range.records).filter(|lost| is_record(lost.kind)).count() as u64;
+        let records =
+            torn.flat_map(|range| &range.records).filter(|lost| is_record(lost.kind)).count() as u64;
         if offset < file_bytes {
             self.report.torn.push(Torn { writer, segment, offset, bytes: file_bytes - offset, records });
         }
@@ -168,13 +181,20 @@ impl Verifier<'_> {
 
     /// It had been sealed, and no longer is.
     fn note_lost_seal(&mut self, head: &SegmentHead, data_end: u64, file_bytes: u64, sealed_bytes: u64) {
-        if file_bytes < sealed_bytes {
+        // If data was cut off too, a hole reaches up to there and was told.
+        if file_bytes < sealed_bytes && data_end <= file_bytes {
             let detail = format!("it was sealed with {sealed_bytes} bytes");
             self.damaged(head, file_bytes, sealed_bytes - file_bytes, Wrong::Cut, &detail);
         }
         if data_end < file_bytes.min(sealed_bytes) {
             let bytes = file_bytes.min(sealed_bytes) - data_end;
-            self.damaged(head, data_end, bytes, Wrong::Index, "it was sealed, and its trailer does not validate");
+            self.damaged(
+                head,
+                data_end,
+                bytes,
+                Wrong::Index,
+                "it was sealed, and its trailer does not validate",
+            );
         }
         self.note_surplus(head, sealed_bytes, file_bytes);
     }
@@ -288,7 +308,12 @@ impl Verifier<'_> {
         for entry in &scanned.entries {
             let bind = Some(entry.bind);
             let records = entry.records.iter();
-            checked.records.extend(records.map(|it| Known { offset: it.offset, kind: it.kind, seq: it.seq, bind }));
+            checked.records.extend(records.map(|it| Known {
+                offset: it.offset,
+                kind: it.kind,
+                seq: it.seq,
+                bind,
+            }));
         }
         checked.records.sort_by_key(|record| record.offset);
         let damage = scanned.lost.iter().filter(|range| range.damage);
@@ -311,8 +336,9 @@ impl Verifier<'_> {
         for entry in &known.entries {
             let now = found.entries.iter().find(|it| it.slot == entry.slot && it.bind == entry.bind);
             for record in &entry.records {
-                let is_there = now
-                    .is_some_and(|now| now.records.binary_search_by_key(&record.offset, |it| it.offset).is_ok());
+                let is_there = now.is_some_and(|now| {
+                    now.records.binary_search_by_key(&record.offset, |it| it.offset).is_ok()
+                });
                 if is_there {
                     continue;
                 }

@@ -93,7 +93,9 @@ fn read_all(store: &TestStore, scan: Arc<dyn ScanUnsealed>) -> (Contents, bool) 
 fn is_true_to(found: &Value, written: &Value) -> bool {
     match (found.plain(), written.plain()) {
         (Value::Lost(_), _) => true,
-        (Value::List(a), Value::List(b)) => a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| is_true_to(a, b)),
+        (Value::List(a), Value::List(b)) => {
+            a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| is_true_to(a, b))
+        }
         (Value::Map(a), Value::Map(b)) => {
             a.len() == b.len() && a.iter().zip(b.iter()).all(|((k, a), (l, b))| k == l && is_true_to(a, b))
         }
@@ -103,12 +105,17 @@ fn is_true_to(found: &Value, written: &Value) -> bool {
 
 fn assert_never_wrong(found: &Contents, written: &Contents, case: &str) {
     for (key, record) in found {
-        let Some(original) = written.get(key) else { panic!("{case}: {key:?} was never written: {record:?}") };
+        let Some(original) = written.get(key) else {
+            panic!("{case}: {key:?} was never written: {record:?}")
+        };
         assert_eq!(record.kind, original.kind, "{case}");
         assert_eq!(record.fields.len(), original.fields.len(), "{case}");
         for ((number, value), (same, expected)) in record.fields.iter().zip(&original.fields) {
             assert_eq!(number, same, "{case}");
-            assert!(is_true_to(value, expected), "{case}: {key:?} field {number}: {value:?} is not {expected:?}");
+            assert!(
+                is_true_to(value, expected),
+                "{case}: {key:?} field {number}: {value:?} is not {expected:?}"
+            );
             assert!(!value.has_lost() || record.lost.contains(number), "{case}: a loss that is not told");
         }
     }
@@ -118,12 +125,22 @@ fn assert_never_wrong(found: &Contents, written: &Contents, case: &str) {
 fn is_placed(report: &Report, path: &str, offset: u64) -> bool {
     let covers = |from: u64, bytes: u64| offset >= from && offset < from + bytes.max(1);
     let damage = report.damage.iter().any(|it| it.path == path && covers(it.offset, it.bytes));
-    let torn = report.torn.iter().any(|it| segment_path(&it.writer, it.segment) == path && covers(it.offset, it.bytes));
+    let torn = report
+        .torn
+        .iter()
+        .any(|it| segment_path(&it.writer, it.segment) == path && covers(it.offset, it.bytes));
     damage || torn
 }
 
 /// One case of a store that was tampered with: nothing wrong is read, and if anything is missing it is told.
-fn check_case(store: &TestStore, written: &Contents, liveness: Liveness, path: &str, at: u64, case: &str) -> bool {
+fn check_case(
+    store: &TestStore,
+    written: &Contents,
+    liveness: Liveness,
+    path: &str,
+    at: u64,
+    case: &str,
+) -> bool {
     let (found, is_whole) = read_all(store, Arc::new(watching(liveness)));
     assert_never_wrong(&found, written, case);
     let report = verify_now(store, &watching(liveness));
@@ -152,7 +169,8 @@ fn flip_every_byte(name: &str, liveness: Liveness, with_cards: bool) {
             let mut flipped = data.clone();
             flipped[at] ^= 1 << (at % 8);
             std::fs::write(store.file(&path), &flipped).unwrap();
-            let is_told = check_case(&store, &written, liveness, &path, at as u64, &format!("{path} byte {at}"));
+            let is_told =
+                check_case(&store, &written, liveness, &path, at as u64, &format!("{path} byte {at}"));
             flips += 1;
             told += u64::from(is_told);
         }
@@ -305,7 +323,8 @@ fn damage_is_told_with_what_it_cost() {
     assert_eq!(report.damage.len(), 2, "{report:?}");
     assert_eq!((report.damage[0].offset, report.damage[0].wrong), (at, Wrong::Records));
     assert_eq!((report.damage[1].offset, report.damage[1].segment), (second, Some(0)));
-    let lost: Vec<_> = report.lost.iter().map(|it| (it.bind.unwrap().id, it.step, it.field, it.healed)).collect();
+    let lost: Vec<_> =
+        report.lost.iter().map(|it| (it.bind.unwrap().id, it.step, it.field, it.healed)).collect();
     let id = bind.id;
     assert_eq!(
         lost,
@@ -331,12 +350,17 @@ fn a_lost_value_is_healed_from_another_log() {
     maker.commit_synced();
     let longer = Value::list((0..6).map(|turn| Value::from(noise(turn, 300))));
     let text = Value::from(format!("{}{}", noise(9, 9000), noise(10, 500)));
-    let values = [(fields::OBSERVATION, longer.clone()), (fields::PROMPT, text.clone()), (fields::RESPONSE, long)];
+    let values =
+        [(fields::OBSERVATION, longer.clone()), (fields::PROMPT, text.clone()), (fields::RESPONSE, long)];
     maker.record(&bind, Kind::Step, &values);
     maker.commit_synced();
     maker.save(&store);
     let mut other = LogMaker::new(2);
-    other.record(&attempt(8), Kind::Step, &[(fields::STATE, Value::map([("m", history(5, 300)), ("t", text.clone())]))]);
+    other.record(
+        &attempt(8),
+        Kind::Step,
+        &[(fields::STATE, Value::map([("m", history(5, 300)), ("t", text.clone())]))],
+    );
     other.record(&attempt(8), Kind::Step, &[(fields::RESPONSE, Value::from(noise(9, 9000)))]);
     other.commit_synced();
     other.save(&store);

@@ -60,7 +60,17 @@ impl Verifier<'_> {
             state.subjects.step(&bind, kind, None)
         });
         let (writer, segment) = (head.writer, head.number);
-        self.report.lost.push(Lost { writer, bind, seq, kind, step, field: None, segment, offset, healed: false });
+        self.report.lost.push(Lost {
+            writer,
+            bind,
+            seq,
+            kind,
+            step,
+            field: None,
+            segment,
+            offset,
+            healed: false,
+        });
     }
 
     fn check_record(&mut self, state: &mut LogState<'_>, head: &SegmentHead, known: &Known) {
@@ -71,7 +81,13 @@ impl Verifier<'_> {
         match Kind::from_u8(known.kind) {
             Some(Kind::Bind) => {
                 if Bind::decode(&opened.body.raw).is_err() {
-                    self.damaged(head, known.offset, opened.bytes, Wrong::Undecodable, "it binds nothing known");
+                    self.damaged(
+                        head,
+                        known.offset,
+                        opened.bytes,
+                        Wrong::Undecodable,
+                        "it binds nothing known",
+                    );
                 }
             }
             Some(Kind::Dict) => {}
@@ -85,22 +101,36 @@ impl Verifier<'_> {
         self.check_references(state, head, known, &opened);
     }
 
-    fn undecodable(&mut self, state: &mut LogState<'_>, head: &SegmentHead, known: &Known, reason: &Unreadable) {
+    fn undecodable(
+        &mut self,
+        state: &mut LogState<'_>,
+        head: &SegmentHead,
+        known: &Known,
+        reason: &Unreadable,
+    ) {
         let detail = match reason {
             Unreadable::Io(error) => error.to_string(),
-            _ => "its checksums hold, but it cannot be decoded, or the dictionary that it needs is lost".to_owned(),
+            _ => "its checksums hold, but it cannot be decoded, or the dictionary that it needs is lost"
+                .to_owned(),
         };
         let wrong = if matches!(reason, Unreadable::Io(_)) { Wrong::Unreadable } else { Wrong::Undecodable };
         self.damaged(head, known.offset, 0, wrong, &detail);
         self.lose_record(state, head, known.bind, (known.seq, known.kind, known.offset));
     }
 
-    fn check_fields(&mut self, state: &mut LogState<'_>, head: &SegmentHead, known: &Known, opened: &OpenRecord) {
+    fn check_fields(
+        &mut self,
+        state: &mut LogState<'_>,
+        head: &SegmentHead,
+        known: &Known,
+        opened: &OpenRecord,
+    ) {
         let found = match state.bare.fields(opened) {
             Ok(found) => found,
             Err(reason) => return self.undecodable(state, head, known, &reason),
         };
-        let index = found.iter().find(|(number, _)| *number == fields::INDEX).and_then(|(_, value)| value.as_int());
+        let index =
+            found.iter().find(|(number, _)| *number == fields::INDEX).and_then(|(_, value)| value.as_int());
         let step = known.bind.and_then(|bind| state.subjects.step(&bind, known.kind, index));
         let lost: Vec<u8> = lost_fields(&found);
         if lost.is_empty() {
@@ -146,7 +176,8 @@ impl Verifier<'_> {
                 continue;
             }
             if hash_of(state, reference).is_some_and(|hash| hash != reference.hash) {
-                let detail = format!("a reference to byte {offset} of segment {segment} leads to another value");
+                let detail =
+                    format!("a reference to byte {offset} of segment {segment} leads to another value");
                 self.damaged(head, known.offset, opened.bytes, Wrong::Disagrees, &detail);
             }
         }

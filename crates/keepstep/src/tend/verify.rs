@@ -123,7 +123,14 @@ impl Verifier<'_> {
     }
 
     /// Damage in a segment.
-    pub(super) fn damaged(&mut self, head: &SegmentHead, offset: u64, bytes: u64, wrong: Wrong, detail: &str) {
+    pub(super) fn damaged(
+        &mut self,
+        head: &SegmentHead,
+        offset: u64,
+        bytes: u64,
+        wrong: Wrong,
+        detail: &str,
+    ) {
         let path = segment_path(&head.writer, head.number);
         self.damage(path, Some((head.writer, head.number)), (offset, bytes), wrong, detail.to_owned());
     }

@@ -23,6 +23,8 @@ pub(crate) enum Stage {
 const SLEEPERS: u32 = 1 << 31;
 /// Nothing more will happen to it.
 const OVER: u32 = 1 << 30;
+/// Some step of the batch was not recorded.
+const FAILURES: u32 = 1 << 29;
 const STAGE: u32 = 0xff;
 
 /// What a batch's steps wait for.
@@ -56,12 +58,17 @@ impl Event {
 
     /// Why this step of the batch was not recorded, if it was not.
     pub(crate) fn failure(&self, index: u32) -> Option<Error> {
+        // Everybody in a batch wakes at once: they must not all queue for a lock that nobody needs.
+        if self.word.load(Ordering::Acquire) & FAILURES == 0 {
+            return None;
+        }
         lock(&self.failures).iter().find(|(failed, _)| *failed == index).map(|(_, error)| error.clone())
     }
 
     /// Says which steps failed. Before the stage that would acknowledge them is raised.
     pub(crate) fn fail(&self, index: u32, error: Error) {
         lock(&self.failures).push((index, error));
+        self.word.fetch_or(FAILURES, Ordering::AcqRel);
     }
 
     /// Raises the stage and wakes everybody.

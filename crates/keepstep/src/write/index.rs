@@ -144,10 +144,12 @@ impl Index {
         shard.young_bytes += ENTRY_BYTES + if matches!(&entry, Entry::Stored(copy) if copy.chain.is_some()) { CHAIN_BYTES } else { 0 };
         shard.young.insert(hash, entry);
         if shard.young_bytes > self.shard_bytes_max {
-            let kept = std::mem::take(&mut shard.young);
-            let gone = std::mem::replace(&mut shard.old, kept);
-            shard.young_bytes = 0;
-            self.forgotten.fetch_add(gone.len() as u64, Ordering::Relaxed);
+            self.forgotten.fetch_add(shard.old.len() as u64, Ordering::Relaxed);
+            // The table of what is forgotten becomes the new one: it has grown already.
+            shard.old.clear();
+            let Shard { young, old, young_bytes } = shard;
+            std::mem::swap(young, old);
+            *young_bytes = 0;
         }
     }
 

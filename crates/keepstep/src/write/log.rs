@@ -105,7 +105,7 @@ struct Round {
     placed: Vec<Placed>,
     members: Vec<Member>,
     /// What this batch stores, for the records behind in the same batch: record, and what it has.
-    stored_here: HashMap<Hash, (usize, Place, u64)>,
+    stored_here: HashMap<Hash, (usize, Place, u64), BuildHasherDefault<FirstBytes>>,
     needs_sync: bool,
     event: Arc<Event>,
     ended: Vec<SubjectKey>,
@@ -511,18 +511,8 @@ impl Log {
         })
     }
 
-    /// The batch is durable: remembers what it stored, and says so.
+    /// The batch is durable: says so, and then remembers what it stored.
     fn acknowledge(&mut self, round: Round) {
-        let synced = round.needs_sync;
-        for placed in &round.placed {
-            self.index.remember(placed.fresh(), placed.segment, placed.offset);
-            self.counters.add_record(&placed.ready, placed.subject.is_some());
-            if placed.kind == Kind::Dict {
-                self.dictionary = Some((placed.segment, placed.offset));
-            }
-        }
-        self.counters.add_batch();
-        self.counters.set_segment_bytes(self.segment.as_ref().map_or(0, |segment| segment.end));
         for member in &round.members {
             let placed = &round.placed[member.record];
             let Some(subject) = &placed.subject else { continue };
@@ -535,12 +525,21 @@ impl Log {
         for key in &round.ended {
             self.subjects.remove(key);
         }
-        if synced {
-            // Values of records that were written again have new places.
+        if round.needs_sync {
+            // In order: what was written before this batch is told first.
             self.all_is_synced();
-            round.event.raise(Stage::Power);
-        } else {
-            round.event.raise(Stage::Kill);
+        }
+        // Those who wait go on while the rest is done here.
+        round.event.raise(if round.needs_sync { Stage::Power } else { Stage::Kill });
+        for placed in &round.placed {
+            self.index.remember(placed.fresh(), placed.segment, placed.offset);
+            if placed.kind == Kind::Dict {
+                self.dictionary = Some((placed.segment, placed.offset));
+            }
+        }
+        self.counters.add_batch(&round.placed);
+        self.counters.set_segment_bytes(self.segment.as_ref().map_or(0, |segment| segment.end));
+        if !round.needs_sync {
             self.unsynced.push((round.placed, round.event));
         }
     }
@@ -581,7 +580,7 @@ impl Round {
         Self {
             placed: Vec::new(),
             members: Vec::new(),
-            stored_here: HashMap::new(),
+            stored_here: HashMap::default(),
             needs_sync: false,
             event,
             ended: Vec::new(),
@@ -589,7 +588,8 @@ impl Round {
     }
 
     fn remember(&mut self, record: usize, fresh: &[Fresh]) {
-        for fresh in fresh {
+        // Others are told only of what is heavy, so only that can be asked for.
+        for fresh in fresh.iter().filter(|fresh| fresh.heavy) {
             let place = Place { segment: 0, offset: 0, inner: fresh.inner, base: fresh.base };
             self.stored_here.insert(fresh.hash, (record, place, fresh.take));
         }

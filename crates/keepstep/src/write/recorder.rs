@@ -112,6 +112,7 @@ impl Recorder {
 
     /// Hands a prepared step over. Steps must be handed over in the order in which they were prepared.
     pub fn submit_prepared(&self, prepared: Prepared) -> Result<Receipt> {
+        self.writer.check_process()?;
         let ticket = self.writer.submit(prepared.pending, WhenFull::Wait)?;
         Ok(self.receipt(ticket, prepared.index, prepared.level))
     }

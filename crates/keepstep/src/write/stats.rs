@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::ready::Ready;
+use super::draft::Placed;
 
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -47,16 +47,16 @@ pub struct WriterStats {
 }
 
 impl Counters {
-    pub(crate) fn add_record(&self, ready: &Ready, is_record: bool) {
-        let counter = if is_record { &self.records } else { &self.values };
-        counter.fetch_add(1, Ordering::Relaxed);
-        self.full_bytes.fetch_add(ready.full_bytes, Ordering::Relaxed);
-        self.new_bytes.fetch_add(ready.new_bytes, Ordering::Relaxed);
-        self.stored_bytes.fetch_add(ready.stored.len() as u64, Ordering::Relaxed);
-    }
-
-    pub(crate) fn add_batch(&self) {
-        self.batches.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn add_batch(&self, batch: &[Placed]) {
+        let sum = |of: fn(&Placed) -> u64| batch.iter().map(of).sum::<u64>();
+        let records = sum(|placed| u64::from(placed.subject.is_some()));
+        let add = |counter: &AtomicU64, more: u64| counter.fetch_add(more, Ordering::Relaxed);
+        add(&self.records, records);
+        add(&self.values, batch.len() as u64 - records);
+        add(&self.full_bytes, sum(|placed| placed.ready.full_bytes));
+        add(&self.new_bytes, sum(|placed| placed.ready.new_bytes));
+        add(&self.stored_bytes, sum(|placed| placed.ready.stored.len() as u64));
+        add(&self.batches, 1);
     }
 
     pub(crate) fn add_sync(&self) {

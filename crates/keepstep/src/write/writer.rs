@@ -65,7 +65,7 @@ impl Writer {
         Ok(Self { inner, thread: Mutex::new(thread) })
     }
 
-    /// Encodes a record on the caller's thread.
+    /// Encodes a record on the caller's thread, who has made sure that it is still the same process.
     pub(crate) fn prepare(
         &self,
         subject: &Arc<Subject>,
@@ -75,7 +75,6 @@ impl Writer {
         progress: Progress,
         level: Level,
     ) -> Result<Pending> {
-        self.check_process()?;
         let inner = &*self.inner;
         let mut encoder = Encoder::fields(&inner.key, &*inner.index);
         for (number, value) in fields {
@@ -96,7 +95,6 @@ impl Writer {
 
     /// Hands a record over and returns at once.
     pub(crate) fn submit(&self, pending: Pending, when_full: WhenFull) -> Result<Ticket> {
-        self.check_process()?;
         let bytes = pending.ready.queue_bytes();
         let ticket = self.push(pending, bytes, when_full, true)?;
         if !self.inner.options.background {
@@ -108,7 +106,6 @@ impl Writer {
 
     /// Hands a record over without waking anybody: [`Writer::commit_if_idle`] must follow.
     pub(crate) fn push_only(&self, pending: Pending) -> Result<Ticket> {
-        self.check_process()?;
         let bytes = pending.ready.queue_bytes();
         self.push(pending, bytes, WhenFull::Wait, false)
     }

@@ -8,6 +8,9 @@ use keepstep_format::frame::Kind;
 use keepstep_format::value::Value;
 
 use super::*;
+
+mod follow;
+
 use crate::recover::Recovery;
 use crate::segment::testing::*;
 use crate::segment::{Contents, Liveness, ScanUnsealed};
@@ -218,7 +221,11 @@ fn turns_are_folded_into_steps() {
     let bind = attempt(1);
     let index = |index: i64| (fields::INDEX, Value::Int(index));
     maker.record(&bind, Kind::First, &[index(0), (fields::OBSERVATION, "o0".into())]);
-    maker.record(&bind, Kind::Intent, &[index(1), (fields::ACTION, "a1".into()), (fields::AGENT, "me".into())]);
+    maker.record(
+        &bind,
+        Kind::Intent,
+        &[index(1), (fields::ACTION, "a1".into()), (fields::AGENT, "me".into())],
+    );
     maker.record(&bind, Kind::Call, &[index(1), (fields::NAME, "llm".into()), (fields::RESULT, "r".into())]);
     let result = [index(1), (fields::OBSERVATION, "o1".into()), (fields::REWARD, Value::Null)];
     maker.record(&bind, Kind::Result, &result);
@@ -231,7 +238,10 @@ fn turns_are_folded_into_steps() {
     maker.save(&store);
     let found = catalog(&store, Liveness::Dead).reader(&key(&maker, &bind)).unwrap().read().unwrap();
     assert_eq!(found.steps.len(), 3);
-    assert_eq!((found.steps[0].kind, found.steps[0].observation.clone()), (StepKind::First, Some("o0".into())));
+    assert_eq!(
+        (found.steps[0].kind, found.steps[0].observation.clone()),
+        (StepKind::First, Some("o0".into()))
+    );
     let turn = &found.steps[1];
     assert_eq!((turn.index, &turn.action, &turn.observation), (1, &Some("a1".into()), &Some("o1".into())));
     assert_eq!((turn.agent.as_deref(), turn.reward), (Some("me"), None));
@@ -280,7 +290,9 @@ fn a_step_larger_than_a_frame_comes_back() {
     let store = TestStore::new("chunks");
     let mut maker = LogMaker::new(1);
     let bind = attempt(1);
-    let big = Value::bytes((0..5 << 20).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect::<Vec<_>>());
+    let big = Value::bytes(
+        (0..5 << 20).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect::<Vec<_>>(),
+    );
     maker.record(&bind, Kind::Step, &step(0, big.clone()));
     maker.commit_synced();
     maker.record(&bind, Kind::Step, &step(1, Value::list([big.clone(), "more".into()])));
@@ -368,7 +380,8 @@ fn a_refresh_sees_what_is_new_and_nothing_else_changes() {
     maker.save(&store);
     let alive = Arc::new(AtomicU8::new(1));
     let asked = Arc::clone(&alive);
-    let liveness = move |_: &_| if asked.load(Ordering::Relaxed) == 1 { Liveness::Live } else { Liveness::Dead };
+    let liveness =
+        move |_: &_| if asked.load(Ordering::Relaxed) == 1 { Liveness::Live } else { Liveness::Dead };
     let scan = Arc::new(Recovery::new(Box::new(liveness)));
     let mut catalog = Catalog::over(store.storage(), scan).unwrap();
     let mut done = 0;

@@ -1,0 +1,295 @@
+//! `keepstep verify`: reads everything, finds and places all damage, and says what it cost.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use keepstep::format::commit::{Bind, What};
+use keepstep::format::frame::Kind;
+use keepstep::tend::{Damage, HealReport, Lost, Missing, Progress, Report, Torn};
+use keepstep::{Id, Store};
+
+use crate::failure::{Exit, Outcome};
+use crate::json::Json;
+use crate::numbers::{bytes, count, counted};
+use crate::place::{open_to_read, store_path};
+use crate::progress;
+use crate::reading;
+use crate::refs::Ref;
+use crate::screen::{Screen, shown};
+
+/// More lines than these of one kind say no more; `--json` has them all.
+const LINES_MAX: usize = 40;
+
+/// Arguments of `keepstep verify`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "Examples:
+  keepstep verify                     all of KEEPSTEP_STORE, or of ./runs
+  keepstep verify /mnt/data/runs --heal
+  keepstep verify --json | jq '.lost[].ref'
+
+Exit code 0: every byte is what was written. A torn end, where a recorder was killed in mid-write, is no damage:
+nothing in it had been acknowledged. Exit code 3: something is damaged; what it cost is listed, the rest is readable.")]
+pub(crate) struct Args {
+    /// The store
+    store: Option<PathBuf>,
+    /// Look for copies of lost values elsewhere in the store, and publish them; nothing that was written is changed
+    #[arg(long)]
+    heal: bool,
+    /// Print it all as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
+    let path = store_path(args.store.as_deref());
+    let store = open_to_read(&path)?;
+    let healed = if args.heal { Some(with_bar("healing", |told| store.heal(told))?) } else { None };
+    let report = with_bar("verifying", |told| store.verify(told))?;
+    let found = Found { names: names(&store), report, healed };
+    if args.json {
+        screen.json(&found.json())?;
+    } else {
+        found.show(screen)?;
+    }
+    Ok(if found.report.is_whole() { Exit::Done } else { Exit::Lost })
+}
+
+fn with_bar<T>(what: &str, work: impl FnOnce(&mut dyn FnMut(Progress)) -> keepstep::Result<T>) -> Outcome<T> {
+    let bar = progress::bytes(0, what);
+    let result = work(&mut |told| {
+        bar.set_length(told.bytes_total);
+        bar.set_position(told.bytes_done);
+    });
+    bar.finish_and_clear();
+    Ok(result?)
+}
+
+/// What episodes are called, as far as the store can still tell.
+fn names(store: &Store) -> HashMap<(Id, u32), Ref> {
+    let episodes = reading::open(store).map(|(_, episodes)| episodes).unwrap_or_default();
+    let named = episodes.into_iter().filter(|episode| !episode.run.is_empty());
+    named.map(|episode| ((episode.key.episode, episode.key.attempt), episode.reference())).collect()
+}
+
+struct Found {
+    names: HashMap<(Id, u32), Ref>,
+    report: Report,
+    healed: Option<HealReport>,
+}
+
+impl Found {
+    /// What people call what a record belongs to.
+    fn name(&self, bind: Option<&Bind>, step: Option<i64>) -> String {
+        let Some(bind) = bind else { return "somebody".to_owned() };
+        let step = step.and_then(|step| u64::try_from(step).ok());
+        let prefix = match bind.what {
+            What::Attempt => "",
+            What::Copied { .. } => "a copy of ",
+            What::Stream => "stream ",
+            What::Run => "run ",
+            What::Log => "log ",
+        };
+        let named = match self.names.get(&(bind.id, bind.attempt)) {
+            Some(named) => Ref { step, ..named.clone() }.to_string(),
+            None => format!(
+                "{}~{}{}",
+                bind.id,
+                bind.attempt,
+                step.map_or(String::new(), |step| format!("@{step}"))
+            ),
+        };
+        format!("{prefix}{named}")
+    }
+
+    fn show(&self, screen: &mut Screen) -> Outcome<()> {
+        let report = &self.report;
+        let paint = screen.data;
+        let red = |word: &str| paint.red(&format!("{word:<9}"));
+        let plain = |word: &str| format!("{word:<9}");
+        list(&report.damage, screen, |it| format!("{}{}", red("damaged"), shown(&damage_line(it))))?;
+        list(&report.lost, screen, |it| {
+            let word = if it.healed { plain("healed") } else { red("lost") };
+            format!("{word}{}", shown(&self.lost_line(it)))
+        })?;
+        list(&report.missing, screen, |it| format!("{}{}", red("missing"), shown(&self.missing_line(it))))?;
+        list(&report.torn, screen, |it| format!("{}{}", plain("torn"), torn_line(it)))?;
+        list(&report.leftovers, screen, |it| format!("{}{}", plain("leftover"), shown(it)))?;
+        if let Some(healed) = &self.healed {
+            screen.line(&heal_line(healed))?;
+        }
+        let counts = &report.counts;
+        let looked = format!(
+            "{} in {} of {}: {}, {}, {}",
+            bytes(counts.bytes),
+            counted(counts.segments, "segment"),
+            counted(counts.writers, "writer"),
+            counted(counts.records, "record"),
+            counted(counts.references, "reference"),
+            counted(counts.cards, "card"),
+        );
+        let verdict = if report.is_whole() { paint.green("whole") } else { paint.red("damaged") };
+        screen.line(&format!("{looked}: {verdict}"))?;
+        self.say_what_next(screen)
+    }
+
+    fn say_what_next(&self, screen: &mut Screen) -> Outcome<()> {
+        screen.flush()?;
+        let hint = screen.talk.cyan("hint:");
+        if self.report.lost_for_good().next().is_some() && self.healed.is_none() {
+            screen.say(&format!(
+                "{hint} `keepstep verify --heal` looks for copies of lost values elsewhere in the store"
+            ));
+        } else if !self.report.is_whole() {
+            screen.say(&format!(
+                "{hint} what is not listed as lost is whole and readable; restore the rest from a copy"
+            ));
+        }
+        Ok(())
+    }
+
+    fn lost_line(&self, lost: &Lost) -> String {
+        let what = lost.field.map_or("all of it".to_owned(), |field| format!("its {field}"));
+        let name = self.name(lost.bind.as_ref(), lost.step);
+        let kind = kind_name(lost.kind);
+        format!(
+            "{name}: {what} ({kind} {} in segment {} of {}, byte {})",
+            lost.seq, lost.segment, lost.writer, lost.offset
+        )
+    }
+
+    fn missing_line(&self, missing: &Missing) -> String {
+        let records = counted(u64::from(missing.to.saturating_sub(missing.from)), "record");
+        format!(
+            "{}: {records} from sequence {} on, in the log of {}",
+            self.name(Some(&missing.bind), None),
+            missing.from,
+            missing.writer
+        )
+    }
+
+    fn json(&self) -> Json {
+        let report = &self.report;
+        let counts = &report.counts;
+        let counts = Json::map([
+            ("writers", Json::from(counts.writers)),
+            ("segments", counts.segments.into()),
+            ("sealed", counts.sealed.into()),
+            ("bytes", counts.bytes.into()),
+            ("records", counts.records.into()),
+            ("references", counts.references.into()),
+            ("subjects", counts.subjects.into()),
+            ("cards", counts.cards.into()),
+        ]);
+        Json::map([
+            ("whole", Json::Bool(report.is_whole())),
+            ("counts", counts),
+            ("damage", Json::list(report.damage.iter().map(damage_json))),
+            ("lost", Json::list(report.lost.iter().map(|lost| self.lost_json(lost)))),
+            ("missing", Json::list(report.missing.iter().map(|missing| self.missing_json(missing)))),
+            ("torn", Json::list(report.torn.iter().map(torn_json))),
+            ("leftovers", Json::list(report.leftovers.iter().map(|path| Json::from(&**path)))),
+            ("heal", self.healed.as_ref().map_or(Json::Null, heal_json)),
+        ])
+    }
+
+    fn lost_json(&self, lost: &Lost) -> Json {
+        Json::map([
+            ("ref", Json::from(lost.bind.as_ref().map(|bind| self.name(Some(bind), lost.step)))),
+            ("id", Json::from(lost.bind.map(|bind| bind.id.to_string()))),
+            ("attempt", Json::from(lost.bind.map(|bind| bind.attempt))),
+            ("step", lost.step.into()),
+            ("field", lost.field.into()),
+            ("kind", Json::from(kind_name(lost.kind))),
+            ("sequence", lost.seq.into()),
+            ("writer", lost.writer.to_string().into()),
+            ("segment", lost.segment.into()),
+            ("offset", lost.offset.into()),
+            ("healed", lost.healed.into()),
+        ])
+    }
+
+    fn missing_json(&self, missing: &Missing) -> Json {
+        Json::map([
+            ("ref", Json::from(self.name(Some(&missing.bind), None))),
+            ("id", missing.bind.id.to_string().into()),
+            ("attempt", missing.bind.attempt.into()),
+            ("from", missing.from.into()),
+            ("to", missing.to.into()),
+            ("writer", missing.writer.to_string().into()),
+        ])
+    }
+}
+
+fn list<T>(all: &[T], screen: &mut Screen, line: impl Fn(&T) -> String) -> Outcome<()> {
+    all.iter().take(LINES_MAX).try_for_each(|one| screen.line(&line(one)))?;
+    if all.len() > LINES_MAX {
+        let more = (all.len() - LINES_MAX) as u64;
+        screen.line(&format!("         … and {} more; --json has them all", count(more)))?;
+    }
+    Ok(())
+}
+
+fn kind_name(kind: u8) -> String {
+    Kind::from_u8(kind)
+        .map_or_else(|| format!("record of kind {kind:#x}"), |kind| format!("{kind:?}").to_lowercase())
+}
+
+fn damage_line(damage: &Damage) -> String {
+    let size = if damage.bytes > 0 { format!(", {}", counted(damage.bytes, "byte")) } else { String::new() };
+    let detail = if damage.detail.is_empty() { String::new() } else { format!(": {}", damage.detail) };
+    format!("{}, at byte {}{size} ({}){detail}", damage.path, damage.offset, damage.wrong.name())
+}
+
+fn torn_line(torn: &Torn) -> String {
+    format!(
+        "segment {} of {}, at byte {}: {} of a write that its recorder did not live to finish",
+        torn.segment,
+        torn.writer,
+        torn.offset,
+        counted(torn.bytes, "byte")
+    )
+}
+
+fn heal_line(healed: &HealReport) -> String {
+    let too_long = if healed.too_long > 0 {
+        format!(", {} of them too long to publish", healed.too_long)
+    } else {
+        String::new()
+    };
+    format!(
+        "healed: {} of {} were found elsewhere{too_long}",
+        count(healed.found),
+        counted(healed.wanted, "lost value")
+    )
+}
+
+fn damage_json(damage: &Damage) -> Json {
+    Json::map([
+        ("path", Json::from(&*damage.path)),
+        ("writer", Json::from(damage.writer.map(|writer| writer.to_string()))),
+        ("segment", damage.segment.into()),
+        ("offset", damage.offset.into()),
+        ("bytes", damage.bytes.into()),
+        ("wrong", Json::from(damage.wrong.name())),
+        ("detail", Json::from(&*damage.detail)),
+    ])
+}
+
+fn torn_json(torn: &Torn) -> Json {
+    Json::map([
+        ("writer", Json::from(torn.writer.to_string())),
+        ("segment", torn.segment.into()),
+        ("offset", torn.offset.into()),
+        ("bytes", torn.bytes.into()),
+        ("records", torn.records.into()),
+    ])
+}
+
+fn heal_json(healed: &HealReport) -> Json {
+    Json::map([
+        ("wanted", Json::from(healed.wanted)),
+        ("found", healed.found.into()),
+        ("too_long", healed.too_long.into()),
+        ("cards", Json::list(healed.cards.iter().map(|path| Json::from(&**path)))),
+    ])
+}
