@@ -122,7 +122,9 @@ impl Reader for KeepstepReader {
         let mut reader = catalog.reader(&key).expect("could not read an episode");
         let episode = reader.read().expect("could not read an episode");
         assert!(episode.is_whole(), "an episode is damaged");
-        let observed = |step: &keepstep::read::Step| step.observation.as_ref().and_then(|value| value.as_bytes().map(<[u8]>::to_vec));
+        let observed = |step: &keepstep::read::Step| {
+            step.observation.as_ref().and_then(|value| value.as_bytes().map(<[u8]>::to_vec))
+        };
         episode.steps.iter().map(|step| observed(step).unwrap_or_default()).collect()
     }
 }
@@ -147,6 +149,8 @@ fn from_json(json: &serde_json::Value) -> Value {
         },
         Json::String(text) => Value::from(text.as_str()),
         Json::Array(items) => Value::list(items.iter().map(from_json)),
-        Json::Object(entries) => Value::map(entries.iter().map(|(key, value)| (key.as_str(), from_json(value)))),
+        Json::Object(entries) => {
+            Value::map(entries.iter().map(|(key, value)| (key.as_str(), from_json(value))))
+        }
     }
 }

@@ -112,8 +112,11 @@ fn run_bars(settings: &Settings, engine: Option<&dyn EngineFactory>, only: &str)
     let mut bars = report::load_bars(&repository().join("bench/bars.toml"));
     bars.retain(|bar| bar.name.contains(only));
     let mut measured: Vec<Got> = Vec::new();
+    let Some(factory) = engine else {
+        println!("the engine is not built into this program, so that nothing can be measured");
+        return report::judge(&bars, &measured);
+    };
     for one in MEASUREMENTS.iter().filter(|one| one.bars.iter().any(|bar| bar.contains(only))) {
-        let Some(factory) = engine else { continue };
         println!("{}", one.bars.join(", "));
         let start = Instant::now();
         measured.extend((one.run)(settings, factory));

@@ -84,6 +84,22 @@ fn write_until(stop: &AtomicBool, ruler: &dyn Ruler, writer: usize, count: &Coun
     }
 }
 
+/// Every writer appends this many records.
+pub fn write_each(ruler: &dyn Ruler, writers: usize, records_each: u64) {
+    thread::scope(|scope| {
+        for writer in 0..writers {
+            scope.spawn(move || {
+                let mut random = Random::new(writer as u64);
+                let mut record = [0; RECORD_BYTES];
+                for _ in 0..records_each {
+                    random.fill(&mut record);
+                    ruler.append(writer, &record);
+                }
+            });
+        }
+    });
+}
+
 /// A writer's own count, on a cache line of its own.
 #[derive(Default)]
 #[repr(align(128))]

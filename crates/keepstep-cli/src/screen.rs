@@ -208,7 +208,7 @@ mod tests {
         let plain = Paint { on: false };
         assert_eq!(
             table.lines(plain),
-            ["episode           steps", "a                      1", "shop/long\\u{1b}  100000"]
+            ["episode           steps", "a                     1", "shop/long\\u{1b}  100000"]
         );
     }
 }

@@ -117,8 +117,15 @@ impl<'a> Cursor<'a> {
     /// A varint that counts things of at least `unit_bytes` bytes each, checked against what is left.
     pub fn count(&mut self, unit_bytes: usize) -> Result<usize, Malformed> {
         let count = self.varint()?;
-        let fits = usize::try_from(count).ok().and_then(|n| n.checked_mul(unit_bytes)).is_some_and(|n| n <= self.left());
-        if fits { Ok(count as usize) } else { Err(self.malformed("a count is larger than the bytes that are left")) }
+        let fits = usize::try_from(count)
+            .ok()
+            .and_then(|n| n.checked_mul(unit_bytes))
+            .is_some_and(|n| n <= self.left());
+        if fits {
+            Ok(count as usize)
+        } else {
+            Err(self.malformed("a count is larger than the bytes that are left"))
+        }
     }
 
     /// A varint length and that many bytes.

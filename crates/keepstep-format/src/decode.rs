@@ -2,6 +2,7 @@
 //!
 //! What cannot be fetched comes back as [`Value::Lost`], so that a step with a damaged prompt keeps its action and reward.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::bytes::{Cursor, Malformed, unzigzag};
@@ -32,6 +33,10 @@ pub trait Bodies {
     }
     /// Remembers a value for [`Bodies::cached`].
     fn cache(&mut self, _place: &Place, _value: &Value) {}
+    /// How many bytes one record may unfold to by references before it counts as hostile.
+    fn unfolded_bytes_max(&self) -> u64 {
+        UNFOLDED_BYTES_MAX
+    }
 }
 
 /// For bodies that must not refer to anything (cards).
@@ -46,13 +51,15 @@ impl Bodies for NoBodies {
 
 /// How many links a reader follows in a row; a writer writes the whole chain down long before.
 const LINKS_MAX: usize = 512;
-/// How much one record may unfold to, in bytes and in items of lists, before it counts as hostile.
-const UNFOLDED_MAX: u64 = 1 << 40;
-const ITEMS_MAX: u64 = 1 << 28;
+/// How much one record may unfold to by references: a small file could name itself together without end.
+pub const UNFOLDED_BYTES_MAX: u64 = 8 << 30;
+/// What an item of a list counts for, whatever it is.
+const ITEM_BYTES: u64 = 64;
 
 /// Reads all fields of a record or card.
 pub fn read_fields(body: &Body, bodies: &mut dyn Bodies) -> Result<Vec<(u8, Value)>, Malformed> {
-    let mut reader = Reader::new(body, 0, 0, bodies);
+    let mut budget = Budget::new(bodies);
+    let mut reader = Reader::whole(body, &mut budget);
     let count = reader.cursor.count(2)?;
     let mut fields: Vec<(u8, Value)> = Vec::with_capacity(count.min(64));
     for _ in 0..count {
@@ -72,30 +79,54 @@ pub fn read_fields(body: &Body, bodies: &mut dyn Bodies) -> Result<Vec<(u8, Valu
 
 /// Reads one value that fills the body.
 pub fn read_value(body: &Body, bodies: &mut dyn Bodies) -> Result<Value, Malformed> {
-    let mut reader = Reader::new(body, 0, 0, bodies);
+    let mut budget = Budget::new(bodies);
+    let mut reader = Reader::whole(body, &mut budget);
     let value = reader.value(0)?;
     if reader.cursor.is_at_end() { Ok(value) } else { Err(reader.cursor.malformed("bytes behind the value")) }
 }
 
 /// Reads what a reference means, or nothing if it is lost.
 pub fn read_reference(reference: &Reference, bodies: &mut dyn Bodies) -> Option<Value> {
-    Fetch { bodies, links: 0, unfolded: 0, items: 0 }.whole(reference)
+    let mut budget = Budget::new(bodies);
+    Fetch { budget: &mut budget, links: 0, before: None }.whole(reference)
 }
 
-/// What is fetched on behalf of one record, with the limits that keep a hostile file from unfolding without end.
-struct Fetch<'b> {
+/// What may be fetched on behalf of one record, so that a hostile file cannot unfold without end.
+struct Budget<'b> {
     bodies: &'b mut dyn Bodies,
-    links: usize,
-    unfolded: u64,
-    items: u64,
+    bytes_left: u64,
+    /// Whole values that were fetched: each is unfolded once, however often it is referred to.
+    fetched: HashMap<Place, Value>,
 }
 
-struct Reader<'a, 'b> {
+impl<'b> Budget<'b> {
+    fn new(bodies: &'b mut dyn Bodies) -> Self {
+        let bytes_left = bodies.unfolded_bytes_max();
+        Self { bodies, bytes_left, fetched: HashMap::new() }
+    }
+
+    /// False if that would be too much.
+    fn spend(&mut self, bytes: u64) -> bool {
+        let is_enough = bytes <= self.bytes_left;
+        self.bytes_left = self.bytes_left.saturating_sub(bytes);
+        is_enough
+    }
+}
+
+/// Fetches what a record refers to.
+struct Fetch<'f, 'b> {
+    budget: &'f mut Budget<'b>,
+    links: usize,
+    /// The record that refers: what it refers to was written before it.
+    before: Option<(u64, u64)>,
+}
+
+struct Reader<'a, 'f, 'b> {
     body: &'a Body,
     cursor: Cursor<'a>,
     /// The next reference of the table.
     next: usize,
-    fetch: Fetch<'b>,
+    fetch: Fetch<'f, 'b>,
 }
 
 /// The head of a sequence: what it takes from elsewhere.
@@ -103,10 +134,14 @@ struct Spans {
     list: Vec<(u64, Reference)>,
 }
 
-impl<'a, 'b> Reader<'a, 'b> {
-    fn new(body: &'a Body, at: usize, base: usize, bodies: &'b mut dyn Bodies) -> Self {
-        let fetch = Fetch { bodies, links: 0, unfolded: 0, items: 0 };
+impl<'a, 'f, 'b> Reader<'a, 'f, 'b> {
+    fn new(body: &'a Body, at: usize, base: usize, fetch: Fetch<'f, 'b>) -> Self {
         Self { body, cursor: Cursor::at(&body.raw, at), next: base, fetch }
+    }
+
+    /// Reads a record from its beginning.
+    fn whole(body: &'a Body, budget: &'f mut Budget<'b>) -> Self {
+        Self::new(body, 0, 0, Fetch { budget, links: 0, before: None })
     }
 
     fn value(&mut self, depth: usize) -> Result<Value, Malformed> {
@@ -169,7 +204,9 @@ impl<'a, 'b> Reader<'a, 'b> {
                     Some(mut data) => {
                         data.extend_from_slice(&rest);
                         let array = Array::new(dtype, shape, data);
-                        Value::Array(Arc::new(array.ok_or(Malformed { what: "an array has the wrong size", at })?))
+                        Value::Array(Arc::new(
+                            array.ok_or(Malformed { what: "an array has the wrong size", at })?,
+                        ))
                     }
                 }
             }
@@ -272,31 +309,33 @@ impl Spans {
     }
 }
 
-impl Fetch<'_> {
+impl Fetch<'_, '_> {
     /// What a reference means.
     fn whole(&mut self, reference: &Reference) -> Option<Value> {
-        if reference.take == 0
-            && let Some(value) = self.bodies.cached(&reference.place)
-        {
+        let is_whole = reference.take == 0;
+        if is_whole && let Some(value) = self.budget.bodies.cached(&reference.place) {
             return Some(value);
         }
-        let found = self.fetch_whole(reference);
-        match found {
-            Some(value) => {
-                if reference.take == 0 && !value.has_lost() {
-                    self.bodies.cache(&reference.place, &value);
-                }
-                Some(value)
-            }
-            None => self.bodies.healed(&reference.hash),
+        if is_whole && let Some(value) = self.budget.fetched.get(&reference.place) {
+            return Some(value.clone());
         }
+        let Some(value) = self.fetch_whole(reference) else {
+            return self.budget.bodies.healed(&reference.hash);
+        };
+        if is_whole {
+            self.budget.fetched.insert(reference.place, value.clone());
+            if !value.has_lost() {
+                self.budget.bodies.cache(&reference.place, &value);
+            }
+        }
+        Some(value)
     }
 
     fn fetch_whole(&mut self, reference: &Reference) -> Option<Value> {
-        let body = self.bodies.body(reference.place.segment, reference.place.offset)?;
         if reference.take == 0 {
-            return self.inside(&body, &reference.place, |reader| reader.value(0).ok());
+            return self.inside(&reference.place, |reader| reader.value(0).ok());
         }
+        let body = self.body(&reference.place)?;
         let tag = *body.raw.get(usize::try_from(reference.place.inner).ok()?)?;
         match tag {
             tag::LIST | tag::LIST_MORE => {
@@ -310,23 +349,29 @@ impl Fetch<'_> {
         }
     }
 
-    /// Runs `read` on a value inside another record; counts the links that were followed.
-    fn inside<T>(
-        &mut self,
-        body: &Body,
-        place: &Place,
-        read: impl FnOnce(&mut Reader<'_, '_>) -> Option<T>,
-    ) -> Option<T> {
-        if self.links >= LINKS_MAX {
+    /// The record at a place, if it was written before the one that refers to it.
+    fn body(&mut self, place: &Place) -> Option<Arc<Body>> {
+        let at = (place.segment, place.offset);
+        if self.links >= LINKS_MAX || self.before.is_some_and(|before| at >= before) {
             return None;
         }
+        self.budget.bodies.body(place.segment, place.offset)
+    }
+
+    /// Runs `read` on a value inside another record.
+    fn inside<T>(
+        &mut self,
+        place: &Place,
+        read: impl FnOnce(&mut Reader<'_, '_, '_>) -> Option<T>,
+    ) -> Option<T> {
+        let body = self.body(place)?;
         let at = usize::try_from(place.inner).ok().filter(|&at| at < body.raw.len())?;
-        let mut reader = Reader::new(body, at, place.base as usize, self.bodies);
-        reader.fetch.links = self.links + 1;
-        (reader.fetch.unfolded, reader.fetch.items) = (self.unfolded, self.items);
+        let before = Some((place.segment, place.offset));
+        let fetch = Fetch { budget: &mut *self.budget, links: self.links + 1, before };
+        let mut reader = Reader::new(&body, at, place.base as usize, fetch);
         let result = read(&mut reader);
-        (self.unfolded, self.items) = (reader.fetch.unfolded, reader.fetch.items);
-        result
+        let consumed = reader.cursor.position() - at;
+        if self.budget.spend(consumed as u64) { result } else { None }
     }
 
     /// Items `from` to `to` of the list that spans describe; lost ones are marked one by one.
@@ -338,8 +383,7 @@ impl Fetch<'_> {
             let (low, high) = (from.max(at), to.min(at.saturating_add(length)));
             if low < high {
                 let count = high - low;
-                self.items = self.items.saturating_add(count);
-                if self.items > ITEMS_MAX {
+                if !self.budget.spend(count.saturating_mul(ITEM_BYTES)) {
                     items.push(Value::Lost(reference.hash));
                     break;
                 }
@@ -356,22 +400,21 @@ impl Fetch<'_> {
 
     /// Items `from` to `to` of a referenced list.
     fn items(&mut self, reference: &Reference, from: u64, to: u64) -> Option<Vec<Value>> {
-        if let Some(Value::List(all)) = self.bodies.cached(&reference.place) {
+        if let Some(Value::List(all)) = self.budget.bodies.cached(&reference.place) {
             return all.get(from as usize..to as usize).map(<[Value]>::to_vec);
         }
         let found = self.fetch_items(reference, from, to);
         if found.is_some() {
             return found;
         }
-        match self.bodies.healed(&reference.hash)? {
+        match self.budget.bodies.healed(&reference.hash)? {
             Value::List(all) => all.get(from as usize..to as usize).map(<[Value]>::to_vec),
             _ => None,
         }
     }
 
     fn fetch_items(&mut self, reference: &Reference, from: u64, to: u64) -> Option<Vec<Value>> {
-        let body = self.bodies.body(reference.place.segment, reference.place.offset)?;
-        let (items, all) = self.inside(&body, &reference.place, |reader| {
+        let (items, all) = self.inside(&reference.place, |reader| {
             let spans = match reader.cursor.u8().ok()? {
                 tag::LIST => None,
                 tag::LIST_MORE => Some(reader.spans().ok()?),
@@ -396,7 +439,7 @@ impl Fetch<'_> {
             Some((items, all))
         })?;
         if from == 0 && to == all && !items.iter().any(Value::has_lost) {
-            self.bodies.cache(&reference.place, &Value::List(Arc::new(items.clone())));
+            self.budget.bodies.cache(&reference.place, &Value::List(Arc::new(items.clone())));
         }
         (items.len() as u64 == to - from).then_some(items)
     }
@@ -438,7 +481,7 @@ impl Fetch<'_> {
         }
         let unit = dtype.map_or(1, Dtype::item_bytes) as u64;
         let range = (from * unit) as usize..(to * unit) as usize;
-        let whole = self.bodies.healed(&reference.hash)?;
+        let whole = self.budget.bodies.healed(&reference.hash)?;
         let data = match &whole {
             Value::Str(text) => text.as_bytes(),
             Value::Bytes(data) => data,
@@ -456,10 +499,9 @@ impl Fetch<'_> {
         from: u64,
         to: u64,
     ) -> Option<Vec<u8>> {
-        let body = self.bodies.body(reference.place.segment, reference.place.offset)?;
         let unit = dtype.map_or(1, Dtype::item_bytes) as u64;
         let length = (to - from).checked_mul(unit)?;
-        let data = self.inside(&body, &reference.place, |reader| {
+        let data = self.inside(&reference.place, |reader| {
             let tag = reader.cursor.u8().ok()?;
             if family(tag)? != family(like)? {
                 return None;
@@ -489,8 +531,7 @@ impl Fetch<'_> {
                 let high = (to - before).checked_mul(unit)?;
                 data.extend_from_slice(own.get(usize::try_from(low).ok()?..usize::try_from(high).ok()?)?);
             }
-            reader.fetch.unfolded = reader.fetch.unfolded.saturating_add(data.len() as u64);
-            (reader.fetch.unfolded <= UNFOLDED_MAX).then_some(data)
+            reader.fetch.budget.spend(data.len() as u64).then_some(data)
         })?;
         (data.len() as u64 == length).then_some(data)
     }

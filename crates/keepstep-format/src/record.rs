@@ -5,6 +5,8 @@ use std::io::Read;
 
 use crate::bytes::{Cursor, Malformed, put_varint};
 
+/// No record is longer, uncompressed.
+pub const RECORD_BYTES_MAX: u64 = 1 << 40;
 /// Bodies shorter than this are left as they are.
 const COMPRESS_BYTES_MIN: usize = 96;
 /// A low level, since the rollout waits: -3 stores 2 % less than -1 on real rollouts, and more than that buys little.
@@ -46,7 +48,9 @@ pub fn compress(body: &[u8], dictionary: Option<&Dictionary>) -> Option<Vec<u8>>
     let bound = zstd::zstd_safe::compress_bound(body.len());
     let mut frame = Vec::with_capacity(bound);
     let written = CONTEXT.with_borrow_mut(|context| match dictionary {
-        Some(dictionary) => context.compress_using_cdict(&mut frame, body, dictionary.compress.as_cdict()).ok(),
+        Some(dictionary) => {
+            context.compress_using_cdict(&mut frame, body, dictionary.compress.as_cdict()).ok()
+        }
         None => context.compress(&mut frame, body, LEVEL).ok(),
     })?;
     let mut out = Vec::with_capacity(written + 10);
@@ -67,11 +71,15 @@ pub fn decompress(stored: &[u8], dictionary: Option<&Dictionary>) -> Result<Vec<
     let length = cursor.varint()?;
     let at = cursor.position();
     let bad = |what| Malformed { what, at };
+    if length > RECORD_BYTES_MAX {
+        return Err(bad("a body that is longer than any"));
+    }
     let frame = &stored[at..];
     let mut out = Vec::with_capacity((length as usize).min(frame.len().saturating_mul(16)).min(1 << 26));
     let read = match dictionary {
         Some(dictionary) => {
-            let decoder = zstd::stream::read::Decoder::with_prepared_dictionary(frame, &dictionary.decompress);
+            let decoder =
+                zstd::stream::read::Decoder::with_prepared_dictionary(frame, &dictionary.decompress);
             decoder.map_err(|_| bad("a zstd frame cannot be read"))?.take(length + 1).read_to_end(&mut out)
         }
         None => {
@@ -80,7 +88,11 @@ pub fn decompress(stored: &[u8], dictionary: Option<&Dictionary>) -> Result<Vec<
         }
     };
     read.map_err(|_| bad("a zstd frame cannot be read"))?;
-    if out.len() as u64 == length { Ok(out) } else { Err(bad("a zstd frame has another length than was said")) }
+    if out.len() as u64 == length {
+        Ok(out)
+    } else {
+        Err(bad("a zstd frame has another length than was said"))
+    }
 }
 
 /// A quick look at some windows: do bytes repeat more often than in noise?

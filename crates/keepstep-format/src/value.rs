@@ -298,7 +298,9 @@ impl PartialEq for Value {
             (Self::Null, Self::Null) => true,
             (Self::Bool(a), Self::Bool(b)) => a == b,
             (Self::Int(a), Self::Int(b)) => a == b,
-            (Self::Big { negative: n, magnitude: a }, Self::Big { negative: m, magnitude: b }) => n == m && a == b,
+            (Self::Big { negative: n, magnitude: a }, Self::Big { negative: m, magnitude: b }) => {
+                n == m && a == b
+            }
             (Self::Float(a), Self::Float(b)) => a.to_bits() == b.to_bits(),
             (Self::Str(a), Self::Str(b)) => a == b,
             (Self::Bytes(a), Self::Bytes(b)) => a == b,

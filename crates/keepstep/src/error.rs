@@ -39,7 +39,9 @@ pub enum Error {
         source: Arc<io::Error>,
     },
     /// No room.
-    #[error("the disk is full: {bytes} bytes waited {waited_s} s for room in {path}; nothing acknowledged is lost")]
+    #[error(
+        "the disk is full: {bytes} bytes waited {waited_s} s for room in {path}; nothing acknowledged is lost"
+    )]
     DiskFull {
         /// Where.
         path: String,
@@ -49,7 +51,9 @@ pub enum Error {
         waited_s: u64,
     },
     /// The disk does not take writes, and did not for as long as we were told to wait.
-    #[error("{path} could not be written for {waited_s} s: {source}; nothing acknowledged is lost, and recording goes on when the cause is gone")]
+    #[error(
+        "{path} could not be written for {waited_s} s: {source}; nothing acknowledged is lost, and recording goes on when the cause is gone"
+    )]
     Stalled {
         /// Where.
         path: String,
@@ -71,7 +75,9 @@ pub enum Error {
     #[error("the store was closed: open it again")]
     Closed,
     /// This process was forked from the one that opened the store.
-    #[error("this process ({child}) was forked from the one that opened the store ({parent}): open the store again here")]
+    #[error(
+        "this process ({child}) was forked from the one that opened the store ({parent}): open the store again here"
+    )]
     Forked {
         /// The process that opened it.
         parent: u32,
@@ -173,7 +179,9 @@ impl Error {
     pub fn remedy(&self) -> Remedy {
         match self {
             Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Remedy::FixInput,
-            Self::Io { .. } | Self::DiskFull { .. } | Self::Stalled { .. } | Self::Busy { .. } => Remedy::Retry,
+            Self::Io { .. } | Self::DiskFull { .. } | Self::Stalled { .. } | Self::Busy { .. } => {
+                Remedy::Retry
+            }
             Self::EarlierFailed(cause) => cause.remedy(),
             Self::Closed | Self::Forked { .. } | Self::Vanished { .. } => Remedy::Reopen,
             Self::BadInput { .. }

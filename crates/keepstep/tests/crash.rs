@@ -46,7 +46,15 @@ struct Findings {
 }
 
 impl Findings {
-    fn look(&mut self, workload: &Workload, trace: &Trace, cut: usize, which: &str, state: &SimDisk, survived: Level) {
+    fn look(
+        &mut self,
+        workload: &Workload,
+        trace: &Trace,
+        cut: usize,
+        which: &str,
+        state: &SimDisk,
+        survived: Level,
+    ) {
         self.states += 1;
         let acknowledged = acknowledged(trace, cut);
         let checked = oracle::check(workload, state, &acknowledged, survived);
@@ -63,7 +71,14 @@ impl Findings {
 }
 
 /// Looks at every cut of a recording: all its states if they are few, else as many as it is given.
-fn enumerate(workload: &Workload, trace: &Trace, seed: u64, states_each: u64, findings: &mut Findings, stop_early: bool) {
+fn enumerate(
+    workload: &Workload,
+    trace: &Trace,
+    seed: u64,
+    states_each: u64,
+    findings: &mut Findings,
+    stop_early: bool,
+) {
     for cut in 0..trace.cuts() {
         if stop_early && !findings.broke.is_empty() {
             return;
@@ -76,12 +91,26 @@ fn enumerate(workload: &Workload, trace: &Trace, seed: u64, states_each: u64, fi
         let count = trace.state_count(cut);
         if count <= states_each.min(STATES_OF_A_CUT_MAX) {
             for index in 0..count {
-                findings.look(workload, trace, cut, &format!("state {index}"), &trace.state(cut, index), Level::Power);
+                findings.look(
+                    workload,
+                    trace,
+                    cut,
+                    &format!("state {index}"),
+                    &trace.state(cut, index),
+                    Level::Power,
+                );
             }
         } else {
             for nth in 0..states_each {
                 let seed = seed.wrapping_mul(1_000_003).wrapping_add(nth);
-                findings.look(workload, trace, cut, &format!("seed {seed}"), &trace.random_state(cut, seed), Level::Power);
+                findings.look(
+                    workload,
+                    trace,
+                    cut,
+                    &format!("seed {seed}"),
+                    &trace.random_state(cut, seed),
+                    Level::Power,
+                );
             }
         }
     }
@@ -99,16 +128,26 @@ fn no_crash_point_breaks_a_promise() {
             let trace = traced(workload, seed, None);
             // Small ones are enumerated, in the first round; the others take their share of random states.
             let share = wanted / WORKLOADS.len() as u64 / trace.cuts() as u64;
-            let each = if workload.is_small && round == 0 { STATES_OF_A_CUT_MAX } else { share.clamp(4, 2000) };
+            let each =
+                if workload.is_small && round == 0 { STATES_OF_A_CUT_MAX } else { share.clamp(4, 2000) };
             enumerate(workload, &trace, seed, each, &mut findings, false);
             let seen = findings.broke.first();
-            assert!(seen.is_none(), "seed {seed} (KEEPSTEP_SEED={seed}): {} of {}: {seen:?}", findings.broke.len(), findings.states);
+            assert!(
+                seen.is_none(),
+                "seed {seed} (KEEPSTEP_SEED={seed}): {} of {}: {seen:?}",
+                findings.broke.len(),
+                findings.states
+            );
         }
         round += 1;
     }
     println!(
         "{} states at {} cuts of {} recordings, {} steps read back, 0 promises broken, seed {}",
-        findings.states, findings.cuts, WORKLOADS.len(), findings.steps_found, seed()
+        findings.states,
+        findings.cuts,
+        WORKLOADS.len(),
+        findings.steps_found,
+        seed()
     );
 }
 

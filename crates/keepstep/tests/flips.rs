@@ -77,7 +77,10 @@ fn look(state: &SimDisk, wound: &str) -> Outcome {
             for (number, value) in expected.fields() {
                 let found = record.get(*number);
                 let is_marked = record.lost.contains(number);
-                assert!(is_marked || found == Some(value), "{wound}: step {index} of {episode}: field {number} is wrong");
+                assert!(
+                    is_marked || found == Some(value),
+                    "{wound}: step {index} of {episode}: field {number} is wrong"
+                );
             }
             whole += u64::from(record.lost.is_empty());
         }

@@ -47,7 +47,9 @@ fn steps_are_read_while_they_are_written() {
     let mut messages = Vec::new();
     for step in 0..100i64 {
         messages.push(Value::from(format!("message {step} ").repeat(40)));
-        let receipt = recorder.step(Step::new().prompt(Value::list(messages.clone())).reward(step as f64)).expect("records");
+        let receipt = recorder
+            .step(Step::new().prompt(Value::list(messages.clone())).reward(step as f64))
+            .expect("records");
         assert_eq!(receipt.level(), Some(Level::Power));
         if step % 25 == 0 {
             let steps = steps_of(&store, &recorder);
@@ -97,7 +99,12 @@ fn what_repeats_is_stored_once() {
     let run = store.run("run", Value::Null).expect("opens");
     let mut noise = 7u64;
     let mut message = || {
-        let text: String = (0..2048).map(|_| { noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99); char::from(32 + (noise >> 57) as u8 % 95) }).collect();
+        let text: String = (0..2048)
+            .map(|_| {
+                noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+                char::from(32 + (noise >> 57) as u8 % 95)
+            })
+            .collect();
         Value::from(text)
     };
     let system: Vec<Value> = (0..20).map(|_| message()).collect();
@@ -126,13 +133,19 @@ fn media_is_left_alone_and_arrays_shrink() {
     let store = Store::open(&scratch.0, Options::default()).expect("opens");
     let recorder = store.run("run", Value::Null).expect("opens").episode(name(0)).expect("begins");
     let mut noise = 3u64;
-    let png: Vec<u8> = (0..50_000).map(|_| { noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(5); (noise >> 56) as u8 }).collect();
+    let png: Vec<u8> = (0..50_000)
+        .map(|_| {
+            noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(5);
+            (noise >> 56) as u8
+        })
+        .collect();
     let image = Value::Media(Arc::from("image/png"), Arc::from(png.as_slice()));
     recorder.step(Step::new().observation(image.clone())).expect("records");
     let before = store.writer_stats().stored_bytes;
     assert!(before >= 50_000);
     let ids: Vec<u8> = (0..20_000i64).flat_map(|i| (i * 3 % 50_000).to_le_bytes()).collect();
-    let ids = keepstep::format::value::Array::new(keepstep::format::value::Dtype::I64, vec![20_000], ids).expect("fits");
+    let ids = keepstep::format::value::Array::new(keepstep::format::value::Dtype::I64, vec![20_000], ids)
+        .expect("fits");
     recorder.step(Step::new().observation(Value::Array(Arc::new(ids.clone())))).expect("records");
     assert!(store.writer_stats().stored_bytes - before < 160_000 / 4);
     let steps = steps_of(&store, &recorder);
@@ -203,7 +216,8 @@ fn tmpfs_reaches_kill_only() {
     let scratch = Scratch(shm.join(format!("keepstep-{}", std::process::id())));
     let error = Store::open(&scratch.0, Options::default()).expect_err("refuses");
     assert!(error.to_string().contains("tmpfs"), "{error}");
-    let store = Store::open(&scratch.0, Options { level: Some(Level::Kill), ..Options::default() }).expect("opens");
+    let store =
+        Store::open(&scratch.0, Options { level: Some(Level::Kill), ..Options::default() }).expect("opens");
     let recorder = store.run("run", Value::Null).expect("opens").episode(name(0)).expect("begins");
     recorder.step(Step::new().observation("one")).expect("records");
 }
@@ -225,7 +239,8 @@ fn a_vanished_store_acknowledges_nothing() {
 #[test]
 fn a_follower_sees_every_step_once() {
     let scratch = Scratch::new("follow");
-    let store = Store::open(&scratch.0, Options { segment_bytes_max: 20_000, ..Options::default() }).expect("opens");
+    let store =
+        Store::open(&scratch.0, Options { segment_bytes_max: 20_000, ..Options::default() }).expect("opens");
     let run = store.run("run", Value::Null).expect("opens");
     let recorder = run.episode(name(0)).expect("begins");
     let mut follow = store.follow_attempt(recorder.episode(), 0, FollowFrom::Start).expect("follows");

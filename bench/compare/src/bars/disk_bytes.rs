@@ -11,26 +11,26 @@ use crate::workload::RECORD_BYTES;
 const ENCODING_BYTES_MAX: f64 = 32.0;
 
 pub fn with_64_writers(settings: &Settings, factory: &dyn EngineFactory) -> Vec<Got> {
-    measure_with(settings, factory, 64, "disk-64")
+    measure_with(settings, factory, 64, 1500, "disk-64")
 }
 
 pub fn with_one_writer(settings: &Settings, factory: &dyn EngineFactory) -> Vec<Got> {
-    measure_with(settings, factory, 1, "disk-1")
+    measure_with(settings, factory, 1, 8192, "disk-1")
 }
 
 fn measure_with(
     settings: &Settings,
     factory: &dyn EngineFactory,
     writers: usize,
+    records_each: u64,
     name: &'static str,
 ) -> Vec<Got> {
     let scratch = Scratch::new(&settings.data_dir);
     let ruler = EngineRuler::open(factory, scratch.path(), writers);
-    measure::records_per_second(settings, &ruler, writers);
+    measure::write_each(&ruler, writers, records_each);
     let stats = ruler.close();
 
-    let reader = factory.read(scratch.path());
-    let records: usize = (0..writers as u64).map(|task| reader.read(task).len()).sum();
+    let records = writers as u64 * records_each;
     let payload_bytes = stats.payload_bytes as f64;
     let encoded = payload_bytes / records as f64;
     let plain = RECORD_BYTES as f64;

@@ -1,7 +1,7 @@
 //! Strings, bytes and arrays: in the log whole, or a longer version of one that is, or new.
 
 use super::sequence::{can_be_extended, put_spans, spans_of};
-use super::{Encoder, Found, Growth, Link, Mark, PREFIXES_MAX, Stored};
+use super::{EXTENDED_BYTES_MAX, Encoder, Found, Growth, Link, Mark, PREFIXES_MAX, Stored};
 use crate::bytes::put_varint;
 use crate::hash::{Hash, PIECE_BYTES, SMALL_BYTES};
 use crate::value::{Dtype, shuffle, tag};
@@ -120,7 +120,9 @@ impl Encoder<'_> {
         let units = |pieces: usize| (pieces * PIECE_BYTES / leaf.unit_bytes()) as u64;
         let pieces = chain.len() - 1;
         let mut growth = Growth { units: units(pieces), prefix: None, depth: 0, flat: false };
-        if let Some((count, stored)) = self.longest_pieces(chain) {
+        if leaf.data.len() <= EXTENDED_BYTES_MAX
+            && let Some((count, stored)) = self.longest_pieces(chain)
+        {
             let spans = spans_of(&stored, units(count), &chain[count]);
             growth.prefix = Some((chain[count], units(count)));
             growth.depth = stored.depth;

@@ -137,7 +137,9 @@ pub struct Growth {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EncodeError {
     /// Deeper than a reader would follow.
-    #[error("a value is nested deeper than {DEPTH_MAX} levels: record a flatter one, or a cycle was meant as a value")]
+    #[error(
+        "a value is nested deeper than {DEPTH_MAX} levels: record a flatter one, or a cycle was meant as a value"
+    )]
     TooDeep,
     /// A value that came out of a damaged record.
     #[error("a value that was lost to damage cannot be recorded again")]
@@ -202,6 +204,9 @@ const UNDECIDED_BYTES: usize = 4096;
 const DEPTH_OF_LINKS_MAX: u16 = 256;
 /// References of one body fit the head of a frame, with room for a chain that is written down.
 const LINKS_IN_A_BODY_MAX: usize = 16 << 10;
+/// Nothing longer is extended by reference: a reader would take it for a file that unfolds without end.
+const EXTENDED_BYTES_MAX: usize = 4 << 30;
+const EXTENDED_ITEMS_MAX: usize = 1 << 26;
 /// How many prefixes are looked up before a sequence counts as new.
 const PREFIXES_MAX: usize = 1024;
 

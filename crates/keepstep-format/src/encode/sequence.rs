@@ -1,8 +1,8 @@
 //! The end of a list: in the log whole, or a longer version of one that is, or new.
 
 use super::{
-    DEPTH_OF_LINKS_MAX, Encoded, Encoder, Found, Fresh, Growth, ItemEnd, Link, Mark, Open, PREFIXES_MAX, Span,
-    Stored, UNDECIDED_BYTES,
+    DEPTH_OF_LINKS_MAX, EXTENDED_ITEMS_MAX, Encoded, Encoder, Found, Fresh, Growth, ItemEnd, Link, Mark,
+    Open, PREFIXES_MAX, Span, Stored, UNDECIDED_BYTES,
 };
 use crate::bytes::put_varint;
 use crate::frame::Reference;
@@ -26,7 +26,8 @@ impl Encoder<'_> {
         }
         let mut growth = Growth { units: chain.len() as u64, prefix: None, depth: 0, flat: false };
         // The whole list first: known_or_fresh asks for it once more, which costs less than a second path.
-        if matches!(self.look_up(&hash), Found::No)
+        if chain.len() <= EXTENDED_ITEMS_MAX
+            && matches!(self.look_up(&hash), Found::No)
             && let Some((count, prefix)) = self.longest_prefix(open, &chain)
         {
             let prefix_hash = &chain[count - 1];
@@ -78,7 +79,8 @@ impl Encoder<'_> {
 
     /// The first `count` items of a list, as a piece of its own; they are taken out of what was written.
     fn copy_items(&mut self, open: &Open, count: usize, hash: Hash) -> Encoded {
-        let Mark { body: body_end, links: links_end, fresh: fresh_end, full } = self.items[open.items + count - 1].mark;
+        let Mark { body: body_end, links: links_end, fresh: fresh_end, full } =
+            self.items[open.items + count - 1].mark;
         let mut body = vec![tag::LIST];
         put_varint(&mut body, count as u64);
         let head = body.len();

@@ -51,7 +51,11 @@ impl Memory {
                 Link::Placed(reference) => references.push(reference),
                 Link::Undecided { hash, take, piece } => {
                     let offset = self.keep(*piece);
-                    references.push(Reference { place: Place { segment: 0, offset, inner: 0, base: 0 }, take, hash });
+                    references.push(Reference {
+                        place: Place { segment: 0, offset, inner: 0, base: 0 },
+                        take,
+                        hash,
+                    });
                 }
             }
         }
@@ -148,7 +152,8 @@ fn a_growing_history_costs_what_is_new() {
     let mut messages: Vec<Value> = Vec::new();
     let mut new_bytes = 0;
     for turn in 0..200u32 {
-        let content: String = (0..2048u32).map(|i| char::from(b'a' + (i.wrapping_mul(turn + 7) % 23) as u8)).collect();
+        let content: String =
+            (0..2048u32).map(|i| char::from(b'a' + (i.wrapping_mul(turn + 7) % 23) as u8)).collect();
         new_bytes += content.len();
         messages.push(Value::map([("role", Value::from("user")), ("content", Value::from(content))]));
         let prompt = Value::list(messages.iter().cloned());

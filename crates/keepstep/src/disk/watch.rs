@@ -32,8 +32,12 @@ impl Watch for RealWatch {
         }
         let Some(events) = &mut self.events else { return Ok(()) };
         // By the descriptor's path: the store may have been moved since it was opened.
-        let opened =
-            rustix::fs::openat(&self.root, super::real::or_dot(dir), super::real::DIR, rustix::fs::Mode::empty());
+        let opened = rustix::fs::openat(
+            &self.root,
+            super::real::or_dot(dir),
+            super::real::DIR,
+            rustix::fs::Mode::empty(),
+        );
         let fd = match opened {
             Ok(fd) => fd,
             Err(rustix::io::Errno::NOENT) => return Ok(()),
@@ -81,7 +85,8 @@ mod events {
         /// False if the system gives no more watches.
         pub(super) fn add(&mut self, dir: &OwnedFd) -> bool {
             // A file that was written to is closed when its process dies: that is worth a look too.
-            let flags = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE;
+            let flags =
+                WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE;
             inotify::add_watch(&self.fd, format!("/proc/self/fd/{}", dir.as_raw_fd()), flags).is_ok()
         }
 

@@ -135,7 +135,9 @@ pub(crate) fn liveness(disk: &dyn Disk, store: &Id, writer: &Id) -> Liveness {
     match file.lock_state() {
         // A lock that is held is held, whatever the card says.
         Ok(LockState::Held) => Liveness::Live,
-        Ok(LockState::Free) if boot.is_some_and(|boot| boot == boot_now && !boot.is_empty()) => Liveness::Dead,
+        Ok(LockState::Free) if boot.is_some_and(|boot| boot == boot_now && !boot.is_empty()) => {
+            Liveness::Dead
+        }
         _ => Liveness::Unknown,
     }
 }

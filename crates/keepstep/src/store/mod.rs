@@ -18,7 +18,9 @@ use crate::disk::{self, Disk, FileSystem, RealDisk};
 use crate::error::{Doing, Error, Result};
 use crate::options::{Level, Options};
 use crate::own::{self, Home, Mailbox};
-use crate::write::{Beat, Claimed, Identity, LookUp, OnClose, Recorder, Subject, SubjectKey, SubjectName, Writer, WriterStats};
+use crate::write::{
+    Beat, Claimed, Identity, LookUp, OnClose, Recorder, Subject, SubjectKey, SubjectName, Writer, WriterStats,
+};
 
 /// A store. Cheap to clone; the last clone to go closes it.
 #[derive(Clone)]
@@ -218,9 +220,11 @@ fn read_store_id(disk: &dyn Disk) -> Result<Id> {
     let data = disk::read_file(disk, PATH).doing("read", PATH)?;
     let text = String::from_utf8_lossy(&data);
     card::parse_store_json(&text).map(|(id, _)| id).map_err(|error| match error {
-        card::StoreJsonError::Newer { found, .. } => {
-            Error::NewerFormat { path: PATH.to_owned(), found: found as u32, known: u32::from(FORMAT_VERSION) }
-        }
+        card::StoreJsonError::Newer { found, .. } => Error::NewerFormat {
+            path: PATH.to_owned(),
+            found: found as u32,
+            known: u32::from(FORMAT_VERSION),
+        },
         other => Error::NotAStore { path: PATH.to_owned(), why: other.to_string() },
     })
 }

@@ -73,7 +73,8 @@ impl Store {
         let data = disk::read_file(disk, path).doing("read", path)?;
         let damaged = |found: String| Error::Damaged { path: path.to_owned(), offset: 0, found };
         let card = card::Card::decode(&data, &self.id(), path).map_err(|error| damaged(error.to_string()))?;
-        let found = decode_fields(card.body).ok_or_else(|| damaged("its fields cannot be read".to_owned()))?;
+        let found =
+            decode_fields(card.body).ok_or_else(|| damaged("its fields cannot be read".to_owned()))?;
         let get = |number: u8| found.iter().find(|(field, _)| *field == number).map(|(_, value)| value);
         let birth = get(fields::BIRTH).and_then(|value| value.as_bytes()?.try_into().ok().map(Id));
         let birth = birth.ok_or_else(|| damaged("it has no birth id".to_owned()))?;
@@ -93,7 +94,9 @@ fn differing_keys(before: &Value, now: &Value) -> String {
         other => vec![(Value::from("config"), other.clone())],
     };
     let (before, now) = (entries(before), entries(now));
-    let find = |in_map: &[(Value, Value)], key: &Value| in_map.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone());
+    let find = |in_map: &[(Value, Value)], key: &Value| {
+        in_map.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone())
+    };
     let show = |value: Option<Value>| value.map_or("nothing".to_owned(), |value| format!("{value:?}"));
     let mut keys: Vec<Value> = before.iter().chain(&now).map(|(key, _)| key.clone()).collect();
     keys.dedup();

@@ -30,7 +30,12 @@ pub(crate) struct Chain {
 
 impl Chain {
     /// The chain after one more version was stored at `place`. `before` is the chain of what it extends, if known.
-    pub(crate) fn extended(growth: &Growth, hash: &Hash, place: Place, before: Option<&Arc<Chain>>) -> Arc<Self> {
+    pub(crate) fn extended(
+        growth: &Growth,
+        hash: &Hash,
+        place: Place,
+        before: Option<&Arc<Chain>>,
+    ) -> Arc<Self> {
         let reference = Reference { place, take: growth.units, hash: *hash };
         let own = |skip| Span { skip, reference };
         let (Some((_, prefix_units)), Some(before)) = (growth.prefix, before) else {
@@ -102,7 +107,12 @@ mod tests {
     /// However long a list grows, its parts cover it exactly, a reader follows few links, and few parts are written.
     #[test]
     fn the_parts_of_a_chain_cover_the_list_and_stay_few() {
-        let mut chain = Chain::extended(&Growth { units: 1, prefix: None, depth: 0, flat: false }, &[0; 16], place(0), None);
+        let mut chain = Chain::extended(
+            &Growth { units: 1, prefix: None, depth: 0, flat: false },
+            &[0; 16],
+            place(0),
+            None,
+        );
         let mut written = 0;
         for step in 1..40_000u64 {
             let spans = chain.spans_when_due();
@@ -112,7 +122,12 @@ mod tests {
             });
             assert!(spans.is_empty() || covered == step, "step {step}: {covered}");
             written += spans.len();
-            let growth = Growth { units: step + 1, prefix: Some(([0; 16], step)), depth: chain.depth(), flat: !spans.is_empty() };
+            let growth = Growth {
+                units: step + 1,
+                prefix: Some(([0; 16], step)),
+                depth: chain.depth(),
+                flat: !spans.is_empty(),
+            };
             chain = Chain::extended(&growth, &[0; 16], place(step), Some(&chain));
             assert!(chain.depth() < 48, "step {step}: depth {}", chain.depth());
         }

@@ -48,7 +48,9 @@ impl Trainer {
 
     /// All samples, once there are enough.
     pub(crate) fn take_samples(&self) -> Option<Vec<Vec<u8>>> {
-        if self.bytes.load(Ordering::Relaxed) < SAMPLE_BYTES || !self.is_collecting.swap(false, Ordering::AcqRel) {
+        if self.bytes.load(Ordering::Relaxed) < SAMPLE_BYTES
+            || !self.is_collecting.swap(false, Ordering::AcqRel)
+        {
             return None;
         }
         Some(std::mem::take(&mut *self.samples.lock().unwrap_or_else(PoisonError::into_inner)))
@@ -79,7 +81,9 @@ pub(crate) fn train(samples: &[Vec<u8>]) -> Option<Vec<u8>> {
     let bytes = keepstep_format::record::train_dictionary(&seen, DICTIONARY_BYTES)?;
     let dictionary = Dictionary::new(bytes.clone());
     let total = |dictionary: Option<&Dictionary>| -> usize {
-        let sizes = unseen.iter().map(|(_, sample)| compress(sample, dictionary).map_or(sample.len(), |out| out.len()));
+        let sizes = unseen
+            .iter()
+            .map(|(_, sample)| compress(sample, dictionary).map_or(sample.len(), |out| out.len()));
         sizes.sum()
     };
     let (without, with) = (total(None), total(Some(&dictionary)));

@@ -126,7 +126,14 @@ impl OpenSegment {
         }
         let ready = &placed.ready;
         let head = std::mem::take(&mut self.head);
-        let base = FrameSpec { kind: placed.kind, flags: ready.flags, slot, seq: placed.seq, synced_to: None, head: &head };
+        let base = FrameSpec {
+            kind: placed.kind,
+            flags: ready.flags,
+            slot,
+            seq: placed.seq,
+            synced_to: None,
+            head: &head,
+        };
         if ready.crcs.len() == 1 {
             let spec = FrameSpec { synced_to: lone, ..base };
             put_frame(&mut self.buffer, self.salt, offset, &spec, &ready.stored, ready.crcs[0]);
@@ -171,10 +178,18 @@ impl OpenSegment {
         let slot = self.entries.len() as u32 + 1;
         self.slots.insert(subject.key, self.entries.len());
         let summary = Summary { steps: subject.steps(), ..Summary::default() };
-        self.entries.push(Entry { key: subject.key, name: subject.name.clone(), slot, first_seq: seq, records: Vec::new(), summary });
+        self.entries.push(Entry {
+            key: subject.key,
+            name: subject.name.clone(),
+            slot,
+            first_seq: seq,
+            records: Vec::new(),
+            summary,
+        });
         let bind = Bind { what: subject.key.what, id: subject.key.id, attempt: subject.key.attempt }.encode();
         let offset = self.offset();
-        let spec = FrameSpec { kind: Kind::Bind, flags: Flags::NONE, slot, seq: 0, synced_to: None, head: &[] };
+        let spec =
+            FrameSpec { kind: Kind::Bind, flags: Flags::NONE, slot, seq: 0, synced_to: None, head: &[] };
         put_frame(&mut self.buffer, self.salt, offset, &spec, &bind, crc32c::crc32c(&bind));
         self.listed.push(Listed { offset, kind: Kind::Bind as u8, slot, seq: 0 });
         self.log_frames.push((offset, Kind::Bind as u8));
@@ -189,7 +204,14 @@ impl OpenSegment {
         }
         self.listed.clear();
         // A batch of very many records is listed in several commits, all in one write.
-        let spec = FrameSpec { kind: Kind::Commit, flags: Flags::NONE, slot: 0, seq: 0, synced_to: Some(synced_to), head: &[] };
+        let spec = FrameSpec {
+            kind: Kind::Commit,
+            flags: Flags::NONE,
+            slot: 0,
+            seq: 0,
+            synced_to: Some(synced_to),
+            head: &[],
+        };
         let offset = self.offset();
         put_frame(&mut self.buffer, self.salt, offset, &spec, &body, crc32c::crc32c(&body));
         self.said_synced_to = synced_to;

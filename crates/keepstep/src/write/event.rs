@@ -108,7 +108,9 @@ impl Event {
                 return false;
             }
             let asleep = word | SLEEPERS;
-            if word == asleep || self.word.compare_exchange(word, asleep, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            if word == asleep
+                || self.word.compare_exchange(word, asleep, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            {
                 self.sleep(asleep, left);
             }
         }
@@ -127,7 +129,8 @@ impl Event {
 
     #[cfg(all(target_os = "linux", not(loom)))]
     fn wake(&self) {
-        let _ = rustix::thread::futex::wake(&self.word, rustix::thread::futex::Flags::PRIVATE, i32::MAX as u32);
+        let _ =
+            rustix::thread::futex::wake(&self.word, rustix::thread::futex::Flags::PRIVATE, i32::MAX as u32);
     }
 
     #[cfg(any(loom, not(target_os = "linux")))]

@@ -85,10 +85,20 @@ impl<T> Handoff<T> {
     }
 
     /// Adds a step. With `wake`, the committer's thread is told; without, the caller will try for the role itself.
-    pub(crate) fn push(&self, item: T, bytes: usize, when_full: WhenFull, wake: bool) -> Result<Ticket, NotTaken> {
+    pub(crate) fn push(
+        &self,
+        item: T,
+        bytes: usize,
+        when_full: WhenFull,
+        wake: bool,
+    ) -> Result<Ticket, NotTaken> {
         let mut queue = lock(&self.queue);
         // One item may pass whatever its size, or it could never be written.
-        while queue.bytes > 0 && queue.bytes + bytes > self.bytes_max && when_full != WhenFull::Pass && !queue.closed {
+        while queue.bytes > 0
+            && queue.bytes + bytes > self.bytes_max
+            && when_full != WhenFull::Pass
+            && !queue.closed
+        {
             if when_full == WhenFull::Refuse {
                 return Err(NotTaken::Full);
             }
@@ -178,7 +188,11 @@ impl<T> Handoff<T> {
             }
             #[cfg(not(loom))]
             {
-                queue = self.work.wait_timeout(queue, timeout).unwrap_or_else(std::sync::PoisonError::into_inner).0;
+                queue = self
+                    .work
+                    .wait_timeout(queue, timeout)
+                    .unwrap_or_else(std::sync::PoisonError::into_inner)
+                    .0;
             }
             queue.committer_sleeps = false;
         }

@@ -111,7 +111,11 @@ impl Index {
                 Chain::extended(growth, &fresh.hash, place, before.as_ref())
             });
             let mut shard = self.shard(&fresh.hash);
-            self.insert(&mut shard, fresh.hash, Entry::Stored(Copy { place, take: fresh.take, uses: 0, chain }));
+            self.insert(
+                &mut shard,
+                fresh.hash,
+                Entry::Stored(Copy { place, take: fresh.take, uses: 0, chain }),
+            );
         }
     }
 
@@ -141,7 +145,8 @@ impl Index {
     }
 
     fn insert(&self, shard: &mut Shard, hash: Hash, entry: Entry) {
-        shard.young_bytes += ENTRY_BYTES + if matches!(&entry, Entry::Stored(copy) if copy.chain.is_some()) { CHAIN_BYTES } else { 0 };
+        shard.young_bytes += ENTRY_BYTES
+            + if matches!(&entry, Entry::Stored(copy) if copy.chain.is_some()) { CHAIN_BYTES } else { 0 };
         shard.young.insert(hash, entry);
         if shard.young_bytes > self.shard_bytes_max {
             self.forgotten.fetch_add(shard.old.len() as u64, Ordering::Relaxed);

@@ -248,7 +248,14 @@ impl Log {
             round.needs_sync |= pending.level >= Level::Power;
             round.ended.extend(pending.subject.as_ref().filter(|_| pending.last).map(|subject| subject.key));
             let epoch = pending.epoch;
-            let record = self.add_record(&mut round, pending.subject, pending.kind, seq, pending.ready, pending.progress);
+            let record = self.add_record(
+                &mut round,
+                pending.subject,
+                pending.kind,
+                seq,
+                pending.ready,
+                pending.progress,
+            );
             round.members.push(Member { index, record, epoch });
         }
         round
@@ -295,7 +302,13 @@ impl Log {
     }
 
     /// A value that another record may have stored meanwhile: refers to it, or stores it now.
-    fn decide_link(&self, round: &mut Round, hash: Hash, take: u64, piece: Ready) -> (Option<usize>, Reference) {
+    fn decide_link(
+        &self,
+        round: &mut Round,
+        hash: Hash,
+        take: u64,
+        piece: Ready,
+    ) -> (Option<usize>, Reference) {
         if let Some((place, stored_take)) = self.index.place_of(&hash) {
             let take = if take > 0 { take } else { stored_take };
             return (None, self.where_it_is_now(Reference { place, take, hash }));

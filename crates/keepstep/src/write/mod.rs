@@ -22,7 +22,6 @@ mod subject;
 mod sync;
 mod writer;
 
-
 pub(crate) use log::{Claimed, Identity, LookUp, OnClose};
 pub use receipt::Receipt;
 pub use recorder::{Prepared, Recorder};

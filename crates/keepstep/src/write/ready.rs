@@ -56,7 +56,16 @@ impl Ready {
                 ReadyLink::Undecided { hash, take, piece: Box::new(Ready::new(*piece, None)) }
             }
         });
-        Self { crcs: sums(&stored), links: links.collect(), stored, flags, dictionary, fresh, full_bytes, new_bytes }
+        Self {
+            crcs: sums(&stored),
+            links: links.collect(),
+            stored,
+            flags,
+            dictionary,
+            fresh,
+            full_bytes,
+            new_bytes,
+        }
     }
 
     /// Bytes as they are, neither compressed nor referred to.

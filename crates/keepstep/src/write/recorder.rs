@@ -198,6 +198,13 @@ impl std::fmt::Debug for Recorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = &self.subject.name;
         let steps = self.steps();
-        write!(f, "<Episode {}#{}.{}, attempt {}: {steps} steps>", name.task, name.iteration, name.sample, self.attempt())
+        write!(
+            f,
+            "<Episode {}#{}.{}, attempt {}: {steps} steps>",
+            name.task,
+            name.iteration,
+            name.sample,
+            self.attempt()
+        )
     }
 }

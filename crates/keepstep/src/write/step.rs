@@ -85,7 +85,8 @@ impl Step {
     /// Its tokens.
     pub fn tokens(self, tokens: Tokens) -> Self {
         let mut map = Vec::new();
-        let mut add = |name: &str, value: Option<Value>| map.extend(value.map(|value| (name.to_owned(), value)));
+        let mut add =
+            |name: &str, value: Option<Value>| map.extend(value.map(|value| (name.to_owned(), value)));
         add("prompt", tokens.prompt);
         add("ids", tokens.ids);
         add("logprobs", tokens.logprobs);
@@ -137,7 +138,10 @@ impl Step {
     }
 
     pub(super) fn reward_value(&self) -> Option<f64> {
-        self.fields.iter().find(|(number, _)| *number == fields::REWARD).and_then(|(_, value)| value.as_float())
+        self.fields
+            .iter()
+            .find(|(number, _)| *number == fields::REWARD)
+            .and_then(|(_, value)| value.as_float())
     }
 }
 

@@ -50,8 +50,14 @@ impl Writer {
     ) -> Result<Self> {
         let index = Arc::new(Index::new(options.index_bytes_max));
         let counters = Arc::new(Counters::default());
-        let log =
-            Log::new(identity, key.clone(), Arc::clone(&index), options.clone(), Arc::clone(&counters), look_up);
+        let log = Log::new(
+            identity,
+            key.clone(),
+            Arc::clone(&index),
+            options.clone(),
+            Arc::clone(&counters),
+            look_up,
+        );
         let inner = Arc::new(Inner {
             role: Role::new(Handoff::new(options.queue_bytes_max), log),
             index,

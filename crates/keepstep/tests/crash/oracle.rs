@@ -11,12 +11,24 @@ use super::workload::{Acknowledged, RUN, Workload, options, step_of};
 pub type Broke = String;
 
 /// Opens what a crash left, and compares it with what was acknowledged and what was ever said.
-pub fn check(workload: &Workload, state: &SimDisk, acknowledged: &[Acknowledged], survived: Level) -> Result<u64, Broke> {
+pub fn check(
+    workload: &Workload,
+    state: &SimDisk,
+    acknowledged: &[Acknowledged],
+    survived: Level,
+) -> Result<u64, Broke> {
     let acknowledged: Vec<_> = acknowledged.iter().filter(|step| step.level >= survived).collect();
     let store = match Store::on_disk(state.process(), options(None)) {
         Ok(store) => store,
-        Err(error) if acknowledged.is_empty() => return Err(format!("the store cannot be opened again: {error}")),
-        Err(error) => return Err(format!("{} acknowledged steps, and the store cannot be opened: {error}", acknowledged.len())),
+        Err(error) if acknowledged.is_empty() => {
+            return Err(format!("the store cannot be opened again: {error}"));
+        }
+        Err(error) => {
+            return Err(format!(
+                "{} acknowledged steps, and the store cannot be opened: {error}",
+                acknowledged.len()
+            ));
+        }
     };
     let mut catalog = store.catalog().map_err(|error| format!("the store cannot be read: {error}"))?;
     let run = store.run(RUN, Value::Null).map_err(|error| format!("the run cannot be opened: {error}"))?;
@@ -28,7 +40,8 @@ pub fn check(workload: &Workload, state: &SimDisk, acknowledged: &[Acknowledged]
         for (index, step) in steps.iter().enumerate() {
             compare(workload, episode, index as u64, step)?;
         }
-        let lost = acknowledged.iter().find(|step| step.episode == episode && step.step >= steps.len() as u64);
+        let lost =
+            acknowledged.iter().find(|step| step.episode == episode && step.step >= steps.len() as u64);
         if let Some(lost) = lost {
             return Err(format!("{lost:?} is lost: {} steps are left", steps.len()));
         }
@@ -41,7 +54,10 @@ pub fn check(workload: &Workload, state: &SimDisk, acknowledged: &[Acknowledged]
 }
 
 /// The fields of an episode's steps, all whole and without gaps, or why not.
-fn steps_of(catalog: &keepstep::read::Catalog, episode: &keepstep::Id) -> Result<Vec<Vec<(u8, Value)>>, Broke> {
+fn steps_of(
+    catalog: &keepstep::read::Catalog,
+    episode: &keepstep::Id,
+) -> Result<Vec<Vec<(u8, Value)>>, Broke> {
     let mut steps: Vec<Vec<(u8, Value)>> = Vec::new();
     let Ok(key) = catalog.find(episode, 0) else { return Ok(steps) };
     let mut reader = catalog.reader(&key).map_err(|error| format!("an episode cannot be read: {error}"))?;
@@ -51,7 +67,10 @@ fn steps_of(catalog: &keepstep::read::Catalog, episode: &keepstep::Id) -> Result
     for item in reader.records() {
         match item.map_err(|error| format!("a record cannot be read: {error}"))? {
             Item::Record(record) if !record.lost.is_empty() => {
-                return Err(format!("record {} at {:?} refers to what is not there", record.seq, record.place));
+                return Err(format!(
+                    "record {} at {:?} refers to what is not there",
+                    record.seq, record.place
+                ));
             }
             Item::Record(record) if record.get(fields::INDEX).is_some() => steps.push(record.fields),
             Item::Record(_) => {}
@@ -66,7 +85,8 @@ fn compare(workload: &Workload, episode: u64, index: u64, found: &[(u8, Value)])
     let expected = step_of(workload.name, episode, index);
     let said = expected.fields();
     let found: Vec<&(u8, Value)> = found.iter().filter(|(number, _)| *number != fields::TIME).collect();
-    let number = found.iter().find(|(number, _)| *number == fields::INDEX).and_then(|(_, value)| value.as_int());
+    let number =
+        found.iter().find(|(number, _)| *number == fields::INDEX).and_then(|(_, value)| value.as_int());
     if number != Some(index as i64) {
         return Err(format!("step {index} of episode {episode} says that it is step {number:?}"));
     }

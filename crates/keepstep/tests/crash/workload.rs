@@ -54,11 +54,15 @@ pub const RUN: &str = "crash";
 pub fn step_of(workload: &str, episode: u64, step: u64) -> Step {
     let base = Step::new().reward(step as f64 + 0.25).action(Value::Int(step as i64));
     match workload {
-        "one episode" | "kill and power mixed" => base.observation(Value::from(format!("saw {episode}.{step}"))),
+        "one episode" | "kill and power mixed" => {
+            base.observation(Value::from(format!("saw {episode}.{step}")))
+        }
         "two episodes share a page" | "two steps cross" => {
             base.observation(Value::from(page(7, 9000))).prompt(history(episode, step, 300))
         }
-        "segments rotate" => base.prompt(history(episode, step, 400)).observation(tokens(episode, 600 + 300 * step)),
+        "segments rotate" => {
+            base.prompt(history(episode, step, 400)).observation(tokens(episode, 600 + 300 * step))
+        }
         "a step in chunks" if step == 1 => base.observation(Value::bytes(noise(episode, (1 << 20) + 70_000))),
         _ => base.prompt(history(episode, step, 300)),
     }
@@ -82,7 +86,10 @@ fn page(seed: u64, bytes: usize) -> String {
 /// A chat that grows by one message a step.
 fn history(episode: u64, step: u64, bytes: usize) -> Value {
     let message = |turn: u64| {
-        Value::map([("role", Value::from("user")), ("content", Value::from(page(episode * 1000 + turn, bytes)))])
+        Value::map([
+            ("role", Value::from("user")),
+            ("content", Value::from(page(episode * 1000 + turn, bytes))),
+        ])
     };
     Value::list((0..=step).map(message))
 }
@@ -107,7 +114,9 @@ impl<'s> Recording<'s> {
     }
 
     fn begin(&self, episode: u64) -> Option<Recorder> {
-        self.run.episode(EpisodeName { task: self.name.to_owned(), iteration: 0, sample: episode as i64 }).ok()
+        self.run
+            .episode(EpisodeName { task: self.name.to_owned(), iteration: 0, sample: episode as i64 })
+            .ok()
     }
 
     fn step(&self, recorder: &Recorder, episode: u64, step: u64) {
@@ -170,7 +179,10 @@ fn failed_sync(sim: &SimDisk, options: Options) {
     let Some(recording) = Recording::open(sim, "a sync fails", options) else { return };
     let (Some(first), Some(second)) = (recording.begin(0), recording.begin(1)) else { return };
     recording.step(&first, 0, 0);
-    if second.submit_at(step_of(recording.name, 1, 0), Level::Kill).is_ok_and(|receipt| receipt.level().is_some()) {
+    if second
+        .submit_at(step_of(recording.name, 1, 0), Level::Kill)
+        .is_ok_and(|receipt| receipt.level().is_some())
+    {
         recording.acknowledged(1, 0, Level::Kill);
     }
     sim.faults().plan(Fault::new(On::Sync, Errno::Eio).at(".seg").times(1));
@@ -214,9 +226,10 @@ fn crossing(sim: &SimDisk, options: Options) {
     let Some(recording) = Recording::open(sim, "two steps cross", options) else { return };
     let (Some(first), Some(second)) = (recording.begin(0), recording.begin(1)) else { return };
     for step in 0..2 {
-        let (Ok(early), Ok(late)) =
-            (first.prepare(step_of(recording.name, 0, step)), second.prepare(step_of(recording.name, 1, step)))
-        else {
+        let (Ok(early), Ok(late)) = (
+            first.prepare(step_of(recording.name, 0, step)),
+            second.prepare(step_of(recording.name, 1, step)),
+        ) else {
             return;
         };
         let submit = |recorder: &Recorder, prepared, episode| {
@@ -232,7 +245,9 @@ fn crossing(sim: &SimDisk, options: Options) {
 /// Two processes find an empty directory and make it a store, neither seeing the other in time.
 fn opened_twice(sim: &SimDisk, options: Options) {
     let blind: Arc<dyn Disk> = Arc::new(Blind { disk: sim.process(), looks: Default::default() });
-    let Some(first) = Recording::open(sim, "a store is opened twice at once", options.clone()) else { return };
+    let Some(first) = Recording::open(sim, "a store is opened twice at once", options.clone()) else {
+        return;
+    };
     let Some(recorder) = first.begin(0) else { return };
     first.step(&recorder, 0, 0);
     let Ok(store) = Store::on_disk(blind, options) else { return };

@@ -1,0 +1,95 @@
+//! Runs the real program, and keeps what it writes in a directory that is removed again.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The program under test.
+pub(crate) fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_keepstep"));
+    command.env_remove("KEEPSTEP_STORE").env("NO_COLOR", "1");
+    command
+}
+
+/// A directory for one test, on a disk and not in memory.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What a failed test left is what explains it.
+        if !std::thread::panicking() {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+/// What a process said, and how it ended.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+}
+
+impl Said {
+    /// The number under a key of a flat JSON object.
+    pub(crate) fn number(&self, key: &str) -> u64 {
+        let mark = format!("\"{key}\":");
+        let from = self.out.find(&mark).unwrap_or_else(|| panic!("no {key} in {self:?}")) + mark.len();
+        let digits: String = self.out[from..].chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().unwrap_or_else(|_| panic!("{key} is no number in {self:?}"))
+    }
+
+    /// What happened and a hint, as every failure is told.
+    pub(crate) fn tells_error_and_hint(&self) -> bool {
+        self.err.lines().any(|line| line.starts_with("error: "))
+            && self.err.lines().any(|line| line.starts_with("hint: "))
+    }
+}
+
+/// Runs the program to its end.
+pub(crate) fn run<A: AsRef<std::ffi::OsStr>>(dir: &Path, arguments: impl IntoIterator<Item = A>) -> Said {
+    program().current_dir(dir).args(arguments).stdin(Stdio::null()).output().unwrap().into()
+}
+
+/// Waits for a process whose stdin stays open, as a recorder needs it.
+pub(crate) fn wait_with_open_stdin(mut child: Child) -> Said {
+    let stdin = child.stdin.take();
+    let output = child.wait_with_output().unwrap();
+    drop(stdin);
+    output.into()
+}
+
+/// A store with episodes that finished and episodes that were interrupted.
+pub(crate) fn demo_store(scratch: &Scratch) -> PathBuf {
+    let store = scratch.path("demo");
+    let said = run(scratch.dir(), ["demo", "demo", "--episodes", "6", "--steps", "12", "--pause-ms", "1"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    store
+}
