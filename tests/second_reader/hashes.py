@@ -23,9 +23,13 @@ class Hasher:
 
     def __init__(self, store_id: bytes) -> None:
         self._key = blake3(store_id, derive_key_context="keepstep 1 content").digest()
+        self._data_key = blake3(store_id, derive_key_context="keepstep 1 data").digest()
 
     def _h(self, *parts: bytes) -> bytes:
         return blake3(b"".join(parts), key=self._key).digest(16)
+
+    def _d(self, *parts: bytes) -> bytes:
+        return blake3(b"".join(parts), key=self._data_key).digest(16)
 
     def hash(self, value: Any) -> bytes:
         match value:
@@ -72,14 +76,14 @@ class Hasher:
 
     def _hash_data(self, tag: int, data: bytes, dtype: int | None = None, shape: bytes = b"") -> bytes:
         c, rest = self._chain(tag, data, dtype)
-        return self._h(b"\3", c, shape, rest)
+        return self._d(rest, shape, bytes([len(shape)]), c, b"\3")
 
     def _chain(self, tag: int, data: bytes, dtype: int | None) -> tuple[bytes, bytes]:
         """C of the last whole piece, and the rest. Every element size divides 4096, so pieces of arrays are no less."""
         c = self._h(b"\1", bytes([tag]), bytes([dtype]) if dtype else b"")
         whole = len(data) // PIECE_BYTES * PIECE_BYTES
         for start in range(0, whole, PIECE_BYTES):
-            c = self._h(b"\2", c, data[start : start + PIECE_BYTES])
+            c = self._d(data[start : start + PIECE_BYTES], c, b"\2")
         return c, data[whole:]
 
 

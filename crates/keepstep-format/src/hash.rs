@@ -27,6 +27,8 @@ const OTHER: u8 = 9;
 #[derive(Clone)]
 pub struct ContentKey {
     key: [u8; 32],
+    /// Of strings, bytes and arrays: there the data comes first, so that whole blocks of it are hashed side by side.
+    data_key: [u8; 32],
     list_begin: Hash,
     /// Before the first piece of a string, and of bytes.
     leaf_begin: [Hash; 2],
@@ -42,7 +44,8 @@ impl ContentKey {
     /// The key that belongs to a store's id.
     pub fn new(store: &[u8; 16]) -> Self {
         let key = blake3::derive_key("keepstep 1 content", store);
-        let mut made = Self { key, list_begin: [0; 16], leaf_begin: [[0; 16]; 2] };
+        let data_key = blake3::derive_key("keepstep 1 data", store);
+        let mut made = Self { key, data_key, list_begin: [0; 16], leaf_begin: [[0; 16]; 2] };
         made.list_begin = made.hash(&[&[LIST_BEGIN]]);
         made.leaf_begin = [tag::STR, tag::BYTES].map(|tag| made.hash(&[&[PIECES_BEGIN, tag]]));
         made
@@ -54,11 +57,11 @@ impl ContentKey {
     }
 
     fn hash(&self, parts: &[&[u8]]) -> Hash {
-        let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        for part in parts {
-            hasher.update(part);
-        }
-        cut(hasher.finalize())
+        hash_parts(&self.key, parts)
+    }
+
+    fn data(&self, parts: &[&[u8]]) -> Hash {
+        hash_parts(&self.data_key, parts)
     }
 
     /// The hash before the first piece of a string (tag 06), bytes (07) or array (0A, with its dtype).
@@ -71,12 +74,12 @@ impl ContentKey {
 
     /// The hash of a prefix that is one piece longer.
     pub fn piece(&self, before: &Hash, piece: &[u8]) -> Hash {
-        self.hash(&[&[PIECE], before, piece])
+        self.data(&[piece, before, &[PIECE]])
     }
 
     /// The hash of a whole string, bytes or array: its whole pieces, its shape (arrays), and what is left.
     pub fn whole(&self, pieces: &Hash, shape: &[u8], rest: &[u8]) -> Hash {
-        self.hash(&[&[WHOLE], pieces, shape, rest])
+        self.data(&[rest, shape, &[shape.len() as u8], pieces, &[WHOLE]])
     }
 
     /// The hash of an empty list.
@@ -117,6 +120,14 @@ impl ContentKey {
     pub fn other(&self, encoding: &[u8]) -> Hash {
         self.hash(&[&[OTHER], encoding])
     }
+}
+
+fn hash_parts(key: &[u8; 32], parts: &[&[u8]]) -> Hash {
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    for part in parts {
+        hasher.update(part);
+    }
+    cut(hasher.finalize())
 }
 
 fn cut(hash: blake3::Hash) -> Hash {

@@ -97,13 +97,13 @@ pub fn decompress(stored: &[u8], dictionary: Option<&Dictionary>) -> Result<Vec<
 
 /// A quick look at some windows: do bytes repeat more often than in noise?
 fn looks_compressible(body: &[u8]) -> bool {
-    const WINDOW: usize = 512;
+    const WINDOW: usize = 256;
     const WINDOWS: usize = 8;
     if body.len() <= WINDOW {
         return repeats_more_than_noise(body);
     }
     // A short body is judged by fewer windows, so that the look costs less than the copy.
-    let windows = (body.len() / (2 * WINDOW)).clamp(2, WINDOWS);
+    let windows = (body.len() / (4 * WINDOW)).clamp(2, WINDOWS);
     let stride = (body.len() - WINDOW) / (windows - 1);
     (0..windows).any(|i| repeats_more_than_noise(&body[i * stride..i * stride + WINDOW]))
 }
@@ -116,6 +116,6 @@ fn repeats_more_than_noise(window: &[u8]) -> bool {
     }
     let n = window.len() as u64;
     let pairs: u64 = counts.iter().map(|&c| u64::from(c) * u64::from(c).saturating_sub(1)).sum();
-    // 1.5 / 256: pairs in 512 bytes of noise stay within a quarter of their mean of n² / 256.
-    pairs * 256 * 2 > n * n.saturating_sub(1) * 3
+    // 1.6 / 256: pairs in 256 bytes of noise stay within half of their mean of n² / 256.
+    pairs * 256 * 5 > n * n.saturating_sub(1) * 8
 }

@@ -227,9 +227,16 @@ impl<'k> Encoder<'k> {
 
     /// An encoder for the fields of a record; each is announced with [`Encoder::field`].
     pub fn fields(key: &'k ContentKey, known: &'k dyn Known) -> Self {
+        Self::fields_into(key, known, Vec::new())
+    }
+
+    /// As [`Encoder::fields`], into a buffer that was used before.
+    pub fn fields_into(key: &'k ContentKey, known: &'k dyn Known, mut buffer: Vec<u8>) -> Self {
         let mut encoder = Self::value(key, known);
+        buffer.clear();
         // Most steps are longer than this; starting from nothing, a vector grows four times on the way here.
-        encoder.out.body.reserve(512);
+        buffer.reserve(512);
+        encoder.out.body = buffer;
         encoder.out.body.push(0);
         encoder.out.full_bytes = 1;
         encoder

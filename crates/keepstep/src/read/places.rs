@@ -133,7 +133,10 @@ impl Parts {
             },
         };
         let later = self.parts[index + 1..].iter().filter(|later| later.segment > part.segment);
-        let written_again_from = later.map(|later| later.first_seq).min().unwrap_or(u32::MAX);
+        // What was written again and lost there is lost: what stands here was never acknowledged.
+        let lost_later = self.lost.iter().filter(|(_, (place, _))| place.segment > part.segment);
+        let seqs = later.map(|later| later.first_seq).chain(lost_later.map(|(seq, _)| *seq));
+        let written_again_from = seqs.min().unwrap_or(u32::MAX);
         records.retain(|record| {
             record.seq < written_again_from && part.voided_from.is_none_or(|from| record.offset < from)
         });

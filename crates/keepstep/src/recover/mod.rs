@@ -80,7 +80,9 @@ impl ScanUnsealed for Recovery {
         }
         *known = scan_all(storage, head, &standing)?;
         known.card_is_damaged = card_is_damaged;
-        if standing.liveness == Liveness::Dead && self.publishes && !name_is_taken {
+        // What is told apart by a header that may come back is not for ever.
+        let is_final = standing.liveness == Liveness::Dead && !standing.void_is_unknown;
+        if is_final && self.publishes && !name_is_taken {
             publish(storage, head, doors, &standing, known)?;
         }
         Ok(())
@@ -93,7 +95,8 @@ fn scan_all(storage: &Storage, head: &SegmentHead, standing: &Standing) -> Resul
     let file = storage.file(&head.writer, head.number)?;
     let mut walk = Walk::new(&head.header(), standing.rules());
     feed(&mut walk, &file, standing.file_bytes, true, &mut |_| {}).doing("read", &path)?;
-    let found = walk.finish();
+    let mut found = walk.finish();
+    standing.give_up_what_is_uncertain(&mut found);
     refuse_newer(found.newer, &path)?;
     let mut scanned = Scanned::new();
     let mut window = Window::new(file, RECORD_BYTES);

@@ -85,10 +85,10 @@ impl Segment {
     fn is_settled(&self, liveness: Liveness) -> bool {
         match &self.contents {
             Contents::Sealed(_) => true,
-            Contents::Open(scanned) => {
-                liveness == Liveness::Dead
-                    && scanned.looked_at.is_some_and(|at| at.liveness == Liveness::Dead)
-            }
+            Contents::Open(scanned) => scanned.looked_at.is_some_and(|looked_at| {
+                let was_dead = liveness == Liveness::Dead && looked_at.liveness == Liveness::Dead;
+                was_dead && !looked_at.void_is_unknown
+            }),
             Contents::Unreadable(Error::Damaged { .. }) => liveness == Liveness::Dead,
             Contents::Unreadable(_) => false,
         }
@@ -282,6 +282,7 @@ impl Log {
         if !is_open || segment.is_settled(self.liveness) {
             return Ok(());
         }
+        let void_is_unknown = self.void_is_unknown(segment);
         let complete = segment.voided_from.is_none() && self.goes_on_behind(number)?;
         let Some(segment) = self.segments.get_mut(&number) else { return Ok(()) };
         let standing = Standing {
@@ -291,6 +292,7 @@ impl Log {
             complete,
             voided_from: segment.voided_from,
             sealed_bytes: segment.sealed_bytes,
+            void_is_unknown,
         };
         let (Contents::Open(scanned), Some(head)) = (&mut segment.contents, &segment.head) else {
             return Ok(());
@@ -300,6 +302,16 @@ impl Log {
             scanned.looked_at = Some(standing);
         }
         Ok(())
+    }
+
+    /// A segment that was neither sealed nor is known to be voided was given up, if there is a later one. If the header of
+    /// that cannot be read, nobody knows from where.
+    fn void_is_unknown(&self, segment: &Segment) -> bool {
+        let was_sealed = segment.trailer.is_some() || segment.sealed_bytes.is_some();
+        let mut later = self.segments.range(segment.number + 1..);
+        segment.voided_from.is_none()
+            && !was_sealed
+            && later.any(|(_, later)| later.head.as_ref().is_none_or(|head| head.is_damaged))
     }
 
     /// True if a later segment has a frame.
@@ -332,6 +344,7 @@ impl Log {
             complete: false,
             voided_from: segment.voided_from,
             sealed_bytes: segment.sealed_bytes,
+            void_is_unknown: self.void_is_unknown(segment),
         };
         Some((segment.head.clone()?, standing))
     }

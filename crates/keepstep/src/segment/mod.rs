@@ -23,7 +23,7 @@ pub(crate) mod testing;
 mod tests;
 
 use keepstep_format::Id;
-use keepstep_format::scan::Rules;
+use keepstep_format::scan::{Hole, Rules, SegmentScan};
 use keepstep_format::segment::Trailer;
 
 pub use bodies::LogBodies;
@@ -62,24 +62,43 @@ pub struct Standing {
     pub voided_from: Option<u64>,
     /// It was sealed, and so long then.
     pub sealed_bytes: Option<u64>,
+    /// A later segment has a header that cannot be read: it may have voided this one.
+    pub void_is_unknown: bool,
 }
 
 impl Standing {
     /// True if nothing in the segment changes any more, whether or not its writer lives.
     pub fn is_settled(&self) -> bool {
         let was_closed = self.voided_from.is_some() || self.trailer.is_some() || self.sealed_bytes.is_some();
-        self.liveness == Liveness::Dead || self.complete || was_closed
+        self.liveness == Liveness::Dead || self.complete || was_closed || self.void_is_unknown
     }
 
     /// As the scanner wants it.
     pub fn rules(&self) -> Rules {
-        let complete = self.complete || self.sealed_bytes.is_some();
+        let complete = !self.void_is_unknown && (self.complete || self.sealed_bytes.is_some());
         Rules {
             trailer: self.trailer,
             complete,
             voided_from: self.voided_from,
             sealed_bytes: self.sealed_bytes,
         }
+    }
+
+    /// What stands above `synced_to` may have been given up and written again, otherwise: then only the names are told.
+    pub fn give_up_what_is_uncertain(&self, scan: &mut SegmentScan) {
+        let from = scan.synced_to;
+        if !self.void_is_unknown || scan.data_end <= from {
+            return;
+        }
+        let certain = scan.frames.partition_point(|frame| frame.end() <= from);
+        let mut lost: Vec<_> = scan.frames.drain(certain..).map(|frame| frame.listed()).collect();
+        let torn = scan.holes.iter().filter(|hole| !hole.damage);
+        lost.extend(torn.flat_map(|hole| hole.lost.iter().copied()));
+        lost.sort_by_key(|listed| listed.offset);
+        lost.dedup_by_key(|listed| listed.offset);
+        scan.holes.retain(|hole| hole.damage);
+        scan.holes.push(Hole { offset: from, len: scan.data_end - from, damage: true, lost, certain: false });
+        (scan.valid_to, scan.torn) = (from, None);
     }
 }
 

@@ -102,7 +102,9 @@ impl Verifier<'_> {
             let (frames, torn) = (seen.frames, None);
             SegmentScan { frames, synced_to, valid_to: synced_to, data_end: synced_to, holes, torn, newer }
         } else {
-            walk.finish()
+            let mut found = walk.finish();
+            standing.give_up_what_is_uncertain(&mut found);
+            found
         };
         if found.newer.is_some() {
             let known = u32::from(keepstep_format::FORMAT_VERSION);
@@ -140,7 +142,8 @@ impl Verifier<'_> {
             self.note_surplus(head, end, segment.file_bytes);
             return;
         };
-        let complete = scanned.looked_at.is_some_and(|looked_at| looked_at.complete);
+        let looked_at = scanned.looked_at;
+        let complete = looked_at.is_some_and(|at| at.complete && !at.void_is_unknown);
         let is_live = log.liveness() == Liveness::Live;
         if let Some(trailer) = segment.trailer() {
             let bytes = segment.file_bytes.saturating_sub(trailer.lists);

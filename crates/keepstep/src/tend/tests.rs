@@ -417,3 +417,56 @@ fn records_whose_binding_is_lost_are_told() {
     assert_eq!(report.lost.len(), 1);
     assert_eq!((report.lost[0].bind, report.lost[0].kind), (None::<Bind>, Kind::Step as u8));
 }
+
+/// Any number of wounds at once, of any sort: nothing wrong is read, and nothing panics.
+#[test]
+fn many_wounds_at_once_are_never_read_as_data() {
+    let (store, _) = small_store("wounds");
+    read_all(&store, Arc::new(recovery(Liveness::Dead)));
+    let (written, _) = read_all(&store, Arc::new(watching(Liveness::Dead)));
+    let files: Vec<(String, Vec<u8>)> = store
+        .files()
+        .into_iter()
+        .map(|path| (path.clone(), std::fs::read(store.file(&path)).unwrap()))
+        .collect();
+    // KEEPSTEP_SEED=7 tries one again, KEEPSTEP_SEEDS=10000 tries many.
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seeds = match number("KEEPSTEP_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("KEEPSTEP_SEEDS").unwrap_or(400),
+    };
+    for seed in seeds {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 16) as usize % below.max(1)
+        };
+        for (path, data) in &files {
+            let mut data = data.clone();
+            for _ in 0..next(4) {
+                let (at, length) = (next(data.len()), next(64));
+                let end = (at + length).min(data.len());
+                match next(5) {
+                    0 => data[at..end].fill(0),
+                    1 => data[at..end].iter_mut().for_each(|byte| *byte = next(256) as u8),
+                    2 => data.truncate(at),
+                    3 => {
+                        let to = next(data.len() - (end - at));
+                        data.copy_within(at..end, to);
+                    }
+                    _ => data.extend_from_within(at..end),
+                }
+            }
+            std::fs::write(store.file(path), &data).unwrap();
+        }
+        for liveness in [Liveness::Dead, Liveness::Live, Liveness::Unknown] {
+            let (found, _) = read_all(&store, Arc::new(watching(liveness)));
+            assert_never_wrong(&found, &written, &format!("seed {seed}"));
+            verify_now(&store, &watching(liveness));
+        }
+        heal(&store.storage(), &watching(Liveness::Dead), &mut |_| {}).unwrap();
+        let _ = std::fs::remove_dir_all(store.file("heals"));
+    }
+}

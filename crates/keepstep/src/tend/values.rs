@@ -79,18 +79,9 @@ impl Verifier<'_> {
             Err(reason) => return self.undecodable(state, head, known, &reason),
         };
         match Kind::from_u8(known.kind) {
-            Some(Kind::Bind) => {
-                if Bind::decode(&opened.body.raw).is_err() {
-                    self.damaged(
-                        head,
-                        known.offset,
-                        opened.bytes,
-                        Wrong::Undecodable,
-                        "it binds nothing known",
-                    );
-                }
+            Some(Kind::Bind) if Bind::decode(&opened.body.raw).is_err() => {
+                self.damaged(head, known.offset, opened.bytes, Wrong::Undecodable, "it binds nothing known");
             }
-            Some(Kind::Dict) => {}
             Some(Kind::Value) => match state.bare.value(&opened) {
                 Ok(_) => self.wanted.extend(state.bare.missing().iter().copied()),
                 Err(reason) => self.undecodable(state, head, known, &reason),

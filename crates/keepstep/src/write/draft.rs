@@ -112,10 +112,8 @@ impl OpenSegment {
 
     /// Adds a record to the batch. `lone` if it is the only one: then it is its own commit.
     pub(crate) fn add(&mut self, placed: &mut Placed, lone: Option<u64>) {
-        let slot = match &placed.subject {
-            None => 0,
-            Some(subject) => self.slot(subject, placed.seq),
-        };
+        let entry = placed.subject.as_ref().map(|subject| self.entry(subject, placed.seq));
+        let slot = entry.map_or(0, |entry| self.entries[entry].slot);
         let offset = self.offset();
         (placed.segment, placed.offset) = (self.number, offset);
         self.head.clear();
@@ -141,7 +139,16 @@ impl OpenSegment {
             self.add_chunks(&base, ready);
         }
         self.head = head;
-        self.note(placed, slot, offset);
+        self.listed.push(Listed { offset, kind: placed.kind as u8, slot, seq: placed.seq });
+        let records = match entry {
+            None => &mut self.log_frames,
+            Some(entry) => {
+                let entry = &mut self.entries[entry];
+                entry.summary.add(&placed.progress);
+                &mut entry.records
+            }
+        };
+        records.push((offset, placed.kind as u8));
     }
 
     fn add_chunks(&mut self, first: &FrameSpec<'_>, ready: &Ready) {
@@ -158,22 +165,10 @@ impl OpenSegment {
         }
     }
 
-    fn note(&mut self, placed: &Placed, slot: u32, offset: u64) {
-        self.listed.push(Listed { offset, kind: placed.kind as u8, slot, seq: placed.seq });
-        match &placed.subject {
-            None => self.log_frames.push((offset, placed.kind as u8)),
-            Some(subject) => {
-                let entry = &mut self.entries[self.slots[&subject.key]];
-                entry.records.push((offset, placed.kind as u8));
-                entry.summary.add(&placed.progress);
-            }
-        }
-    }
-
-    /// The subject's number in this segment; bound on first use.
-    fn slot(&mut self, subject: &Subject, seq: u32) -> u32 {
+    /// The subject's entry in this segment; its number is bound on first use.
+    fn entry(&mut self, subject: &Subject, seq: u32) -> usize {
         if let Some(&index) = self.slots.get(&subject.key) {
-            return self.entries[index].slot;
+            return index;
         }
         let slot = self.entries.len() as u32 + 1;
         self.slots.insert(subject.key, self.entries.len());
@@ -193,7 +188,7 @@ impl OpenSegment {
         put_frame(&mut self.buffer, self.salt, offset, &spec, &bind, crc32c::crc32c(&bind));
         self.listed.push(Listed { offset, kind: Kind::Bind as u8, slot, seq: 0 });
         self.log_frames.push((offset, Kind::Bind as u8));
-        slot
+        self.entries.len() - 1
     }
 
     /// Ends the batch with a commit that lists it; an empty one only tells how far the log is synced.

@@ -20,6 +20,7 @@ use super::event::{Event, Stage};
 use super::handoff::Batch;
 use super::index::{FirstBytes, Index};
 use super::ready::{Ready, ReadyLink};
+use super::spares::Spares;
 use super::stats::Counters;
 use super::subject::{Progress, Subject, SubjectKey};
 use crate::disk::{Disk, Temporary};
@@ -98,6 +99,7 @@ pub(crate) struct Log {
     last_failure: Option<Error>,
     vanished: Option<Error>,
     dictionary: Option<(u64, u64)>,
+    spares: Arc<Spares>,
 }
 
 /// A batch while it is being committed.
@@ -163,7 +165,13 @@ impl Log {
             last_failure: None,
             vanished: None,
             dictionary: None,
+            spares: Arc::default(),
         }
+    }
+
+    /// Gives the buffers of what was written back to those who encode.
+    pub(crate) fn recycling(self, spares: Arc<Spares>) -> Self {
+        Self { spares, ..self }
     }
 
     /// Commits a batch: each of its records is acknowledged, or told why not.
@@ -525,7 +533,7 @@ impl Log {
     }
 
     /// The batch is durable: says so, and then remembers what it stored.
-    fn acknowledge(&mut self, round: Round) {
+    fn acknowledge(&mut self, mut round: Round) {
         for member in &round.members {
             let placed = &round.placed[member.record];
             let Some(subject) = &placed.subject else { continue };
@@ -552,7 +560,9 @@ impl Log {
         }
         self.counters.add_batch(&round.placed);
         self.counters.set_segment_bytes(self.segment.as_ref().map_or(0, |segment| segment.end));
-        if !round.needs_sync {
+        if round.needs_sync {
+            self.spares.take_back(&mut round.placed);
+        } else {
             self.unsynced.push((round.placed, round.event));
         }
     }

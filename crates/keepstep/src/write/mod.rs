@@ -16,6 +16,7 @@ mod ready;
 mod receipt;
 mod recorder;
 mod role;
+mod spares;
 mod stats;
 mod step;
 mod subject;

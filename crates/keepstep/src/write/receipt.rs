@@ -59,6 +59,8 @@ impl Receipt {
                 why: "one machine's disk goes with the machine; record to a bucket".to_owned(),
             });
         }
+        // A forked child would wait for ever: nobody there commits.
+        self.writer.check_process()?;
         self.writer.wait(&self.ticket, level, timeout)
     }
 }

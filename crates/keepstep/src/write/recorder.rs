@@ -78,7 +78,7 @@ impl Recorder {
         state.next_index += 1;
         // Pushed under the lock, so that steps reach the log in the order of their numbers; committed outside of it.
         let receipt = self.append(prepared, state)?;
-        receipt.wait()?;
+        self.writer.wait(&receipt.ticket, self.level, None)?;
         Ok(receipt)
     }
 

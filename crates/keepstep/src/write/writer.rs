@@ -16,6 +16,7 @@ use super::index::Index;
 use super::log::{Identity, Log, LookUp, Pending};
 use super::ready::Ready;
 use super::role::{Commit, Role};
+use super::spares::Spares;
 use super::stats::{Counters, WriterStats};
 use super::subject::{Progress, Subject};
 use crate::error::{Error, Result};
@@ -37,6 +38,7 @@ struct Inner {
     options: Options,
     counters: Arc<Counters>,
     trainer: Trainer,
+    spares: Arc<Spares>,
     process: u32,
 }
 
@@ -50,6 +52,7 @@ impl Writer {
     ) -> Result<Self> {
         let index = Arc::new(Index::new(options.index_bytes_max));
         let counters = Arc::new(Counters::default());
+        let spares = Arc::new(Spares::default());
         let log = Log::new(
             identity,
             key.clone(),
@@ -57,7 +60,8 @@ impl Writer {
             options.clone(),
             Arc::clone(&counters),
             look_up,
-        );
+        )
+        .recycling(Arc::clone(&spares));
         let inner = Arc::new(Inner {
             role: Role::new(Handoff::new(options.queue_bytes_max), log),
             index,
@@ -65,6 +69,7 @@ impl Writer {
             options: options.clone(),
             counters,
             trainer: Trainer::new(options.dictionary),
+            spares,
             process: std::process::id(),
         });
         let thread = if options.background { Some(spawn(Arc::clone(&inner), beat)?) } else { None };
@@ -82,7 +87,7 @@ impl Writer {
         level: Level,
     ) -> Result<Pending> {
         let inner = &*self.inner;
-        let mut encoder = Encoder::fields(&inner.key, &*inner.index);
+        let mut encoder = Encoder::fields_into(&inner.key, &*inner.index, inner.spares.get());
         for (number, value) in fields {
             encoder.field(*number);
             encoder.put(value).map_err(|error| {
@@ -137,7 +142,6 @@ impl Writer {
 
     /// Waits until a record has reached a level. False if the time was over first.
     pub(crate) fn wait(&self, ticket: &Ticket, level: Level, timeout: Option<Duration>) -> Result<bool> {
-        self.check_process()?;
         let stage = if level >= Level::Power { Stage::Power } else { Stage::Kill };
         if stage == Stage::Power && ticket.event.stage() == Stage::Kill {
             self.inner.role.handoff.want_sync();
