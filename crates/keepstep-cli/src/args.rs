@@ -12,8 +12,8 @@ use crate::verbs::{completions, demo, demo_recorder, doctor, dump, ls, show, sta
     version,
     about = "Keeps every step of an agent's rollout, so that no crash costs more than the step in flight.",
     after_help = "STORE is a directory; without one it is KEEPSTEP_STORE, then ./runs.
-REF is run/task#iteration.sample~attempt@step (later parts optional, odd characters percent-encoded),
-or the beginning of an id, as long as it is the only one.
+REF is run/task#iteration.sample~attempt@step, later parts optional, odd characters
+percent-encoded; or the beginning of an id, as long as no other begins so.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 done but data was lost or damaged.
 

@@ -119,7 +119,7 @@ pub(crate) fn hint_for(error: &Error) -> String {
         }
         Error::EarlierFailed(cause) => hint_for(cause),
         Error::NotAStore { .. } => {
-            "name a store with `-s STORE` or KEEPSTEP_STORE; `keepstep demo` makes one to look at".to_owned()
+            "name a store, or set KEEPSTEP_STORE; `keepstep demo` makes one to look at".to_owned()
         }
         Error::NotFound { .. } => "`keepstep ls` shows what is there".to_owned(),
         Error::ConfigChanged { .. } => "record under another name, or with the config that the run began with".to_owned(),

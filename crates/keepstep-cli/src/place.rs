@@ -20,7 +20,7 @@ pub(crate) fn open_to_read(path: &Path) -> Outcome<Store> {
     Store::open_existing(path, options).map_err(|error| match error {
         Error::NotAStore { .. } if !path.exists() => {
             Failure::new(format!("there is no store at {}", path.display()))
-                .hint("name one with `-s STORE` or KEEPSTEP_STORE; `keepstep demo` makes one to look at")
+                .hint("name another, or set KEEPSTEP_STORE; `keepstep demo` makes one to look at")
         }
         other => Failure::from(other),
     })

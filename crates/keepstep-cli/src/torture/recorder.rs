@@ -54,12 +54,10 @@ pub(crate) struct Args {
     pause_us: u64,
 }
 
-/// What a step waits for.
+// What a step waits for. No doc comments here: they would make a short help long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LevelArg {
-    /// the process dies
     Kill,
-    /// the machine loses power
     Power,
 }
 

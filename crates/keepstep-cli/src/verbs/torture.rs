@@ -38,7 +38,8 @@ const ERRORS_MAX: u64 = 20;
   keepstep torture /mnt/data/try --seconds 60 --processes 24 --threads 2 --json
   keepstep torture /mnt/data/try --seed 1234          the same again, as far as scheduling allows
 
-The store stays in DIR/store to be looked at. Exit code 3 means that a promise was broken: keep it, and report it.")]
+The store stays in DIR/store to be looked at.
+Exit code 3 means that a promise was broken: keep the store, and report it.")]
 pub(crate) struct Args {
     /// A directory on the disk to be tried; recording goes to DIR/store
     dir: PathBuf,
@@ -54,7 +55,7 @@ pub(crate) struct Args {
     /// Where chance begins; without it, anywhere
     #[arg(long)]
     seed: Option<u64>,
-    /// What a step waits for
+    /// What each step waits for: that it survives the death of its process, or a power cut
     #[arg(long, value_enum, default_value = "power")]
     level: LevelArg,
     /// Print the result as JSON

@@ -27,8 +27,9 @@ const LINES_MAX: usize = 40;
   keepstep verify /mnt/data/runs --heal
   keepstep verify --json | jq '.lost[].ref'
 
-Exit code 0: every byte is what was written. A torn end, where a recorder was killed in mid-write, is no damage:
-nothing in it had been acknowledged. Exit code 3: something is damaged; what it cost is listed, the rest is readable.")]
+Exit code 0: every byte is what was written. A torn end, where a recorder was killed in
+mid-write, is no damage: nothing in it had been acknowledged.
+Exit code 3: something is damaged. What it cost is listed; the rest is readable.")]
 pub(crate) struct Args {
     /// The store
     store: Option<PathBuf>,
