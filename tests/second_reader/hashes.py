@@ -76,7 +76,7 @@ class Hasher:
 
     def _hash_data(self, tag: int, data: bytes, dtype: int | None = None, shape: bytes = b"") -> bytes:
         c, rest = self._chain(tag, data, dtype)
-        return self._d(rest, shape, bytes([len(shape)]), c, b"\3")
+        return self._d(rest, shape, struct.pack("<H", len(shape)), c, b"\3")
 
     def _chain(self, tag: int, data: bytes, dtype: int | None) -> tuple[bytes, bytes]:
         """C of the last whole piece, and the rest. Every element size divides 4096, so pieces of arrays are no less."""

@@ -26,10 +26,22 @@ pub(crate) fn open_to_read(path: &Path) -> Outcome<Store> {
     })
 }
 
+/// As [`open_to_read`], after [`split`]: whoever meant a directory is told how to say so.
+pub(crate) fn open_split(store: Option<&Path>, targets: &[String]) -> Outcome<(Store, Vec<String>)> {
+    let (path, refs) = split(store, targets.to_vec());
+    let opened = open_to_read(&path).map_err(|failure| match refs.first() {
+        Some(first) if store.is_none() && path.as_os_str() == "./runs" => failure.hint(format!(
+            "{first:?} was taken for a run or an episode; a directory of that name is ./{first}"
+        )),
+        _ => failure,
+    });
+    Ok((opened?, refs))
+}
+
 /// Tells a store from references where both may stand: `ls STORE`, `ls RUN`, `ls STORE RUN`.
 ///
 /// The first is a store if it is a directory or looks like a path; with `-s` none is.
-pub(crate) fn split(store: Option<&Path>, mut targets: Vec<String>) -> (PathBuf, Vec<String>) {
+fn split(store: Option<&Path>, mut targets: Vec<String>) -> (PathBuf, Vec<String>) {
     if store.is_some() || targets.first().is_none_or(|first| !is_path(first)) {
         return (store_path(store), targets);
     }

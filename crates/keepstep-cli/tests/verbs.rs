@@ -285,6 +285,19 @@ fn the_doctor_tells_what_the_disk_guarantees() {
     assert!(said.err.contains("error: "), "{said:?}");
 }
 
+/// Verbs that only other processes of the program use are offered to nobody.
+#[test]
+fn completions_have_all_verbs_but_the_hidden() {
+    let scratch = Scratch::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let said = run(scratch.dir(), ["completions", shell]);
+        assert_eq!(said.code, Some(0), "{shell}: {said:?}");
+        let verbs = ["demo", "ls", "show", "tail", "stats", "verify", "doctor", "torture", "completions"];
+        assert!(verbs.iter().all(|verb| said.out.contains(verb)), "{shell}");
+        assert!(!said.out.contains("torture-recorder") && !said.out.contains("dump"), "{shell}");
+    }
+}
+
 /// The demo's episodes are called shop-1; other people's are not. Names and values come out as they can be typed and seen.
 #[test]
 fn hostile_names_and_texts_are_escaped() {

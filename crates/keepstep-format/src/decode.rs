@@ -2,8 +2,14 @@
 //!
 //! What cannot be fetched comes back as [`Value::Lost`], so that a step with a damaged prompt keeps its action and reward.
 
-use std::collections::HashMap;
+mod fetch;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
+
+pub use fetch::UNFOLDED_BYTES_MAX;
+use fetch::{Budget, Fetch, ITEM_BYTES};
 
 use crate::bytes::{Cursor, Malformed, unzigzag};
 use crate::frame::{Place, Reference};
@@ -28,15 +34,26 @@ pub trait Bodies {
         None
     }
     /// A value that was read at this place before.
-    fn cached(&mut self, _place: &Place) -> Option<Value> {
+    fn cached(&mut self, _place: &Place) -> Option<Unfolded> {
         None
     }
     /// Remembers a value for [`Bodies::cached`].
-    fn cache(&mut self, _place: &Place, _value: &Value) {}
+    fn cache(&mut self, _place: &Place, _unfolded: &Unfolded) {}
     /// How many bytes one record may unfold to by references before it counts as hostile.
     fn unfolded_bytes_max(&self) -> u64 {
         UNFOLDED_BYTES_MAX
     }
+}
+
+/// A value that was fetched, and what it is to whoever looks at all of it: parts that it shares count each time.
+#[derive(Debug, Clone)]
+pub struct Unfolded {
+    /// The value.
+    pub value: Value,
+    /// How large it is.
+    pub bytes: u64,
+    /// How deep it is nested.
+    pub height: usize,
 }
 
 /// For bodies that must not refer to anything (cards).
@@ -48,13 +65,6 @@ impl Bodies for NoBodies {
         None
     }
 }
-
-/// How many links a reader follows in a row; a writer writes the whole chain down long before.
-const LINKS_MAX: usize = 512;
-/// How much one record may unfold to by references: a small file could name itself together without end.
-pub const UNFOLDED_BYTES_MAX: u64 = 8 << 30;
-/// What an item of a list counts for, whatever it is.
-const ITEM_BYTES: u64 = 64;
 
 /// Reads all fields of a record or card.
 pub fn read_fields(body: &Body, bodies: &mut dyn Bodies) -> Result<Vec<(u8, Value)>, Malformed> {
@@ -88,37 +98,7 @@ pub fn read_value(body: &Body, bodies: &mut dyn Bodies) -> Result<Value, Malform
 /// Reads what a reference means, or nothing if it is lost.
 pub fn read_reference(reference: &Reference, bodies: &mut dyn Bodies) -> Option<Value> {
     let mut budget = Budget::new(bodies);
-    Fetch { budget: &mut budget, links: 0, before: None }.whole(reference)
-}
-
-/// What may be fetched on behalf of one record, so that a hostile file cannot unfold without end.
-struct Budget<'b> {
-    bodies: &'b mut dyn Bodies,
-    bytes_left: u64,
-    /// Whole values that were fetched: each is unfolded once, however often it is referred to.
-    fetched: HashMap<Place, Value>,
-}
-
-impl<'b> Budget<'b> {
-    fn new(bodies: &'b mut dyn Bodies) -> Self {
-        let bytes_left = bodies.unfolded_bytes_max();
-        Self { bodies, bytes_left, fetched: HashMap::new() }
-    }
-
-    /// False if that would be too much.
-    fn spend(&mut self, bytes: u64) -> bool {
-        let is_enough = bytes <= self.bytes_left;
-        self.bytes_left = self.bytes_left.saturating_sub(bytes);
-        is_enough
-    }
-}
-
-/// Fetches what a record refers to.
-struct Fetch<'f, 'b> {
-    budget: &'f mut Budget<'b>,
-    links: usize,
-    /// The record that refers: what it refers to was written before it.
-    before: Option<(u64, u64)>,
+    Fetch { budget: &mut budget, links: 0, depth: 0, before: None }.whole(reference)
 }
 
 struct Reader<'a, 'f, 'b> {
@@ -126,6 +106,8 @@ struct Reader<'a, 'f, 'b> {
     cursor: Cursor<'a>,
     /// The next reference of the table.
     next: usize,
+    /// How many values of other records this one stands in.
+    outside: usize,
     fetch: Fetch<'f, 'b>,
 }
 
@@ -136,17 +118,23 @@ struct Spans {
 
 impl<'a, 'f, 'b> Reader<'a, 'f, 'b> {
     fn new(body: &'a Body, at: usize, base: usize, fetch: Fetch<'f, 'b>) -> Self {
-        Self { body, cursor: Cursor::at(&body.raw, at), next: base, fetch }
+        Self { body, cursor: Cursor::at(&body.raw, at), next: base, outside: fetch.depth, fetch }
     }
 
     /// Reads a record from its beginning.
     fn whole(body: &'a Body, budget: &'f mut Budget<'b>) -> Self {
-        Self::new(body, 0, 0, Fetch { budget, links: 0, before: None })
+        Self::new(body, 0, 0, Fetch { budget, links: 0, depth: 0, before: None })
     }
 
     fn value(&mut self, depth: usize) -> Result<Value, Malformed> {
-        if depth >= DEPTH_MAX {
+        self.fetch.depth = self.outside + depth;
+        if self.fetch.depth >= DEPTH_MAX {
             return Err(self.cursor.malformed("values are nested too deep"));
+        }
+        self.fetch.budget.deepest = self.fetch.budget.deepest.max(self.fetch.depth);
+        // What stands in the record itself is as much as there is; what it refers to is counted.
+        if self.fetch.links > 0 && !self.fetch.budget.spend(ITEM_BYTES) {
+            return Err(self.cursor.malformed("a record unfolds to too much"));
         }
         let at = self.cursor.position();
         let tag = self.cursor.u8()?;
@@ -175,7 +163,7 @@ impl<'a, 'f, 'b> Reader<'a, 'f, 'b> {
             tag::ARRAY => self.array()?,
             tag::REF => {
                 let reference = self.reference()?;
-                self.fetch.whole(&reference).unwrap_or(Value::Lost(reference.hash))
+                self.fetch.whole(&reference).unwrap_or_else(|| self.fetch.budget.lose(reference.hash))
             }
             tag::LIST_MORE => {
                 let spans = self.spans()?;
@@ -188,7 +176,7 @@ impl<'a, 'f, 'b> Reader<'a, 'f, 'b> {
                 let spans = self.spans()?;
                 let rest = self.cursor.blob()?;
                 match self.fetch.spans_data(tag, None, &spans, 0, u64::MAX) {
-                    None => Value::Lost(spans.first_hash()),
+                    None => self.fetch.budget.lose(spans.first_hash()),
                     Some(mut data) => {
                         data.extend_from_slice(rest);
                         whole_text_or_bytes(tag, data).ok_or(Malformed { what: "a text is not UTF-8", at })?
@@ -200,7 +188,7 @@ impl<'a, 'f, 'b> Reader<'a, 'f, 'b> {
                 let spans = self.spans()?;
                 let rest = self.array_rest(dtype, &shape, &spans)?;
                 match self.fetch.spans_data(tag, Some(dtype), &spans, 0, u64::MAX) {
-                    None => Value::Lost(spans.first_hash()),
+                    None => self.fetch.budget.lose(spans.first_hash()),
                     Some(mut data) => {
                         data.extend_from_slice(&rest);
                         let array = Array::new(dtype, shape, data);
@@ -275,6 +263,31 @@ impl<'a, 'f, 'b> Reader<'a, 'f, 'b> {
         Ok(unshuffle(self.cursor.take(bytes)?, dtype.item_bytes()))
     }
 
+    /// Items `from` to `to` of a list of `all` items, of which those up to `before` stand elsewhere.
+    fn items_between(
+        &mut self,
+        spans: Option<Spans>,
+        before: u64,
+        all: u64,
+        from: u64,
+        to: u64,
+    ) -> Option<Vec<Value>> {
+        if to > all {
+            return None;
+        }
+        let mut items = match spans {
+            Some(spans) if from < before => self.fetch.spans_items(&spans, from, to.min(before)),
+            _ => Vec::new(),
+        };
+        for index in before..to {
+            let item = self.value(1).ok()?;
+            if index >= from {
+                items.push(item);
+            }
+        }
+        Some(items)
+    }
+
     fn reference(&mut self) -> Result<Reference, Malformed> {
         let reference = self.body.references.get(self.next).copied();
         self.next += 1;
@@ -306,234 +319,6 @@ impl Spans {
 
     fn first_hash(&self) -> Hash {
         self.list[0].1.hash
-    }
-}
-
-impl Fetch<'_, '_> {
-    /// What a reference means.
-    fn whole(&mut self, reference: &Reference) -> Option<Value> {
-        let is_whole = reference.take == 0;
-        if is_whole && let Some(value) = self.budget.bodies.cached(&reference.place) {
-            return Some(value);
-        }
-        if is_whole && let Some(value) = self.budget.fetched.get(&reference.place) {
-            return Some(value.clone());
-        }
-        let Some(value) = self.fetch_whole(reference) else {
-            return self.budget.bodies.healed(&reference.hash);
-        };
-        if is_whole {
-            self.budget.fetched.insert(reference.place, value.clone());
-            if !value.has_lost() {
-                self.budget.bodies.cache(&reference.place, &value);
-            }
-        }
-        Some(value)
-    }
-
-    fn fetch_whole(&mut self, reference: &Reference) -> Option<Value> {
-        if reference.take == 0 {
-            return self.inside(&reference.place, |reader| reader.value(0).ok());
-        }
-        let body = self.body(&reference.place)?;
-        let tag = *body.raw.get(usize::try_from(reference.place.inner).ok()?)?;
-        match tag {
-            tag::LIST | tag::LIST_MORE => {
-                self.items(reference, 0, reference.take).map(|items| Value::List(Arc::new(items)))
-            }
-            tag::STR | tag::STR_MORE | tag::BYTES | tag::BYTES_MORE => {
-                let data = self.data(tag, None, reference, 0, reference.take)?;
-                whole_text_or_bytes(tag, data)
-            }
-            _ => None, // a prefix of an array has no shape of its own
-        }
-    }
-
-    /// The record at a place, if it was written before the one that refers to it.
-    fn body(&mut self, place: &Place) -> Option<Arc<Body>> {
-        let at = (place.segment, place.offset);
-        if self.links >= LINKS_MAX || self.before.is_some_and(|before| at >= before) {
-            return None;
-        }
-        self.budget.bodies.body(place.segment, place.offset)
-    }
-
-    /// Runs `read` on a value inside another record.
-    fn inside<T>(
-        &mut self,
-        place: &Place,
-        read: impl FnOnce(&mut Reader<'_, '_, '_>) -> Option<T>,
-    ) -> Option<T> {
-        let body = self.body(place)?;
-        let at = usize::try_from(place.inner).ok().filter(|&at| at < body.raw.len())?;
-        let before = Some((place.segment, place.offset));
-        let fetch = Fetch { budget: &mut *self.budget, links: self.links + 1, before };
-        let mut reader = Reader::new(&body, at, place.base as usize, fetch);
-        let result = read(&mut reader);
-        let consumed = reader.cursor.position() - at;
-        if self.budget.spend(consumed as u64) { result } else { None }
-    }
-
-    /// Items `from` to `to` of the list that spans describe; lost ones are marked one by one.
-    fn spans_items(&mut self, spans: &Spans, from: u64, to: u64) -> Vec<Value> {
-        let mut items = Vec::new();
-        let mut at = 0u64;
-        for (skip, reference) in &spans.list {
-            let length = reference.take - skip;
-            let (low, high) = (from.max(at), to.min(at.saturating_add(length)));
-            if low < high {
-                let count = high - low;
-                if !self.budget.spend(count.saturating_mul(ITEM_BYTES)) {
-                    items.push(Value::Lost(reference.hash));
-                    break;
-                }
-                let first = skip + (low - at);
-                match self.items(reference, first, first + count) {
-                    Some(found) => items.extend(found),
-                    None => items.extend((0..count).map(|_| Value::Lost(reference.hash))),
-                }
-            }
-            at = at.saturating_add(length);
-        }
-        items
-    }
-
-    /// Items `from` to `to` of a referenced list.
-    fn items(&mut self, reference: &Reference, from: u64, to: u64) -> Option<Vec<Value>> {
-        if let Some(Value::List(all)) = self.budget.bodies.cached(&reference.place) {
-            return all.get(from as usize..to as usize).map(<[Value]>::to_vec);
-        }
-        let found = self.fetch_items(reference, from, to);
-        if found.is_some() {
-            return found;
-        }
-        match self.budget.bodies.healed(&reference.hash)? {
-            Value::List(all) => all.get(from as usize..to as usize).map(<[Value]>::to_vec),
-            _ => None,
-        }
-    }
-
-    fn fetch_items(&mut self, reference: &Reference, from: u64, to: u64) -> Option<Vec<Value>> {
-        let (items, all) = self.inside(&reference.place, |reader| {
-            let spans = match reader.cursor.u8().ok()? {
-                tag::LIST => None,
-                tag::LIST_MORE => Some(reader.spans().ok()?),
-                _ => return None,
-            };
-            let own = reader.cursor.count(1).ok()?;
-            let before = spans.as_ref().map_or(0, Spans::units);
-            let all = before.saturating_add(own as u64);
-            if to > all {
-                return None;
-            }
-            let mut items = match spans {
-                Some(spans) if from < before => reader.fetch.spans_items(&spans, from, to.min(before)),
-                _ => Vec::new(),
-            };
-            for index in before..to.min(all) {
-                let item = reader.value(1).ok()?;
-                if index >= from {
-                    items.push(item);
-                }
-            }
-            Some((items, all))
-        })?;
-        if from == 0 && to == all && !items.iter().any(Value::has_lost) {
-            self.budget.bodies.cache(&reference.place, &Value::List(Arc::new(items.clone())));
-        }
-        (items.len() as u64 == to - from).then_some(items)
-    }
-
-    /// Units `from` to `to` of the data that spans describe, or nothing if a part is lost.
-    fn spans_data(
-        &mut self,
-        tag: u8,
-        dtype: Option<Dtype>,
-        spans: &Spans,
-        from: u64,
-        to: u64,
-    ) -> Option<Vec<u8>> {
-        let mut data = Vec::new();
-        let mut at = 0u64;
-        for (skip, reference) in &spans.list {
-            let length = reference.take - skip;
-            let (low, high) = (from.max(at), to.min(at.saturating_add(length)));
-            if low < high {
-                let first = skip + (low - at);
-                data.extend(self.data(tag, dtype, reference, first, first + (high - low))?);
-            }
-            at = at.saturating_add(length);
-        }
-        Some(data)
-    }
-
-    /// Units `from` to `to` of a referenced string, bytes or array, as bytes.
-    fn data(
-        &mut self,
-        like: u8,
-        dtype: Option<Dtype>,
-        reference: &Reference,
-        from: u64,
-        to: u64,
-    ) -> Option<Vec<u8>> {
-        if let Some(data) = self.fetch_data(like, dtype, reference, from, to) {
-            return Some(data);
-        }
-        let unit = dtype.map_or(1, Dtype::item_bytes) as u64;
-        let range = (from * unit) as usize..(to * unit) as usize;
-        let whole = self.budget.bodies.healed(&reference.hash)?;
-        let data = match &whole {
-            Value::Str(text) => text.as_bytes(),
-            Value::Bytes(data) => data,
-            Value::Array(array) => &array.data,
-            _ => return None,
-        };
-        data.get(range).map(<[u8]>::to_vec)
-    }
-
-    fn fetch_data(
-        &mut self,
-        like: u8,
-        dtype: Option<Dtype>,
-        reference: &Reference,
-        from: u64,
-        to: u64,
-    ) -> Option<Vec<u8>> {
-        let unit = dtype.map_or(1, Dtype::item_bytes) as u64;
-        let length = (to - from).checked_mul(unit)?;
-        let data = self.inside(&reference.place, |reader| {
-            let tag = reader.cursor.u8().ok()?;
-            if family(tag)? != family(like)? {
-                return None;
-            }
-            let (shape, is_more) = if matches!(tag, tag::ARRAY | tag::ARRAY_MORE) {
-                let (found, shape) = reader.array_head().ok()?;
-                (Some(shape).filter(|_| Some(found) == dtype)?, tag == tag::ARRAY_MORE)
-            } else {
-                (Vec::new(), matches!(tag, tag::STR_MORE | tag::BYTES_MORE))
-            };
-            let spans = if is_more { Some(reader.spans().ok()?) } else { None };
-            let before = spans.as_ref().map_or(0, Spans::units);
-            let own: Vec<u8> = match dtype {
-                None => reader.cursor.blob().ok()?.to_vec(),
-                Some(dtype) => {
-                    reader.array_data(dtype, elements(&shape).and_then(|all| all.checked_sub(before))).ok()?
-                }
-            };
-            let mut data = match spans {
-                Some(spans) if from < before => {
-                    reader.fetch.spans_data(like, dtype, &spans, from, to.min(before))?
-                }
-                _ => Vec::new(),
-            };
-            if to > before {
-                let low = (from.max(before) - before).checked_mul(unit)?;
-                let high = (to - before).checked_mul(unit)?;
-                data.extend_from_slice(own.get(usize::try_from(low).ok()?..usize::try_from(high).ok()?)?);
-            }
-            reader.fetch.budget.spend(data.len() as u64).then_some(data)
-        })?;
-        (data.len() as u64 == length).then_some(data)
     }
 }
 

@@ -79,7 +79,7 @@ impl ContentKey {
 
     /// The hash of a whole string, bytes or array: its whole pieces, its shape (arrays), and what is left.
     pub fn whole(&self, pieces: &Hash, shape: &[u8], rest: &[u8]) -> Hash {
-        self.data(&[rest, shape, &[shape.len() as u8], pieces, &[WHOLE]])
+        self.data(&[rest, shape, &(shape.len() as u16).to_le_bytes(), pieces, &[WHOLE]])
     }
 
     /// The hash of an empty list.

@@ -65,6 +65,15 @@ pub fn train_dictionary(samples: &[&[u8]], bytes_max: usize) -> Option<Vec<u8>> 
     zstd::dict::from_samples(samples, bytes_max).ok()
 }
 
+/// A frame may unfold to so many times its length, or to so many bytes, at once; what claims more is unfolded bit by bit.
+const UNFOLDS_TO: u64 = 64;
+const UNFOLDS_TO_BYTES: u64 = 64 << 10;
+
+thread_local! {
+    // As for compressing: making one costs more than unpacking a step with it.
+    static UNPACKING: RefCell<Option<zstd::zstd_safe::DCtx<'static>>> = const { RefCell::new(None) };
+}
+
 /// Undoes [`compress`]. Memory grows with what is really there, not with what the length claims.
 pub fn decompress(stored: &[u8], dictionary: Option<&Dictionary>) -> Result<Vec<u8>, Malformed> {
     let mut cursor = Cursor::new(stored);
@@ -75,24 +84,48 @@ pub fn decompress(stored: &[u8], dictionary: Option<&Dictionary>) -> Result<Vec<
         return Err(bad("a body that is longer than any"));
     }
     let frame = &stored[at..];
-    let mut out = Vec::with_capacity((length as usize).min(frame.len().saturating_mul(16)).min(1 << 26));
-    let read = match dictionary {
-        Some(dictionary) => {
-            let decoder =
-                zstd::stream::read::Decoder::with_prepared_dictionary(frame, &dictionary.decompress);
-            decoder.map_err(|_| bad("a zstd frame cannot be read"))?.take(length + 1).read_to_end(&mut out)
-        }
-        None => {
-            let decoder = zstd::stream::read::Decoder::with_buffer(frame);
-            decoder.map_err(|_| bad("a zstd frame cannot be read"))?.take(length + 1).read_to_end(&mut out)
-        }
+    let out = if length <= (frame.len() as u64).saturating_mul(UNFOLDS_TO).max(UNFOLDS_TO_BYTES) {
+        decompress_at_once(frame, length as usize, dictionary)
+    } else {
+        decompress_slowly(frame, length, dictionary)
     };
-    read.map_err(|_| bad("a zstd frame cannot be read"))?;
+    let out = out.ok_or_else(|| bad("a zstd frame cannot be read"))?;
     if out.len() as u64 == length {
         Ok(out)
     } else {
         Err(bad("a zstd frame has another length than was said"))
     }
+}
+
+fn decompress_at_once(frame: &[u8], length: usize, dictionary: Option<&Dictionary>) -> Option<Vec<u8>> {
+    UNPACKING.with_borrow_mut(|context| {
+        if context.is_none() {
+            *context = zstd::zstd_safe::DCtx::try_create();
+        }
+        let context = context.as_mut()?;
+        let mut out = Vec::with_capacity(length);
+        let unpacked = match dictionary {
+            Some(it) => context.decompress_using_ddict(&mut out, frame, it.decompress.as_ddict()),
+            None => context.decompress(&mut out, frame),
+        };
+        unpacked.ok().map(|_| out)
+    })
+}
+
+fn decompress_slowly(frame: &[u8], length: u64, dictionary: Option<&Dictionary>) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    match dictionary {
+        Some(it) => {
+            let decoder =
+                zstd::stream::read::Decoder::with_prepared_dictionary(frame, &it.decompress).ok()?;
+            decoder.take(length + 1).read_to_end(&mut out).ok()?;
+        }
+        None => {
+            let decoder = zstd::stream::read::Decoder::with_buffer(frame).ok()?;
+            decoder.take(length + 1).read_to_end(&mut out).ok()?;
+        }
+    }
+    Some(out)
 }
 
 /// A quick look at some windows: do bytes repeat more often than in noise?

@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args, program: &Program, screen: &mut Screen) -> Outcom
     screen.say(&format!("{how}: {} of {total} had been acknowledged.", counted(promised, "step")));
     screen.say("");
 
-    let lost = demo.show_survivors(&tasks, &acknowledged, screen)?;
+    let (lost, more) = demo.show_survivors(&tasks, &acknowledged, screen)?;
     if lost > 0 {
         return Err(Failure::new(format!(
             "{} that had been acknowledged are not there",
@@ -66,6 +66,9 @@ pub(crate) fn run(args: &Args, program: &Program, screen: &mut Screen) -> Outcom
         .with_exit(Exit::Lost));
     }
     screen.say(&format!("{} acknowledged, none lost.", counted(promised, "step")));
+    if more > 0 {
+        screen.say(&format!("{} more had been on the way: there too, and whole.", counted(more, "step")));
+    }
     screen.say("");
 
     let rest = demo.unfinished()?;
@@ -152,13 +155,13 @@ impl Demo<'_> {
         Ok(episodes)
     }
 
-    /// Shows what is on the disk beside what was acknowledged. Gives how many steps are missing.
+    /// Shows what is on the disk beside what was acknowledged. Gives how many steps are missing, and how many more there are.
     fn show_survivors(
         &self,
         tasks: &[String],
         acknowledged: &BTreeMap<String, u64>,
         screen: &mut Screen,
-    ) -> Outcome<u64> {
+    ) -> Outcome<(u64, u64)> {
         let episodes = self.episodes()?;
         let mut table = Table::new(&[
             ("EPISODE", Side::Left),
@@ -167,13 +170,14 @@ impl Demo<'_> {
             ("LOST", Side::Right),
             ("STATE", Side::Left),
         ]);
-        let mut lost = 0;
+        let (mut lost, mut more) = (0, 0);
         for task in tasks {
             let promised = acknowledged.get(task).copied().unwrap_or(0);
             let episode = episodes.iter().find(|episode| episode.task == *task && episode.iteration == 0);
             let found = episode.map_or(0, |episode| episode.steps);
             let missing = promised.saturating_sub(found);
             lost += missing;
+            more += found.saturating_sub(promised);
             let state = episode.map_or("not there".to_owned(), |episode| episode.state().to_owned());
             let name = Ref::episode(&self.run, task, 0, 0).to_string();
             table.row([name, promised.to_string(), found.to_string(), missing.to_string(), state]);
@@ -182,7 +186,7 @@ impl Demo<'_> {
             screen.line(&line)?;
         }
         screen.flush()?;
-        Ok(lost)
+        Ok((lost, more))
     }
 
     fn unfinished(&self) -> Outcome<Vec<String>> {

@@ -8,7 +8,7 @@ use keepstep::Id;
 use crate::failure::{Failure, Outcome};
 use crate::json::Json;
 use crate::numbers::{count, counted, now_us, reward, span_us};
-use crate::place::{open_to_read, split};
+use crate::place::open_split;
 use crate::reading::{self, Episode, Run};
 use crate::refs::{Ref, encode};
 use crate::screen::{Screen, Side, Table};
@@ -37,9 +37,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
-    let (path, refs) = split(args.store.as_deref(), args.targets.clone());
+    let (store, refs) = open_split(args.store.as_deref(), &args.targets)?;
     let refs = parse_all(&refs)?;
-    let store = open_to_read(&path)?;
     let (catalog, mut episodes) = reading::open(&store)?;
     if refs.is_empty() && !args.all {
         list_runs(args, &reading::runs(&catalog)?, &episodes, screen)?;

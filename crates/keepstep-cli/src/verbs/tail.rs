@@ -11,7 +11,7 @@ use keepstep::{Id, Liveness, Store};
 use crate::failure::{Exit, Outcome};
 use crate::json::Json;
 use crate::numbers::date;
-use crate::place::{open_to_read, split};
+use crate::place::open_split;
 use crate::reading::{self, Episode};
 use crate::screen::{Screen, shown};
 use crate::telling::Entry;
@@ -48,12 +48,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
-    let (path, refs) = split(args.store.as_deref(), args.targets.clone());
+    let (store, refs) = open_split(args.store.as_deref(), &args.targets)?;
     let refs = parse_all(&refs)?;
     if refs.len() > 1 {
         return Err(crate::usage("more than one episode was named", "name one, or none to see them all"));
     }
-    let store = open_to_read(&path)?;
     match refs.first() {
         Some((text, wanted)) => {
             let (_, episodes) = reading::open(&store)?;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use keepstep_format::Id;
-use keepstep_format::decode::{self, Bodies, Body};
+use keepstep_format::decode::{self, Bodies, Body, Unfolded};
 use keepstep_format::frame::{FrameHeader, Kind, Place, Reference};
 use keepstep_format::hash::Hash;
 use keepstep_format::value::Value;
@@ -18,13 +18,6 @@ use super::window::{RECORD_BYTES, Window};
 
 /// How much of unpacked bodies is kept, and as much of decoded values.
 const CACHE_BYTES_MAX: usize = 16 << 20;
-/// How many records, or values that are remembered, one record may draw on before its file counts as hostile. An honest
-/// one draws on thousands of the former and millions of the latter at most.
-const FETCHES_MAX: u64 = 1 << 20;
-const VALUES_MAX: u64 = 1 << 26;
-/// Deeper values are not remembered, so that a chain of them cannot be built up beyond what a stack holds.
-const CACHED_DEPTH_MAX: usize = 64;
-
 /// What must be known of a segment to take records out of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Door {
@@ -57,9 +50,7 @@ pub struct LogBodies {
     windows: [Option<(u64, Window)>; 2],
     ahead_bytes: usize,
     bodies: Lru<(u64, u64), Arc<Body>>,
-    values: Lru<Place, (Value, u64)>,
-    fetches: u64,
-    values_drawn: u64,
+    values: Lru<Place, Unfolded>,
     uses_heals: bool,
     missing: Vec<Hash>,
 }
@@ -81,8 +72,6 @@ impl LogBodies {
             ahead_bytes: RECORD_BYTES,
             bodies: Lru::new(CACHE_BYTES_MAX),
             values: Lru::new(CACHE_BYTES_MAX),
-            fetches: 0,
-            values_drawn: 0,
             uses_heals: true,
             missing: Vec::new(),
         }
@@ -116,7 +105,6 @@ impl LogBodies {
 
     /// The record at a place.
     pub fn record(&mut self, segment: u64, offset: u64) -> Result<OpenRecord, Unreadable> {
-        (self.fetches, self.values_drawn) = (0, 0);
         let stored = self.stored(0, segment, offset)?;
         let (header, bytes) = (stored.header, stored.bytes);
         let body = Arc::new(self.unpack(stored)?);
@@ -139,7 +127,6 @@ impl LogBodies {
 
     /// What a reference means.
     pub fn reference(&mut self, reference: &Reference) -> Option<Value> {
-        (self.fetches, self.values_drawn) = (0, 0);
         self.missing.clear();
         decode::read_reference(reference, self)
     }
@@ -187,10 +174,6 @@ impl LogBodies {
 
 impl Bodies for LogBodies {
     fn body(&mut self, segment: u64, offset: u64) -> Option<Arc<Body>> {
-        self.fetches += 1;
-        if self.fetches > FETCHES_MAX || self.values_drawn > VALUES_MAX {
-            return None;
-        }
         if let Some(body) = self.bodies.get(&(segment, offset)) {
             return Some(body);
         }
@@ -208,58 +191,12 @@ impl Bodies for LogBodies {
         healed
     }
 
-    fn cached(&mut self, place: &Place) -> Option<Value> {
-        let (value, values) = self.values.get(place)?;
-        self.values_drawn += values;
-        (self.values_drawn <= VALUES_MAX).then_some(value)
+    fn cached(&mut self, place: &Place) -> Option<Unfolded> {
+        self.values.get(place)
     }
 
-    fn cache(&mut self, place: &Place, value: &Value) {
-        if let Some(cost) = cost(value, 0, CACHE_BYTES_MAX / 2) {
-            self.values.put(*place, (value.clone(), cost.values), cost.bytes);
-        }
+    fn cache(&mut self, place: &Place, unfolded: &Unfolded) {
+        let bytes = usize::try_from(unfolded.bytes).unwrap_or(usize::MAX);
+        self.values.put(*place, unfolded.clone(), bytes);
     }
-}
-
-/// What a value that is remembered costs whoever uses it again.
-#[derive(Debug, Clone, Copy, Default)]
-struct Cost {
-    /// About how much memory it takes, all that it shares with others included.
-    bytes: usize,
-    /// How many values it is made of.
-    values: u64,
-}
-
-/// What a value costs, or nothing if that is more than `bytes_left`, or if it is nested too deep to be worth it.
-fn cost(value: &Value, depth: usize, bytes_left: usize) -> Option<Cost> {
-    let own = size_of::<Value>() + 16;
-    let left = bytes_left.checked_sub(own)?;
-    if depth >= CACHED_DEPTH_MAX {
-        return None;
-    }
-    let inner = match value.plain() {
-        Value::Str(text) => leaf(text.len()),
-        Value::Bytes(data) | Value::Media(_, data) => leaf(data.len()),
-        Value::Array(array) => leaf(array.data.len()),
-        Value::Big { magnitude, .. } => leaf(magnitude.len()),
-        Value::Repr(name, text) => leaf(name.len() + text.len()),
-        Value::Typed(_, value) => cost(value, depth + 1, left)?,
-        Value::List(items) => sum(items.iter(), depth + 1, left)?,
-        Value::Map(entries) => sum(entries.iter().flat_map(|(key, value)| [key, value]), depth + 1, left)?,
-        _ => Cost::default(),
-    };
-    left.checked_sub(inner.bytes).map(|_| Cost { bytes: own + inner.bytes, values: 1 + inner.values })
-}
-
-fn leaf(bytes: usize) -> Cost {
-    Cost { bytes, values: 0 }
-}
-
-fn sum<'v>(values: impl Iterator<Item = &'v Value>, depth: usize, bytes_left: usize) -> Option<Cost> {
-    let mut total = Cost::default();
-    for value in values {
-        let next = cost(value, depth, bytes_left - total.bytes)?;
-        total = Cost { bytes: total.bytes + next.bytes, values: total.values + next.values };
-    }
-    Some(total)
 }

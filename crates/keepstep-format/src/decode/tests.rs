@@ -1,0 +1,95 @@
+use std::collections::HashMap;
+
+use super::fetch::LINKS_MAX;
+use super::*;
+
+/// Records by their offset, each of which may refer to any other; remembers nothing, or all.
+#[derive(Default)]
+struct Log {
+    bodies: HashMap<u64, Arc<Body>>,
+}
+
+impl Bodies for Log {
+    fn body(&mut self, _: u64, offset: u64) -> Option<Arc<Body>> {
+        self.bodies.get(&offset).cloned()
+    }
+}
+
+fn to(offset: u64, take: u64) -> Reference {
+    Reference { place: Place { segment: 0, offset, inner: 0, base: 0 }, take, hash: [7; 16] }
+}
+
+fn chain(links: u64, record: impl Fn(u64) -> Body) -> (Log, Arc<Body>) {
+    let mut log = Log::default();
+    for link in 0..=links {
+        log.bodies.insert(link * 8, Arc::new(record(link)));
+    }
+    let last = Arc::clone(&log.bodies[&(links * 8)]);
+    (log, last)
+}
+
+/// Nesting is counted across references, or a chain of them would use up the stack.
+#[test]
+fn values_nested_across_records_are_refused_in_time() {
+    let (mut log, last) = chain(600, |link| {
+        let mut raw = [tag::LIST, 1].repeat(126);
+        raw.push(if link == 0 { tag::NULL } else { tag::REF });
+        Body { raw, references: vec![to(link.wrapping_sub(1).wrapping_mul(8), 0)] }
+    });
+    let mut value = read_value(&last, &mut log).unwrap();
+    let mut depth = 0;
+    while let Value::List(items) = value {
+        value = items[0].clone();
+        depth += 1;
+    }
+    assert!(depth <= DEPTH_MAX && matches!(value, Value::Lost(_)), "{depth}: {value:?}");
+}
+
+/// A list that grew link by link is read as far as links are followed, and no further.
+#[test]
+fn a_chain_that_is_too_long_is_lost_and_uses_no_more_stack() {
+    for links in [1, 100, LINKS_MAX as u64 - 1, LINKS_MAX as u64 + 100] {
+        let (mut log, last) = chain(links, |link| match link {
+            0 => Body { raw: vec![tag::LIST, 1, tag::NULL], references: vec![] },
+            _ => Body {
+                raw: vec![tag::LIST_MORE, 1, 0, 1, tag::NULL],
+                references: vec![to((link - 1) * 8, link)],
+            },
+        });
+        let value = read_value(&last, &mut log).unwrap();
+        assert_eq!(value.as_list().unwrap().len() as u64, links + 1);
+        assert_eq!(value.has_lost(), links > LINKS_MAX as u64);
+    }
+}
+
+/// Two references to one that has two references, and so on: lost in time, not unfolded for ever.
+#[test]
+fn a_record_that_unfolds_without_end_is_refused() {
+    let (mut log, last) = chain(100, |link| {
+        let raw = if link == 0 { vec![tag::NULL] } else { vec![tag::LIST, 2, tag::REF, tag::REF] };
+        Body { raw, references: vec![to(link.wrapping_sub(1).wrapping_mul(8), 0); 2] }
+    });
+    let value = read_value(&last, &mut log);
+    assert!(value.is_err() || value.is_ok_and(|value| value.has_lost()));
+}
+
+/// Lengths that no file can have are met without a panic and without memory for them.
+#[test]
+fn absurd_lengths_are_lost() {
+    let mut log = Log::default();
+    let absurd = [u64::MAX, u64::MAX / 2, 1 << 40, 1 << 27];
+    for take in absurd {
+        for raw in [
+            vec![tag::LIST_MORE, 1, 0, 0],
+            vec![tag::STR_MORE, 1, 0, 0],
+            vec![tag::BYTES_MORE, 1, 0, 0],
+            vec![tag::ARRAY_MORE, 5, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1, 0],
+        ] {
+            let body = Body { raw, references: vec![to(8, take)] };
+            if let Ok(value) = read_value(&body, &mut log) {
+                assert!(value.has_lost(), "{value:?}");
+                assert!(value.as_list().is_none_or(|items| items.len() == 1));
+            }
+        }
+    }
+}
