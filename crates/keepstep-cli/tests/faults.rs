@@ -2,6 +2,11 @@
 //!
 //! Whatever fails, a step that was acknowledged before is there afterwards; the error says what to do; and when the
 //! cause is gone, recording goes on. Errors are injected with `strace`; `make faults` requires it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails by a panic, and says why it was skipped"
+)]
 
 mod program;
 

@@ -1,4 +1,5 @@
 //! Stores of every version that was ever released stay readable: `tests/golden/` is read, value by value.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

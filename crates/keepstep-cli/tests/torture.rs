@@ -1,4 +1,9 @@
 //! `torture` and `demo`, with real processes and a real kill -9.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails by a panic, and says why it was skipped"
+)]
 
 mod program;
 

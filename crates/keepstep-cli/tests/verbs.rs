@@ -1,4 +1,9 @@
 //! The verbs that read, on a store that the demo made: what they print, and how they end.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails by a panic, and says why it was skipped"
+)]
 
 mod program;
 

@@ -2,7 +2,12 @@
 //!
 //! `KEEPSTEP_CRASH_POINTS` says how many states are looked at in all (`make crash-million` says a million);
 //! `KEEPSTEP_SEED` repeats a run. The broken variants must be caught, or the test proves nothing.
-
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test stops at the first surprise"
+)]
 #![allow(unreachable_pub, reason = "a test has no outside: `pub` says which parts of a module others use")]
 
 #[path = "crash/oracle.rs"]
@@ -61,7 +66,7 @@ impl Findings {
         let checked = checked.and_then(|found| {
             self.steps_found += found;
             // Now and then: recording goes on from here.
-            if self.states % 16 == 0 { oracle::goes_on(state) } else { Ok(()) }
+            if self.states.is_multiple_of(16) { oracle::goes_on(state) } else { Ok(()) }
         });
         if let Err(why) = checked {
             let after = trace.operation_before(cut);

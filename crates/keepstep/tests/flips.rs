@@ -1,6 +1,7 @@
 //! Each byte of a small store flipped, one at a time, and each file cut at each length: found and placed, or harmless.
 //!
 //! Never wrong data, never a panic. What is read back is what was said, or is marked as lost, or verify tells why not.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use keepstep::disk::Disk;
 use keepstep::disk::sim::{SimDisk, Trace};
@@ -101,11 +102,11 @@ fn files(trace: &Trace) -> Vec<(String, Vec<u8>)> {
 fn flip_all(trace: &Trace) -> (u64, u64, Vec<String>) {
     let (mut harmless, mut found, mut silent) = (0, 0, Vec::new());
     for (path, content) in files(trace) {
-        for at in 0..content.len() {
+        for (at, byte) in content.iter().enumerate() {
             let state = trace.killed(trace.cuts() - 1);
             let wound = format!("{path}, byte {at} flipped");
             let file = state.process().open_rw(&path).expect("opens");
-            file.write_at(&[content[at] ^ (1 << (at % 8))], at as u64).expect("writes");
+            file.write_at(&[byte ^ (1 << (at % 8))], at as u64).expect("writes");
             match look(&state, &wound) {
                 Outcome::Harmless => harmless += 1,
                 Outcome::Found => found += 1,

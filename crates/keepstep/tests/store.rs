@@ -1,4 +1,5 @@
 //! The store on a real disk: what people will do to it.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -10,16 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepstep_format::Id;
-use keepstep_format::encode::Fresh;
-use keepstep_format::frame::{Kind, Place, Reference};
-use keepstep_format::hash::{ContentKey, Hash};
+
+use keepstep_format::frame::Kind;
+use keepstep_format::hash::ContentKey;
 use keepstep_format::segment::SegmentHeader;
 
-use super::draft::{OpenSegment, Placed, Sibling};
+use super::decide::Round;
+use super::draft::{OpenSegment, Placed};
 use super::event::{Event, Stage};
 use super::handoff::Batch;
 use super::index::{FirstBytes, Index};
-use super::ready::{Ready, ReadyLink};
+use super::ready::Ready;
 use super::spares::Spares;
 use super::stats::Counters;
 use super::subject::{Progress, Subject, SubjectKey};
@@ -77,49 +78,29 @@ pub(crate) struct Log {
     identity: Identity,
     dir: String,
     key: ContentKey,
-    index: Arc<Index>,
-    options: Options,
+    pub(super) index: Arc<Index>,
+    pub(super) options: Options,
     look_up: LookUp,
     counters: Arc<Counters>,
     segment: Option<OpenSegment>,
-    next_number: u64,
+    pub(super) next_number: u64,
     /// A segment that was given up, and from where: the next header says so.
     voids: Option<(u64, u64)>,
     /// The segment that was sealed last, and its length: the next header says so.
     sealed: Option<(u64, u64)>,
     /// The next sequence of each subject.
-    subjects: HashMap<SubjectKey, u32, BuildHasherDefault<FirstBytes>>,
-    fenced: HashMap<Id, u32>,
+    pub(super) subjects: HashMap<SubjectKey, u32, BuildHasherDefault<FirstBytes>>,
+    pub(super) fenced: HashMap<Id, u32>,
     /// Acknowledged at `kill`, not synced yet: kept until a sync covers them.
     unsynced: Vec<(Vec<Placed>, Arc<Event>)>,
     /// What was not synced must be written again, to a new segment.
     rewrite: bool,
     /// Records that were moved from a segment that was given up.
-    moved: HashMap<(u64, u64), (u64, u64)>,
-    last_failure: Option<Error>,
-    vanished: Option<Error>,
+    pub(super) moved: HashMap<(u64, u64), (u64, u64)>,
+    pub(super) last_failure: Option<Error>,
+    pub(super) vanished: Option<Error>,
     dictionary: Option<(u64, u64)>,
     spares: Arc<Spares>,
-}
-
-/// A batch while it is being committed.
-struct Round {
-    placed: Vec<Placed>,
-    members: Vec<Member>,
-    /// What this batch stores, for the records behind in the same batch: record, and what it has.
-    stored_here: HashMap<Hash, (usize, Place, u64), BuildHasherDefault<FirstBytes>>,
-    needs_sync: bool,
-    event: Arc<Event>,
-    ended: Vec<SubjectKey>,
-}
-
-/// A record that somebody waits for.
-struct Member {
-    /// Its number in the batch.
-    index: u32,
-    /// Where it is in `placed`.
-    record: usize,
-    epoch: u32,
 }
 
 /// Why a batch could not be made durable just now.
@@ -236,142 +217,6 @@ impl Log {
         self.identity.lock = None;
     }
 
-    /// Gives each record its sequence, and decides what stands in it and what is referred to.
-    fn decide(&mut self, batch: Batch<Pending>) -> Round {
-        let mut round = Round::new(batch.event);
-        for (index, pending) in batch.items.into_iter().enumerate() {
-            let index = index as u32;
-            if let Some(error) = self.refusal(&pending) {
-                if let Some(subject) = &pending.subject {
-                    subject.next_epoch(pending.epoch);
-                }
-                round.event.fail(index, error);
-                continue;
-            }
-            let seq = pending.subject.as_ref().map_or(0, |subject| {
-                let next = self.subjects.entry(subject.key).or_insert(0);
-                *next += 1;
-                *next - 1
-            });
-            round.needs_sync |= pending.level >= Level::Power;
-            round.ended.extend(pending.subject.as_ref().filter(|_| pending.last).map(|subject| subject.key));
-            let epoch = pending.epoch;
-            let record = self.add_record(
-                &mut round,
-                pending.subject,
-                pending.kind,
-                seq,
-                pending.ready,
-                pending.progress,
-            );
-            round.members.push(Member { index, record, epoch });
-        }
-        round
-    }
-
-    fn add_record(
-        &self,
-        round: &mut Round,
-        subject: Option<Arc<Subject>>,
-        kind: Kind,
-        seq: u32,
-        mut ready: Ready,
-        progress: Progress,
-    ) -> usize {
-        let mut references = Vec::with_capacity(ready.links.len());
-        let mut siblings = Vec::new();
-        for link in std::mem::take(&mut ready.links) {
-            match link {
-                ReadyLink::Placed(reference) => references.push(self.where_it_is_now(reference)),
-                ReadyLink::Undecided { hash, take, piece } => {
-                    let (record, reference) = self.decide_link(round, hash, take, *piece);
-                    siblings.extend(record.map(|record| Sibling { reference: references.len(), record }));
-                    references.push(reference);
-                }
-            }
-        }
-        let dictionary = ready.dictionary.as_ref().map(|placed| self.now_at((placed.segment, placed.offset)));
-        let record = round.placed.len();
-        round.remember(record, &ready.fresh);
-        let (segment, offset) = (0, 0);
-        round.placed.push(Placed {
-            subject,
-            kind,
-            seq,
-            ready,
-            references,
-            siblings,
-            dictionary,
-            progress,
-            segment,
-            offset,
-        });
-        record
-    }
-
-    /// A value that another record may have stored meanwhile: refers to it, or stores it now.
-    fn decide_link(
-        &self,
-        round: &mut Round,
-        hash: Hash,
-        take: u64,
-        piece: Ready,
-    ) -> (Option<usize>, Reference) {
-        if let Some((place, stored_take)) = self.index.place_of(&hash) {
-            let take = if take > 0 { take } else { stored_take };
-            return (None, self.where_it_is_now(Reference { place, take, hash }));
-        }
-        if self.options.is_broken_caller_decides() {
-            let place = Place { segment: self.next_number.saturating_sub(1), offset: 128, inner: 0, base: 0 };
-            return (None, Reference { place, take, hash });
-        }
-        if !round.stored_here.contains_key(&hash) {
-            let record = self.add_record(round, None, Kind::Value, 0, piece, Progress::default());
-            let place = Place { segment: 0, offset: 0, inner: 0, base: 0 };
-            round.stored_here.entry(hash).or_insert((record, place, 0));
-        }
-        let (record, place, stored_take) = round.stored_here[&hash];
-        (Some(record), Reference { place, take: if take > 0 { take } else { stored_take }, hash })
-    }
-
-    /// Why a record may not be written at all.
-    fn refusal(&self, pending: &Pending) -> Option<Error> {
-        if let Some(error) = &self.vanished {
-            return Some(error.clone());
-        }
-        let subject = pending.subject.as_ref()?;
-        if let Some(error) = self.fence_of(subject) {
-            return Some(error);
-        }
-        if subject.epoch() != pending.epoch {
-            let cause = self.last_failure.clone().unwrap_or(Error::Closed);
-            return Some(Error::EarlierFailed(Box::new(cause)));
-        }
-        None
-    }
-
-    fn fence_of(&self, subject: &Subject) -> Option<Error> {
-        let attempt = *self.fenced.get(&subject.key.id)?;
-        let mine = subject.key.attempt;
-        (mine < attempt).then_some(Error::Fenced { episode: subject.key.id, mine, attempt })
-    }
-
-    /// A reference, if need be to where its record was moved.
-    fn where_it_is_now(&self, reference: Reference) -> Reference {
-        if self.moved.is_empty() {
-            return reference;
-        }
-        let (segment, offset) = self.now_at((reference.place.segment, reference.place.offset));
-        Reference { place: Place { segment, offset, ..reference.place }, ..reference }
-    }
-
-    fn now_at(&self, mut at: (u64, u64)) -> (u64, u64) {
-        while let Some(next) = self.moved.get(&at) {
-            at = *next;
-        }
-        at
-    }
-
     /// Makes a batch durable, however often that takes, for as long as we may wait.
     fn persist(&mut self, round: &mut Round, stall: Duration) -> Result<(), Error> {
         let started_us = self.identity.disk.now_us();
@@ -449,19 +294,6 @@ impl Log {
         }
         self.unsynced = unsynced;
         result
-    }
-
-    /// What records refer to may have moved since they were decided on.
-    fn follow_moves(&self, placed: &mut [Placed]) {
-        if self.moved.is_empty() {
-            return;
-        }
-        for placed in placed {
-            for reference in &mut placed.references {
-                *reference = self.where_it_is_now(*reference);
-            }
-            placed.dictionary = placed.dictionary.map(|at| self.now_at(at));
-        }
     }
 
     /// Never again a byte to this segment: the next one says from where it does not count.
@@ -595,27 +427,6 @@ impl Log {
             round.event.fail(member.index, error.clone());
         }
         round.event.close();
-    }
-}
-
-impl Round {
-    fn new(event: Arc<Event>) -> Self {
-        Self {
-            placed: Vec::new(),
-            members: Vec::new(),
-            stored_here: HashMap::default(),
-            needs_sync: false,
-            event,
-            ended: Vec::new(),
-        }
-    }
-
-    fn remember(&mut self, record: usize, fresh: &[Fresh]) {
-        // Others are told only of what is heavy, so only that can be asked for.
-        for fresh in fresh.iter().filter(|fresh| fresh.heavy) {
-            let place = Place { segment: 0, offset: 0, inner: fresh.inner, base: fresh.base };
-            self.stored_here.insert(fresh.hash, (record, place, fresh.take));
-        }
     }
 }
 

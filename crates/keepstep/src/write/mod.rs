@@ -4,6 +4,7 @@
 //! committer, and is acknowledged after its sync, in order.
 
 mod chain;
+mod decide;
 mod dictionary;
 mod draft;
 mod event;
