@@ -185,7 +185,6 @@ fn recording_goes_on_when_the_cause_is_gone() {
 ///
 /// A BEGIN that failed left acknowledged steps without a name, and an END that failed could not be said again.
 #[test]
-#[ignore = "the engine does not record a BEGIN or END again that failed; remove this line with its fix"]
 fn recording_goes_on_wherever_the_fault_begins() {
     if !has_strace() {
         return;

@@ -34,13 +34,18 @@ impl Findings {
         self.lost + self.torn + self.invented == 0
     }
 
-    pub(crate) fn add(&mut self, other: Findings) {
-        self.episodes += other.episodes;
-        self.steps_read += other.steps_read;
-        self.lost += other.lost;
-        self.torn += other.torn;
-        self.invented += other.invented;
-        other.told.into_iter().for_each(|line| self.tell(line));
+    /// Takes in another look at the same episodes: what is wrong in both is one fault.
+    pub(crate) fn take_in(&mut self, other: Findings) {
+        self.episodes = self.episodes.max(other.episodes);
+        self.steps_read = self.steps_read.max(other.steps_read);
+        self.lost = self.lost.max(other.lost);
+        self.torn = self.torn.max(other.torn);
+        self.invented = self.invented.max(other.invented);
+        for line in other.told {
+            if !self.told.contains(&line) {
+                self.tell(line);
+            }
+        }
     }
 
     fn tell(&mut self, line: String) {

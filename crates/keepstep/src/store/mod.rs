@@ -136,11 +136,11 @@ impl Store {
         Writer::start(identity, inner.key.clone(), &inner.options, look_up, beat)
     }
 
-    /// A recorder for one attempt.
-    fn recorder(&self, id: Id, attempt: u32, name: SubjectName) -> Result<Recorder> {
+    /// A recorder for one attempt, which begins with these fields.
+    fn recorder(&self, id: Id, attempt: u32, name: SubjectName, begin: Vec<(u8, Value)>) -> Result<Recorder> {
         let writer = Arc::clone(self.writer()?);
         let subject = Subject::new(SubjectKey { what: What::Attempt, id, attempt }, name);
-        Ok(Recorder::new(writer, subject, Arc::clone(&self.inner.disk), self.inner.level))
+        Recorder::begin(writer, subject, Arc::clone(&self.inner.disk), self.inner.level, begin)
     }
 }
 

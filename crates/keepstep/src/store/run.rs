@@ -1,7 +1,7 @@
 //! A run: a named set of episodes with one config and a random birth id.
 
 use keepstep_format::value::Value;
-use keepstep_format::{Id, card, fields, frame::Kind, ids};
+use keepstep_format::{Id, card, fields, ids};
 
 use super::Store;
 use crate::disk;
@@ -145,8 +145,6 @@ impl Run {
             (fields::SAMPLE, Value::Int(subject.sample)),
             (fields::GENERATION, Value::Int(self.generation)),
         ];
-        let recorder = self.store.recorder(id, 0, subject)?;
-        recorder.record(Kind::Begin, begin)?;
-        Ok(recorder)
+        self.store.recorder(id, 0, subject, begin)
     }
 }

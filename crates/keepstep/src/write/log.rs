@@ -373,6 +373,8 @@ impl Log {
                 round.event.fail(member.index, fenced);
             } else if let Some(step) = placed.progress.step {
                 subject.set_steps(step + 1);
+            } else if placed.kind == Kind::Begin {
+                subject.set_begun();
             }
         }
         for key in &round.ended {

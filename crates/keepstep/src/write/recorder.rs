@@ -22,12 +22,16 @@ pub struct Recorder {
     subject: Arc<Subject>,
     disk: Arc<dyn Disk>,
     level: Level,
+    /// Who this is: recorded first, and again if that failed.
+    begin: Vec<(u8, Value)>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     epoch: u32,
+    /// BEGIN was handed over in this epoch.
+    begin_sent: Option<u32>,
     next_index: u64,
     ended: Option<String>,
     /// One step more than the queue holds is let through; this is it.
@@ -42,8 +46,33 @@ pub struct Prepared {
 }
 
 impl Recorder {
-    pub(crate) fn new(writer: Arc<Writer>, subject: Subject, disk: Arc<dyn Disk>, level: Level) -> Self {
-        Self { writer, subject: Arc::new(subject), disk, level, state: Mutex::default() }
+    /// A recorder of an attempt that begins with these fields.
+    pub(crate) fn begin(
+        writer: Arc<Writer>,
+        subject: Subject,
+        disk: Arc<dyn Disk>,
+        level: Level,
+        begin: Vec<(u8, Value)>,
+    ) -> Result<Self> {
+        let recorder =
+            Self { writer, subject: Arc::new(subject), disk, level, begin, state: Mutex::default() };
+        recorder.send_begin(&mut *recorder.lock()?)?;
+        Ok(recorder)
+    }
+
+    /// Hands BEGIN over, unless it is there or on its way.
+    fn send_begin(&self, state: &mut State) -> Result<()> {
+        if self.subject.has_begun() || state.begin_sent == Some(state.epoch) {
+            return Ok(());
+        }
+        state.begin_sent = Some(state.epoch);
+        let time = self.disk.now_us();
+        let mut fields = vec![(fields::TIME, Value::Int(time))];
+        fields.extend(self.begin.iter().cloned());
+        let progress = Progress { time, ..Progress::default() };
+        let pending =
+            self.writer.prepare(&self.subject, state.epoch, Kind::Begin, &fields, progress, self.level)?;
+        self.writer.submit(pending, WhenFull::Pass).map(|_| ())
     }
 
     /// The episode's id.
@@ -126,11 +155,6 @@ impl Recorder {
         Ok(receipt)
     }
 
-    /// Records anything else that belongs to the attempt.
-    pub(crate) fn record(&self, kind: Kind, fields: Vec<(u8, Value)>) -> Result<Receipt> {
-        self.hand_over(kind, Step { fields }, self.level)
-    }
-
     fn hand_over(&self, kind: Kind, step: Step, level: Level) -> Result<Receipt> {
         let mut state = self.lock()?;
         let prepared = self.prepare_with(&mut state, kind, step, level)?;
@@ -158,17 +182,19 @@ impl Recorder {
 
     fn prepare_with(&self, state: &mut State, kind: Kind, mut step: Step, level: Level) -> Result<Prepared> {
         step.check()?;
+        let epoch = self.subject.epoch();
+        if epoch != state.epoch {
+            // Something was not recorded, perhaps the end: go on behind what was.
+            state.epoch = epoch;
+            state.next_index = self.subject.steps();
+            state.ended = None;
+        }
         if let Some(why) = &state.ended {
             let name = &self.subject.name;
             let what = format!("episode {}#{}.{}", name.task, name.iteration, name.sample);
             return Err(Error::Ended { what, why: why.clone() });
         }
-        let epoch = self.subject.epoch();
-        if epoch != state.epoch {
-            // Something was not recorded: go on behind what was.
-            state.epoch = epoch;
-            state.next_index = self.subject.steps();
-        }
+        self.send_begin(state)?;
         let is_step = matches!(kind, Kind::First | Kind::Step);
         let index = is_step.then_some(state.next_index);
         let time = self.disk.now_us();

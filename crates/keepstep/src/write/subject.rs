@@ -1,6 +1,6 @@
 //! What records belong to: an attempt at an episode, a stream, or the run as a whole.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use keepstep_format::commit::What;
 use keepstep_format::encode::{Encoder, NothingKnown};
@@ -35,11 +35,13 @@ pub(crate) struct Subject {
     epoch: AtomicU32,
     /// Steps that were committed.
     steps: AtomicU64,
+    /// Its BEGIN was committed.
+    begun: AtomicBool,
 }
 
 impl Subject {
     pub(crate) fn new(key: SubjectKey, name: SubjectName) -> Self {
-        Self { key, name, epoch: AtomicU32::new(0), steps: AtomicU64::new(0) }
+        Self { key, name, epoch: AtomicU32::new(0), steps: AtomicU64::new(0), begun: AtomicBool::new(false) }
     }
 
     pub(crate) fn epoch(&self) -> u32 {
@@ -49,6 +51,14 @@ impl Subject {
     pub(crate) fn next_epoch(&self, failed: u32) {
         // Several records of one epoch may fail; it ends once.
         let _ = self.epoch.compare_exchange(failed, failed + 1, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_begun(&self) {
+        self.begun.store(true, Ordering::Release);
     }
 
     pub(crate) fn steps(&self) -> u64 {
