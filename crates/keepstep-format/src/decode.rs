@@ -216,7 +216,11 @@ impl<'a, 'f, 'b> Reader<'a, 'f, 'b> {
             _ => return Err(self.cursor.malformed("a sign that is neither 0 nor 1")),
         };
         let magnitude = self.cursor.blob()?;
-        if magnitude.len() < 8 || magnitude.last() == Some(&0) {
+        let fits_64_bits = match <[u8; 8]>::try_from(magnitude).map(u64::from_le_bytes) {
+            Ok(number) => number <= i64::MAX as u64 + u64::from(negative),
+            Err(_) => magnitude.len() < 8,
+        };
+        if fits_64_bits || magnitude.last() == Some(&0) {
             return Err(self.cursor.malformed("a big integer that is not minimal"));
         }
         Ok(Value::Big { negative, magnitude: Arc::from(magnitude) })

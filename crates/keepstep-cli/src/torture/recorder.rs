@@ -19,6 +19,8 @@ use crate::screen::Screen;
 
 /// How long to wait before a step that failed is recorded again.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// An episode that needs more tries than these will never be recorded.
+const TRIES_MAX: u32 = 200;
 
 /// What a recorder of `torture` is told. Hidden: only `torture` and the tests start it.
 #[derive(Debug, Clone, clap::Args)]
@@ -112,11 +114,13 @@ fn record(shared: &Shared<'_>, thread: u32, screen: &Screen) -> Outcome<()> {
     for number in 0..args.episodes.unwrap_or(u32::MAX) {
         let key = Key { worker: args.worker, life: args.life, thread, number };
         let mut episode = Episode::new(shared, key)?;
+        let mut tries = 0;
         loop {
             match episode.go_on() {
                 Ok(Gone::On) => break,
                 Ok(Gone::Stopped) => return Ok(()),
-                Err(error) if args.retry && error.remedy() == Remedy::Retry => {
+                Err(error) if args.retry && error.remedy() == Remedy::Retry && tries < TRIES_MAX => {
+                    tries += 1;
                     screen.say(&format!("trying again: {error}"));
                     episode.in_flight.clear();
                     std::thread::sleep(RETRY_PAUSE);

@@ -124,6 +124,7 @@ impl Walk {
         } else if header.is(Kind::Footer) {
             // Without LISTS before it, and no trailer, a seal was cut short: where data ended, it does not tell.
             self.close_open();
+            self.hole(offset, offset + bytes);
         } else if header.is(Kind::Chunk) {
             self.chunk(offset, header, bytes, is_whole);
         } else {
