@@ -364,7 +364,7 @@ impl Log {
         })
     }
 
-    /// The batch is durable: says so, and then remembers what it stored.
+    /// The batch is durable: remembers what it stored, and says so.
     fn acknowledge(&mut self, mut round: Round) {
         for member in &round.members {
             let placed = &round.placed[member.record];
@@ -384,8 +384,7 @@ impl Log {
             // In order: what was written before this batch is told first.
             self.all_is_synced();
         }
-        // Those who wait go on while the rest is done here.
-        round.event.raise(if round.needs_sync { Stage::Power } else { Stage::Kill });
+        // Before they are told: what they record next may refer to it.
         for placed in &round.placed {
             self.index.remember(placed.fresh(), placed.segment, placed.offset);
             if placed.kind == Kind::Dict {
@@ -393,6 +392,8 @@ impl Log {
             }
         }
         self.counters.add_batch(&round.placed);
+        // Those who wait go on while the rest is done here.
+        round.event.raise(if round.needs_sync { Stage::Power } else { Stage::Kill });
         self.counters.set_segment_bytes(self.segment.as_ref().map_or(0, |segment| segment.end));
         if round.needs_sync {
             self.spares.take_back(&mut round.placed);
