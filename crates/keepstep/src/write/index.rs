@@ -7,7 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use keepstep_format::encode::{Found, Fresh, Known, Stored};
+use keepstep_format::encode::{Found, Fresh, Known, Link, Stored};
 use keepstep_format::frame::Place;
 use keepstep_format::hash::Hash;
 
@@ -166,7 +166,12 @@ impl Index {
 }
 
 impl Shard {
-    /// Looks a hash up; what is asked for stays young.
+    /// Looks a hash up, and leaves it where it is.
+    fn peek(&mut self, hash: &Hash) -> Option<&mut Entry> {
+        self.young.get_mut(hash).or_else(|| self.old.get_mut(hash))
+    }
+
+    /// Looks a hash up, and makes it young again.
     fn get(&mut self, hash: &Hash) -> Option<&mut Entry> {
         if !self.young.contains_key(hash) {
             let entry = self.old.remove(hash)?;
@@ -177,9 +182,21 @@ impl Shard {
     }
 }
 
+impl Index {
+    /// Keeps what a record really refers to young. Asking alone does not: a long history asks for every message of it at
+    /// every step, and would push out the one entry of each other episode that its next step needs.
+    pub(crate) fn keep_young(&self, links: &[Link]) {
+        for link in links {
+            if let Link::Placed(reference) = link {
+                self.shard(&reference.hash).get(&reference.hash);
+            }
+        }
+    }
+}
+
 impl Known for Index {
     fn find(&self, hash: &Hash) -> Found {
-        match self.shard(hash).get(hash) {
+        match self.shard(hash).peek(hash) {
             None => Found::No,
             Some(Entry::Pending) => Found::Pending,
             Some(Entry::Stored(copy)) => {

@@ -98,6 +98,7 @@ impl Writer {
         }
         let encoded = encoder.finish();
         inner.index.announce(&encoded.fresh);
+        inner.index.keep_young(&encoded.links);
         inner.trainer.sample(&encoded.body);
         let ready = Ready::new(encoded, inner.trainer.current().as_ref());
         let last = kind == Kind::End;
