@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use keepstep::read::Catalog;
-use keepstep::{EpisodeName, Options, Receipt, Recorder, Run, Step, Store, Value};
+use keepstep::{Ending, EpisodeName, Options, Receipt, Run, Step, Store, Value};
 
 use crate::engine::{Engine, EngineFactory, Episode, Item, OpenOptions, Reader, Stats};
 
@@ -62,7 +62,7 @@ impl Engine for Keepstep {
 }
 
 struct KeepstepEpisode {
-    recorder: Recorder,
+    recorder: keepstep::Episode,
     history: Vec<Value>,
     last: Option<Receipt>,
 }
@@ -101,7 +101,7 @@ impl Episode for KeepstepEpisode {
     }
 
     fn end(self: Box<Self>) {
-        let ended = self.recorder.end("finished", Step::new()).expect("could not end");
+        let ended = self.recorder.end("finished", Ending::default()).expect("could not end");
         ended.wait().expect("could not make the end durable");
     }
 }

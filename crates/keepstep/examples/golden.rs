@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use keepstep::format::value::{Array, Dtype};
-use keepstep::{EpisodeName, Level, Options, Recorder, Result, Run, Step, Store, Tokens, Value};
+use keepstep::{Ending, Episode, EpisodeName, Level, Options, Result, Run, Step, Store, Tokens, Value};
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -31,7 +31,7 @@ fn open(dir: &str, options: Options) -> Result<Run> {
     store.run("golden", Value::map([("made by", Value::from("keepstep 0.1, format 1"))]))
 }
 
-fn begin(run: &Run, sample: i64) -> Result<Recorder> {
+fn begin(run: &Run, sample: i64) -> Result<Episode> {
     run.episode(EpisodeName { task: "gold/ünïcode #1".to_owned(), iteration: 3, sample })
 }
 
@@ -113,12 +113,12 @@ fn values(run: &Run) -> Result<()> {
     let full =
         Step::new().action("go").discount(0.99).prompt("p").response("r").tokens(tokens).policy(7).agent("a");
     recorder.step(full.state([("messages", Value::list([Value::from("p")]))]))?;
-    recorder.end("truncated", Step::new())?.wait()
+    recorder.end("truncated", Ending::default())?.wait()
 }
 
 /// Growing lists, strings and arrays of two episodes that share their beginning, across many segments.
 fn histories(run: &Run) -> Result<()> {
-    let recorders: Vec<Recorder> = (0..2).map(|sample| begin(run, sample)).collect::<Result<_>>()?;
+    let recorders: Vec<Episode> = (0..2).map(|sample| begin(run, sample)).collect::<Result<_>>()?;
     let system = Value::map([("role", Value::from("system")), ("content", Value::from(text(99, 5000)))]);
     for step in 0..40u64 {
         for (sample, recorder) in recorders.iter().enumerate() {
@@ -132,7 +132,7 @@ fn histories(run: &Run) -> Result<()> {
             recorder.step(recorded.info(Value::from(transcript)).reward(step as f64))?;
         }
     }
-    recorders.iter().try_for_each(|recorder| recorder.end("finished", Step::new())?.wait())
+    recorders.iter().try_for_each(|recorder| recorder.end("finished", Ending::default())?.wait())
 }
 
 /// Short steps that are alike: a dictionary is trained, and the later ones need it.
@@ -151,7 +151,7 @@ fn dictionary(run: &Run) -> Result<()> {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
     }
-    recorder.end("finished", Step::new())?.wait()
+    recorder.end("finished", Ending::default())?.wait()
 }
 
 /// A step that is longer than a frame.
@@ -163,7 +163,7 @@ fn chunks(run: &Run) -> Result<()> {
         Step::new().observation(Value::bytes((0..(1 << 20) + 5000).map(|_| next()).collect::<Vec<u8>>())),
     )?;
     recorder.step(Step::new().observation("after"))?;
-    recorder.end("finished", Step::new())?.wait()
+    recorder.end("finished", Ending::default())?.wait()
 }
 
 /// A process that died: its segment is not sealed, its last step was only written.

@@ -156,6 +156,18 @@ pub enum Error {
         /// How it ended.
         why: String,
     },
+    /// What is said now is not what was recorded.
+    #[error("turn {step} diverged in {field}: {recorded} was recorded, and now it is {now}")]
+    Diverged {
+        /// The turn.
+        step: u64,
+        /// Which field, or which call.
+        field: String,
+        /// What was recorded.
+        recorded: String,
+        /// What is said now.
+        now: String,
+    },
     /// No such thing.
     #[error("{what} is not in this store")]
     NotFound {
@@ -189,6 +201,7 @@ impl Error {
             | Self::LevelOutOfReach { .. }
             | Self::NewerFormat { .. }
             | Self::NotAStore { .. }
+            | Self::Diverged { .. }
             | Self::NotFound { .. } => Remedy::FixInput,
             Self::Fenced { .. } | Self::Ended { .. } => Remedy::Stop,
             Self::Damaged { .. } => Remedy::RestoreData,

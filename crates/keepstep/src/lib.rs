@@ -23,5 +23,7 @@ pub use keepstep_format::value::Value;
 pub use options::Broken;
 pub use options::{Level, Options};
 pub use segment::Liveness;
-pub use store::{EpisodeName, Run, Store};
-pub use write::{Prepared, Receipt, Recorder, Step, Tokens, WriterStats};
+pub use store::{
+    Ending, Episode, EpisodeName, Known, Opening, Reaped, Resume, Run, Store, Turn, View, WhenBusy,
+};
+pub use write::{CallKey, Prepared, Receipt, Recorder, Step, Tokens, WriterStats};

@@ -96,6 +96,11 @@ broken! {
     is_broken_no_synced_to => NoSyncedTo,
     is_broken_caller_decides => CallerDecides,
     is_broken_rename => RenameInsteadOfLink,
+    is_broken_read_before_claim => ReadBeforeClaim,
+    is_broken_post_after_read => PostAfterRead,
+    is_broken_post_to_last_only => PostToLastOnly,
+    is_broken_baseless_is_empty => BaselessIsEmpty,
+    is_broken_no_copy => NoCopy,
 }
 
 /// Ways to get it wrong. Each was the obvious thing to do once; the crash tests must catch every one.
@@ -114,4 +119,14 @@ pub enum Broken {
     CallerDecides,
     /// Names that must be exclusive are given by rename.
     RenameInsteadOfLink,
+    /// A taker reads what it inherits before it claims.
+    ReadBeforeClaim,
+    /// A taker tells the earlier owners only after it has read.
+    PostAfterRead,
+    /// A taker tells only the last owner.
+    PostToLastOnly,
+    /// A claim without a base counts as an attempt that recorded nothing.
+    BaselessIsEmpty,
+    /// A taker rests on what nobody is known to have synced.
+    NoCopy,
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepstep::read::FollowFrom;
-use keepstep::{EpisodeName, Error, Level, Options, Recorder, Remedy, Step, Store, Value};
+use keepstep::{Ending, Episode, EpisodeName, Error, Level, Options, Remedy, Step, Store, Value};
 
 /// A directory of its own, on the disk that the tests are built on; gone afterwards.
 struct Scratch(PathBuf);
@@ -30,7 +30,7 @@ fn name(sample: i64) -> EpisodeName {
     EpisodeName { task: "task".to_owned(), iteration: 0, sample }
 }
 
-fn steps_of(store: &Store, recorder: &Recorder) -> Vec<keepstep::read::Step> {
+fn steps_of(store: &Store, recorder: &Episode) -> Vec<keepstep::read::Step> {
     let catalog = store.catalog().expect("reads");
     let key = catalog.find(&recorder.episode(), 0).expect("is there");
     let attempt = catalog.reader(&key).expect("reads").read().expect("reads");
@@ -58,7 +58,7 @@ fn steps_are_read_while_they_are_written() {
             assert_eq!(steps[step as usize].prompt, Some(Value::list(messages.clone())), "step {step}");
         }
     }
-    recorder.end("finished", Step::new()).expect("ends").wait().expect("is durable");
+    recorder.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
     assert!(matches!(recorder.step(Step::new()), Err(Error::Ended { .. })));
     store.close();
     let again = Store::open_existing(&scratch.0, Options::default()).expect("opens");
@@ -109,7 +109,7 @@ fn what_repeats_is_stored_once() {
         Value::from(text)
     };
     let system: Vec<Value> = (0..20).map(|_| message()).collect();
-    let recorders: Vec<Recorder> = (0..4).map(|sample| run.episode(name(sample)).expect("begins")).collect();
+    let recorders: Vec<Episode> = (0..4).map(|sample| run.episode(name(sample)).expect("begins")).collect();
     let mut histories = vec![system.clone(); 4];
     for _ in 0..50 {
         for (recorder, history) in recorders.iter().zip(&mut histories) {

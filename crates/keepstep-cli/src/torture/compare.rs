@@ -144,6 +144,8 @@ fn compare_episode(findings: &mut Findings, seed: u64, key: Key, seen: &Seen, fo
 fn compare_ending(findings: &mut Findings, key: Key, seen: &Seen, found: &Found, story: &Story) {
     match &found.why {
         None if seen.end_acknowledged => findings.lost(format!("the end of {key:?}")),
+        // An episode that was left without a word says so itself.
+        Some(why) if why == "aborted" && !seen.end_acknowledged => {}
         Some(why) if !seen.end_submitted => findings.invented(format!("an end of {key:?}: {why}")),
         Some(why) if Some(&**why) != story.ending => {
             findings.torn(format!("the end of {key:?}: {why}, was {:?}", story.ending))

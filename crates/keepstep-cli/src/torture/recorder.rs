@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use keepstep::{Error, Level, Options, Receipt, Recorder, Remedy, Result, Run, Step, Store, Value};
+use keepstep::{Ending, Error, Level, Options, Receipt, Remedy, Result, Run, Step, Store, Value};
 
 use super::content::{Content, Key, Manner, Story};
 use super::witness::Line;
@@ -145,7 +145,7 @@ struct Episode<'a> {
     shared: &'a Shared<'a>,
     key: Key,
     story: Story,
-    recorder: Recorder,
+    recorder: keepstep::Episode,
     chance: Chance,
     /// The index of the next step to be made.
     next: u64,
@@ -190,7 +190,7 @@ impl<'a> Episode<'a> {
         if !self.shared.tell(Line::Ends(self.key)) {
             return Ok(Gone::Stopped);
         }
-        self.recorder.end(why, Step::new())?.wait()?;
+        self.recorder.end(why, Ending::default())?.wait()?;
         Ok(if self.shared.tell(Line::Ended(self.key)) { Gone::On } else { Gone::Stopped })
     }
 

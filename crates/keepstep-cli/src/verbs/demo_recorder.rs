@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use keepstep::{EpisodeName, Options, Result, Run, Step, Store, Value};
+use keepstep::{Ending, EpisodeName, Options, Result, Run, Step, Store, Value};
 
 use crate::chance::Chance;
 use crate::child;
@@ -104,7 +104,7 @@ fn record(args: &Args, run: &Run, task: &str, mut pipe: &File, stop: &AtomicBool
         }
         messages.extend([message("assistant", response), message("user", observation)]);
     }
-    episode.end("finished", Step::new())?.wait()
+    episode.end("finished", Ending::default())?.wait()
 }
 
 fn message(role: &str, content: String) -> Value {

@@ -72,6 +72,10 @@ pub trait Disk: Send + Sync {
     fn watch(&self, dirs: &[String]) -> io::Result<Box<dyn Watch>>;
     /// Microseconds since 1970.
     fn now_us(&self) -> i64;
+    /// Microseconds by a clock that nobody sets: only differences mean something.
+    fn uptime_us(&self) -> i64 {
+        self.now_us()
+    }
     /// Fills with randomness.
     fn random(&self, out: &mut [u8]) -> io::Result<()>;
     /// Names this boot of this machine: locks are trusted only within it.

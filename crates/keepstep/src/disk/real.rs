@@ -157,6 +157,11 @@ impl Disk for RealDisk {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros() as i64)
     }
 
+    fn uptime_us(&self) -> i64 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        time.tv_sec * 1_000_000 + time.tv_nsec / 1_000
+    }
+
     fn random(&self, out: &mut [u8]) -> io::Result<()> {
         getrandom::fill(out).map_err(|error| io::Error::other(error.to_string()))
     }

@@ -3,10 +3,14 @@
 use std::io;
 use std::sync::Arc;
 
+use keepstep_format::hash::ContentKey;
+use keepstep_format::value::Value;
 use keepstep_format::{Id, card, fields};
 
-use super::decode_fields;
+use super::{decode_fields, encode_fields};
 use crate::disk::{self, Disk};
+use crate::error::{Doing, Error, Result};
+use crate::segment::names::list_numbered;
 
 /// Reads one's own mail, in order of its numbers.
 pub(crate) struct Mailbox {
@@ -47,4 +51,47 @@ impl Mailbox {
         let attempt = find(fields::ATTEMPT).and_then(|value| u32::try_from(value.as_int()?).ok());
         id.zip(attempt).ok_or_else(bad)
     }
+}
+
+/// What is posted to somebody who may still believe that an episode or a stream is theirs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Letter {
+    /// As in a BIND: 1 an episode, 3 a stream.
+    pub(crate) what: u8,
+    pub(crate) id: Id,
+    /// The attempt that owns it from now on.
+    pub(crate) attempt: u32,
+    /// Who posts it.
+    pub(crate) from: Id,
+}
+
+/// How many others may post to the same mailbox in the same moment.
+const RACES_MAX: u64 = 100_000;
+
+/// Puts a letter into a mailbox, under the next number that is free. Durable when it returns.
+pub(crate) fn post(disk: &dyn Disk, store: &Id, key: &ContentKey, to: &Id, letter: &Letter) -> Result<()> {
+    let dir = format!("mail/{to}");
+    if !disk.exists(&dir).doing("look for", &dir)? {
+        disk::ensure_dir(disk, "mail").doing("create", "mail")?;
+        disk::ensure_dir(disk, &dir).doing("create", &dir)?;
+    }
+    let next = list_numbered(disk, &dir)?.last().map_or(0, |last| last + 1);
+    for number in next..next + RACES_MAX {
+        let path = format!("{dir}/{number}");
+        let body = encode_fields(
+            key,
+            &[
+                (fields::TIME, Value::Int(disk.now_us())),
+                (fields::WRITER, Value::bytes(letter.from.0)),
+                (fields::ATTEMPT, Value::Int(i64::from(letter.attempt))),
+                (fields::EPISODE, Value::bytes(letter.id.0)),
+                (fields::WHAT, Value::Int(i64::from(letter.what))),
+            ],
+        );
+        let content = card::Card::encode(store, &path, card::kind::MAIL, &body);
+        if disk::publish(disk, &path, &content).doing("post", &path)? {
+            return Ok(());
+        }
+    }
+    Err(Error::Busy { what: dir, why: "others post to it faster than we can".to_owned() })
 }

@@ -2,6 +2,8 @@
 //!
 //! Process ids and host names are only for people. A lock is trusted only within the boot that it was taken in.
 
+mod claims;
+mod lease;
 mod mailbox;
 
 use std::collections::BTreeSet;
@@ -14,7 +16,9 @@ use keepstep_format::hash::ContentKey;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
-pub(crate) use mailbox::Mailbox;
+pub(crate) use claims::ClaimDesk;
+pub(crate) use lease::{Leases, Standing};
+pub(crate) use mailbox::{Letter, Mailbox, post};
 
 use crate::disk::{self, Disk, File, LockState};
 use crate::error::{Doing, Error, Result};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use keepstep_format::commit::Bind;
 
 use super::fold::{Fold, Told};
-use super::places::Parts;
-use super::records::{DamagedRecord, Gap, Records};
+use super::places::{Next, Parts};
+use super::records::{DamagedRecord, Gap, Item, Records};
 use super::step::{Begin, Call, Discarded, End, Note, Step};
 use crate::error::Result;
 use crate::segment::scanned::LostRange;
@@ -59,25 +59,38 @@ impl AttemptReader {
         &self.nameless
     }
 
+    /// Where its records stand from a sequence on, without reading one.
+    pub(super) fn outline(&self, seq: u32) -> impl Iterator<Item = Result<Next>> {
+        let mut places = self.parts.places(seq);
+        std::iter::from_fn(move || places.next().transpose())
+    }
+
+    /// Fetches its records.
+    pub(super) fn bodies(&mut self) -> &mut LogBodies {
+        &mut self.bodies
+    }
+
     /// Reads all of it.
     pub fn read(&mut self) -> Result<Attempt> {
         let mut attempt = Attempt::default();
         let mut steps = self.steps();
         for told in steps.by_ref() {
-            match told? {
-                Told::Begin(begin) => attempt.begin = Some(*begin),
-                Told::Step(step) => attempt.steps.push(*step),
-                Told::Discarded(discarded) => attempt.discarded.push(*discarded),
-                Told::Call(call) => attempt.calls.push(*call),
-                Told::Note(note) => attempt.notes.push(*note),
-                Told::End(end) => attempt.end = Some(*end),
-                Told::Damaged(damaged) => attempt.damaged.push(damaged),
-                Told::Gap(gap) => attempt.gaps.push(gap),
-            }
+            attempt.add(told?);
         }
         attempt.pending = steps.fold.pending().last().cloned();
         Ok(attempt)
     }
+}
+
+/// What these records make up.
+pub(super) fn tell_all(items: Vec<Item>) -> Attempt {
+    let (mut attempt, mut fold) = (Attempt::default(), Fold::new());
+    for item in items {
+        fold.add(item).into_iter().for_each(|told| attempt.add(told));
+    }
+    fold.finish().into_iter().for_each(|told| attempt.add(told));
+    attempt.pending = fold.pending().last().cloned();
+    attempt
 }
 
 /// An attempt, all of it.
@@ -104,6 +117,20 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    fn add(&mut self, told: Told) {
+        match told {
+            // Of an attempt that goes on from another, the last beginning and the last end are its own.
+            Told::Begin(begin) => self.begin = Some(*begin),
+            Told::Step(step) => self.steps.push(*step),
+            Told::Discarded(discarded) => self.discarded.push(*discarded),
+            Told::Call(call) => self.calls.push(*call),
+            Told::Note(note) => self.notes.push(*note),
+            Told::End(end) => self.end = Some(*end),
+            Told::Damaged(damaged) => self.damaged.push(damaged),
+            Told::Gap(gap) => self.gaps.push(gap),
+        }
+    }
+
     /// True if nothing of it is lost.
     pub fn is_whole(&self) -> bool {
         let steps = self.steps.iter().chain(&self.pending).all(|step| step.damaged.is_empty());

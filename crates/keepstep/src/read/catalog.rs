@@ -6,14 +6,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use keepstep_format::Id;
-use keepstep_format::card::kind;
 use keepstep_format::commit::{Bind, What};
-use keepstep_format::fields;
 
 use super::attempt::AttemptReader;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::segment::cards::{CardFound, decode_fields, read_card};
+use crate::segment::cards::decode_fields;
+use crate::segment::chain::read_claim;
 use crate::segment::names::{list_writers, scan_path, segment_path};
 use crate::segment::{Contents, Liveness, Log, ScanUnsealed, Storage, Summary};
 
@@ -84,7 +83,7 @@ impl Catalog {
     }
 
     /// A catalog that has not looked yet.
-    pub(super) fn unread(storage: Arc<Storage>, scan: Arc<dyn ScanUnsealed>) -> Self {
+    pub fn unread(storage: Arc<Storage>, scan: Arc<dyn ScanUnsealed>) -> Self {
         Self { storage, scan, logs: BTreeMap::new() }
     }
 
@@ -95,6 +94,17 @@ impl Catalog {
         self.logs.retain(|writer, _| writers.binary_search(writer).is_ok());
         for writer in writers {
             let log = self.logs.entry(writer).or_insert_with(|| Log::new(Arc::clone(&self.storage), writer));
+            log.refresh(&*self.scan)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at what is new in the logs of some writers only.
+    pub fn refresh_of(&mut self, writers: &[Id]) -> Result<()> {
+        self.storage.look_for_heals();
+        for writer in writers {
+            let log =
+                self.logs.entry(*writer).or_insert_with(|| Log::new(Arc::clone(&self.storage), *writer));
             log.refresh(&*self.scan)?;
         }
         Ok(())
@@ -208,12 +218,7 @@ impl Catalog {
     }
 
     fn claimed_by(&self, episode: &Id, attempt: u32) -> Result<Option<Id>> {
-        let hex = episode.to_string();
-        let path = format!("claims/{}/{hex}.{attempt}.claim", &hex[..2]);
-        match read_card(&self.storage, &path, kind::CLAIM)? {
-            CardFound::Card(card) => Ok(card.id(fields::WRITER)),
-            _ => Ok(None),
-        }
+        Ok(read_claim(&self.storage, episode, attempt)?.map(|claim| claim.writer))
     }
 
     /// Reads an attempt. It sees what is there now: for what comes later, refresh and ask again, or follow.

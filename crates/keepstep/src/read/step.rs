@@ -146,6 +146,31 @@ impl Step {
         }
     }
 
+    /// What was said in it, by the number of the field.
+    pub fn said(&self, number: u8) -> Option<Value> {
+        match number {
+            fields::ACTION => self.action.clone(),
+            fields::PROMPT => self.prompt.clone(),
+            fields::RESPONSE => self.response.clone(),
+            fields::TOKENS => self.tokens.clone(),
+            fields::POLICY => self.policy.clone(),
+            fields::AGENT => self.agent.clone().map(Value::from),
+            _ => None,
+        }
+    }
+
+    /// Says which step it is, unless its record did.
+    pub(super) fn place_in(&mut self, is_first: bool, is_last: bool) {
+        if self.kind_was_said {
+            return;
+        }
+        self.kind = match (is_first, is_last) {
+            (true, _) => StepKind::First,
+            (_, true) => StepKind::Last,
+            _ => StepKind::Mid,
+        };
+    }
+
     fn say_kind(&mut self, value: &Value) {
         let said = match value.as_int() {
             Some(0) => StepKind::First,
@@ -245,7 +270,7 @@ pub struct Call {
 }
 
 impl Call {
-    pub(super) fn of(record: &Record) -> Self {
+    pub(crate) fn of(record: &Record) -> Self {
         Self {
             time: int(record, fields::TIME),
             index: int(record, fields::INDEX),

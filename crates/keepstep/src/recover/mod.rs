@@ -38,6 +38,12 @@ impl Recovery {
         Self { liveness, publishes: true }
     }
 
+    /// Scans every log as if its writer had just stopped, and publishes nothing: whoever takes over must see all that
+    /// may have been acknowledged, also what is not known to be synced yet.
+    pub fn dirty() -> Self {
+        Self::read_only(Box::new(|_| Liveness::Unknown))
+    }
+
     /// Scans, and publishes nothing.
     pub fn read_only(liveness: AskLiveness) -> Self {
         Self { liveness, publishes: false }

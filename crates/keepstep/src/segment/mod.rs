@@ -5,6 +5,7 @@
 
 pub mod bodies;
 pub mod cards;
+pub mod chain;
 pub mod head;
 mod heals;
 pub mod log;

@@ -1,10 +1,16 @@
 //! A store: one directory that many processes record to at once. The one place that knows all rooms.
 
+mod endings;
+mod episode;
+mod opening;
 mod reading;
 mod run;
+mod seats;
+mod takeover;
+mod view;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use keepstep_format::card;
 use keepstep_format::commit::What;
@@ -12,14 +18,21 @@ use keepstep_format::hash::ContentKey;
 use keepstep_format::value::Value;
 use keepstep_format::{FORMAT_VERSION, Id, fields};
 
+pub use endings::Reaped;
+pub use episode::{Ending, Episode, Known, Turn};
+pub use opening::{Opening, Resume, WhenBusy};
 pub use run::{EpisodeName, Run};
+pub use view::View;
 
 use crate::disk::{self, Disk, FileSystem, RealDisk};
 use crate::error::{Doing, Error, Result};
 use crate::options::{Level, Options};
-use crate::own::{self, Home, Mailbox};
+use crate::own::{self, ClaimDesk, Home, Leases, Mailbox};
+use crate::read::Catalog;
+use crate::segment::Storage;
 use crate::write::{
-    Beat, Claimed, Identity, LookUp, OnClose, Recorder, Subject, SubjectKey, SubjectName, Writer, WriterStats,
+    Beat, Claimed, Identity, LookUp, OnClose, Recorder, Start, Subject, SubjectKey, SubjectName, Writer,
+    WriterStats,
 };
 
 /// A store. Cheap to clone; the last clone to go closes it.
@@ -37,6 +50,12 @@ struct Inner {
     /// Made when the first episode is recorded: reading needs none.
     writer: OnceLock<Arc<Writer>>,
     making_writer: Mutex<()>,
+    desk: ClaimDesk,
+    leases: Leases,
+    seats: seats::Seats,
+    cards: Arc<Storage>,
+    /// What was seen of the logs when episodes were opened: looked at again, not read again.
+    looking: Mutex<Catalog>,
 }
 
 impl std::fmt::Debug for Store {
@@ -71,8 +90,22 @@ impl Store {
         let level = reachable_level(&*disk, options.level)?;
         let id = store_id(&*disk, options.is_broken_rename())?;
         let key = ContentKey::new(&id.0);
-        let writer = OnceLock::new();
-        let inner = Inner { disk, id, key, level, options, writer, making_writer: Mutex::new(()) };
+        let by_rename = options.is_broken_rename();
+        let cards = Arc::new(Storage::new(Arc::clone(&disk), id));
+        let inner = Inner {
+            desk: ClaimDesk::new(Arc::clone(&disk), id, key.clone(), by_rename),
+            leases: Leases::new(Arc::clone(&disk), id, options.lease),
+            seats: seats::Seats::default(),
+            looking: Mutex::new(Catalog::unread(Arc::clone(&cards), reading::recovery(&disk, id))),
+            cards,
+            writer: OnceLock::new(),
+            making_writer: Mutex::new(()),
+            disk,
+            id,
+            key,
+            level,
+            options,
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -92,7 +125,12 @@ impl Store {
     }
 
     /// Writes all that waits, seals the log, and stops recording. Also done when the last clone goes.
+    ///
+    /// Episodes that are still open end as `aborted`.
     pub fn close(&self) {
+        for recorder in self.inner.seats.recorders() {
+            episode::abort(&recorder, "the store was closed");
+        }
         if let Some(writer) = self.inner.writer.get() {
             writer.close();
         }
@@ -104,6 +142,32 @@ impl Store {
 
     pub(crate) fn key(&self) -> &ContentKey {
         &self.inner.key
+    }
+
+    fn options(&self) -> &Options {
+        &self.inner.options
+    }
+
+    fn desk(&self) -> &ClaimDesk {
+        &self.inner.desk
+    }
+
+    fn leases(&self) -> &Leases {
+        &self.inner.leases
+    }
+
+    fn seats(&self) -> &seats::Seats {
+        &self.inner.seats
+    }
+
+    /// Where small files are read from.
+    fn cards(&self) -> &Arc<Storage> {
+        &self.inner.cards
+    }
+
+    /// The logs that were looked at before.
+    fn looking(&self) -> MutexGuard<'_, Catalog> {
+        self.inner.looking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn writer(&self) -> Result<&Arc<Writer>> {
@@ -137,9 +201,16 @@ impl Store {
     }
 
     /// A recorder for one attempt, which begins with these fields.
-    fn recorder(&self, id: Id, attempt: u32, name: SubjectName, begin: Vec<(u8, Value)>) -> Result<Recorder> {
+    fn recorder(
+        &self,
+        id: Id,
+        attempt: u32,
+        name: SubjectName,
+        begin: Vec<(u8, Value)>,
+        start: Start,
+    ) -> Result<Recorder> {
         let writer = Arc::clone(self.writer()?);
-        let subject = Subject::new(SubjectKey { what: What::Attempt, id, attempt }, name);
+        let subject = Subject::new(SubjectKey { what: What::Attempt, id, attempt }, name).starting(start);
         Recorder::begin(writer, subject, Arc::clone(&self.inner.disk), self.inner.level, begin)
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use keepstep_format::Id;
 
 use super::Store;
+use crate::disk::Disk;
 use crate::error::Result;
 use crate::own;
 use crate::read::{Catalog, Follow, FollowFrom};
@@ -48,7 +49,12 @@ impl Store {
     }
 
     pub(super) fn recovery(&self) -> Arc<Recovery> {
-        let (disk, store) = (Arc::clone(self.disk()), self.id());
-        Arc::new(Recovery::new(Box::new(move |writer: &Id| own::liveness(&*disk, &store, writer))))
+        recovery(self.disk(), self.id())
     }
+}
+
+/// Scans unsealed segments, asking the locks of this disk who is alive.
+pub(super) fn recovery(disk: &Arc<dyn Disk>, store: Id) -> Arc<Recovery> {
+    let disk = Arc::clone(disk);
+    Arc::new(Recovery::new(Box::new(move |writer: &Id| own::liveness(&*disk, &store, writer))))
 }

@@ -7,7 +7,6 @@ use super::Store;
 use crate::disk;
 use crate::error::{Doing, Error, Result};
 use crate::own::{decode_fields, encode_fields};
-use crate::write::{Recorder, SubjectName};
 
 /// The name of an episode within its run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -127,24 +126,13 @@ impl Run {
         ids::episode(&self.birth, &name.task, name.iteration, name.sample)
     }
 
-    /// Begins an episode's first attempt.
-    pub fn episode(&self, name: EpisodeName) -> Result<Recorder> {
-        let id = self.episode_id(&name);
-        let subject = SubjectName {
-            run: self.name.clone(),
-            birth: self.birth,
-            task: name.task,
-            iteration: name.iteration,
-            sample: name.sample,
-        };
-        let begin = vec![
-            (fields::RUN, Value::from(self.name.as_str())),
-            (fields::BIRTH, Value::bytes(self.birth.0)),
-            (fields::TASK, Value::from(subject.task.as_str())),
-            (fields::ITERATION, Value::Int(subject.iteration)),
-            (fields::SAMPLE, Value::Int(subject.sample)),
-            (fields::GENERATION, Value::Int(self.generation)),
-        ];
-        self.store.recorder(id, 0, subject, begin)
+    /// Which generation of its name it is.
+    pub fn generation(&self) -> i64 {
+        self.generation
+    }
+
+    /// The store that it is in.
+    pub fn store(&self) -> &Store {
+        &self.store
     }
 }

@@ -54,7 +54,7 @@ impl Log {
                 continue;
             }
             let seq = pending.subject.as_ref().map_or(0, |subject| {
-                let next = self.subjects.entry(subject.key).or_insert(0);
+                let next = self.subjects.entry(subject.key).or_insert(subject.first_seq);
                 *next += 1;
                 *next - 1
             });

@@ -371,10 +371,8 @@ impl Log {
             let Some(subject) = &placed.subject else { continue };
             if let Some(fenced) = self.fence_of(subject) {
                 round.event.fail(member.index, fenced);
-            } else if let Some(step) = placed.progress.step {
-                subject.set_steps(step + 1);
-            } else if placed.kind == Kind::Begin {
-                subject.set_begun();
+            } else {
+                tell(subject, placed);
             }
         }
         for key in &round.ended {
@@ -430,6 +428,19 @@ impl Log {
             round.event.fail(member.index, error.clone());
         }
         round.event.close();
+    }
+}
+
+/// What a subject's handle may count on from now on.
+fn tell(subject: &Subject, placed: &Placed) {
+    if let Some(step) = placed.progress.step {
+        subject.set_steps(step + 1);
+    }
+    if let Some(is_pending) = placed.progress.pending {
+        subject.set_pending(is_pending);
+    }
+    if placed.kind == Kind::Begin {
+        subject.set_begun();
     }
 }
 

@@ -4,6 +4,7 @@
 //! committer, and is acknowledged after its sync, in order.
 
 mod chain;
+mod copier;
 mod decide;
 mod dictionary;
 mod draft;
@@ -24,10 +25,11 @@ mod subject;
 mod sync;
 mod writer;
 
+pub(crate) use copier::{CopyOf, copied_to, copy};
 pub(crate) use log::{Claimed, Identity, LookUp, OnClose};
 pub use receipt::Receipt;
-pub use recorder::{Prepared, Recorder};
+pub use recorder::{CallKey, Prepared, Recorder};
 pub use stats::WriterStats;
 pub use step::{Step, Tokens};
-pub(crate) use subject::{Subject, SubjectKey, SubjectName};
+pub(crate) use subject::{Start, Subject, SubjectKey, SubjectName};
 pub(crate) use writer::{Beat, Writer};

@@ -33,6 +33,10 @@ struct State {
     /// BEGIN was handed over in this epoch.
     begin_sent: Option<u32>,
     next_index: u64,
+    /// Step 0 was the first observation.
+    has_first: bool,
+    /// A turn was said and has no result.
+    is_pending: bool,
     ended: Option<String>,
     /// One step more than the queue holds is let through; this is it.
     passed: Option<Receipt>,
@@ -41,8 +45,59 @@ struct State {
 /// A record that is encoded and has not been handed over.
 pub struct Prepared {
     pending: Pending,
+    kind: Kind,
     index: Option<u64>,
     level: Level,
+}
+
+/// Which call of a turn: by a key of the caller's, or by its number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallKey {
+    /// The caller's own.
+    Key(String),
+    /// Its number among the calls of the turn that have no key.
+    Ordinal(u64),
+}
+
+impl State {
+    /// Something was handed over.
+    fn note(&mut self, kind: Kind) {
+        match kind {
+            Kind::First => {
+                self.next_index += 1;
+                self.has_first = true;
+            }
+            Kind::Step | Kind::Item => self.next_index += 1,
+            Kind::Result => {
+                self.next_index += 1;
+                self.is_pending = false;
+            }
+            Kind::Intent => self.is_pending = true,
+            Kind::Discard => self.is_pending = false,
+            _ => {}
+        }
+    }
+
+    /// What may not come now.
+    fn check(&self, kind: Kind) -> Result<()> {
+        let bad = |field: &str, value: String, fix: &str| {
+            Err(Error::BadInput { field: field.to_owned(), value, fix: fix.to_owned() })
+        };
+        match kind {
+            Kind::First if self.next_index > 0 => {
+                let value = format!("cannot come after {} steps", self.next_index);
+                bad("first", value, "record the first observation before any step, and once")
+            }
+            Kind::First | Kind::Step | Kind::Item | Kind::Intent if self.is_pending => {
+                let value = format!("cannot begin while turn {} has no result", self.next_index);
+                bad("step", value, "give the turn its result, or discard it")
+            }
+            Kind::Result | Kind::Discard if !self.is_pending => {
+                bad("turn", "has not been said".to_owned(), "say the turn first, then give its result")
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Recorder {
@@ -54,8 +109,9 @@ impl Recorder {
         level: Level,
         begin: Vec<(u8, Value)>,
     ) -> Result<Self> {
-        let recorder =
-            Self { writer, subject: Arc::new(subject), disk, level, begin, state: Mutex::default() };
+        let (next_index, is_pending) = (subject.steps(), subject.is_pending());
+        let state = Mutex::new(State { next_index, is_pending, ..State::default() });
+        let recorder = Self { writer, subject: Arc::new(subject), disk, level, begin, state };
         recorder.send_begin(&mut *recorder.lock()?)?;
         Ok(recorder)
     }
@@ -102,9 +158,78 @@ impl Recorder {
 
     /// Records a step, and returns when it is durable.
     pub fn step(&self, step: Step) -> Result<Receipt> {
+        self.append_and_wait(Kind::Step, step)
+    }
+
+    /// Says a turn: returns when that is durable, and the action may be taken.
+    pub fn intent(&self, said: Step) -> Result<Receipt> {
+        self.append_and_wait(Kind::Intent, said)
+    }
+
+    /// Completes the turn that was said, and returns when that is durable.
+    pub fn result(&self, result: Step) -> Result<Receipt> {
+        self.append_and_wait(Kind::Result, result)
+    }
+
+    /// As [`Recorder::intent`], but returns at once: wait for the receipt before the action is taken.
+    pub fn submit_intent(&self, said: Step) -> Result<Receipt> {
+        self.hand_over(Kind::Intent, said, self.level)
+    }
+
+    /// As [`Recorder::result`], but returns at once.
+    pub fn submit_result(&self, result: Step) -> Result<Receipt> {
+        self.hand_over(Kind::Result, result, self.level)
+    }
+
+    /// Gives up the turn that was said, on record.
+    pub fn discard(&self, reason: &str) -> Result<Receipt> {
+        self.append_and_wait(Kind::Discard, Step::new().with(fields::REASON, Value::from(reason)))
+    }
+
+    /// Records what a call returned, or the error that it raised, and returns when that is durable.
+    pub fn call(
+        &self,
+        name: &str,
+        key: &CallKey,
+        arguments: Value,
+        came: Result<Value, Value>,
+    ) -> Result<Receipt> {
+        let step = Step::new().with(fields::NAME, Value::from(name)).with(fields::ARGUMENTS, arguments);
+        let step = match key {
+            CallKey::Key(key) => step.with(fields::KEY, Value::from(key.as_str())),
+            CallKey::Ordinal(ordinal) => step.with(fields::ORDINAL, Value::Int(*ordinal as i64)),
+        };
+        let step = match came {
+            Ok(result) => step.with(fields::RESULT, result),
+            Err(error) => step.with(fields::ERROR, error),
+        };
+        self.append_and_wait(Kind::Call, step)
+    }
+
+    /// Appends to the recording list, and returns when that is durable.
+    pub fn item(&self, value: Value) -> Result<Receipt> {
+        self.append_and_wait(Kind::Item, Step::new().with(fields::VALUE, value))
+    }
+
+    /// True if a turn was said and has no result.
+    pub fn is_pending(&self) -> bool {
+        self.lock().is_ok_and(|state| state.is_pending)
+    }
+
+    /// True if this attempt recorded the first observation.
+    pub fn has_first(&self) -> bool {
+        self.lock().is_ok_and(|state| state.has_first)
+    }
+
+    /// How it ended, if it did.
+    pub fn ended(&self) -> Option<String> {
+        self.lock().ok().and_then(|state| state.ended.clone())
+    }
+
+    fn append_and_wait(&self, kind: Kind, step: Step) -> Result<Receipt> {
         let mut state = self.lock()?;
-        let prepared = self.prepare_with(&mut state, Kind::Step, step, self.level)?;
-        state.next_index += 1;
+        let prepared = self.prepare_with(&mut state, kind, step, self.level)?;
+        state.note(kind);
         // Pushed under the lock, so that steps reach the log in the order of their numbers; committed outside of it.
         let receipt = self.append(prepared, state)?;
         self.writer.wait(&receipt.ticket, self.level, None)?;
@@ -120,9 +245,9 @@ impl Recorder {
     pub fn submit_waiting(&self, step: Step) -> Result<Receipt> {
         let mut state = self.lock()?;
         let prepared = self.prepare_with(&mut state, Kind::Step, step, self.level)?;
-        let Prepared { pending, index, level } = prepared;
+        let Prepared { pending, kind, index, level } = prepared;
         let ticket = self.writer.submit(pending, WhenFull::Wait)?;
-        state.next_index += 1;
+        state.note(kind);
         Ok(self.receipt(ticket, index, level))
     }
 
@@ -135,7 +260,7 @@ impl Recorder {
     pub fn prepare(&self, step: Step) -> Result<Prepared> {
         let mut state = self.lock()?;
         let prepared = self.prepare_with(&mut state, Kind::Step, step, self.level)?;
-        state.next_index += 1;
+        state.note(Kind::Step);
         Ok(prepared)
     }
 
@@ -158,22 +283,19 @@ impl Recorder {
     fn hand_over(&self, kind: Kind, step: Step, level: Level) -> Result<Receipt> {
         let mut state = self.lock()?;
         let prepared = self.prepare_with(&mut state, kind, step, level)?;
-        let is_step = prepared.index.is_some();
         // While the queue is full each episode may have one more step in flight, then it is told.
         let may_pass = state.passed.as_ref().is_none_or(|receipt| receipt.level().is_some());
         let when_full = if may_pass { WhenFull::Pass } else { WhenFull::Refuse };
-        let Prepared { pending, index, level } = prepared;
+        let Prepared { pending, kind, index, level } = prepared;
         let ticket = self.writer.submit(pending, when_full)?;
         let receipt = self.receipt(ticket, index, level);
-        if is_step {
-            state.next_index += 1;
-        }
+        state.note(kind);
         state.passed = Some(receipt.clone());
         Ok(receipt)
     }
 
     fn append(&self, prepared: Prepared, state: MutexGuard<'_, State>) -> Result<Receipt> {
-        let Prepared { pending, index, level } = prepared;
+        let Prepared { pending, kind: _, index, level } = prepared;
         let ticket = self.writer.push_only(pending)?;
         drop(state);
         self.writer.commit_if_idle();
@@ -187,6 +309,7 @@ impl Recorder {
             // Something was not recorded, perhaps the end: go on behind what was.
             state.epoch = epoch;
             state.next_index = self.subject.steps();
+            state.is_pending = self.subject.is_pending();
             state.ended = None;
         }
         if let Some(why) = &state.ended {
@@ -194,9 +317,9 @@ impl Recorder {
             let what = format!("episode {}#{}.{}", name.task, name.iteration, name.sample);
             return Err(Error::Ended { what, why: why.clone() });
         }
+        state.check(kind)?;
         self.send_begin(state)?;
-        let is_step = matches!(kind, Kind::First | Kind::Step);
-        let index = is_step.then_some(state.next_index);
+        let index = is_about_a_step(kind).then_some(state.next_index);
         let time = self.disk.now_us();
         step.set(fields::TIME, Value::Int(time));
         if let Some(index) = index {
@@ -204,9 +327,15 @@ impl Recorder {
         }
         let why = step.fields.iter().find(|(number, _)| *number == fields::WHY);
         let why = why.and_then(|(_, value)| value.as_str()).map(str::to_owned);
-        let progress = Progress { time, step: index, reward: step.reward_value(), why };
+        let pending = match kind {
+            Kind::Intent => Some(true),
+            Kind::Result | Kind::Discard => Some(false),
+            _ => None,
+        };
+        let completed = index.filter(|_| completes_a_step(kind));
+        let progress = Progress { time, step: completed, reward: step.reward_value(), why, pending };
         let pending = self.writer.prepare(&self.subject, epoch, kind, &step.fields, progress, level)?;
-        Ok(Prepared { pending, index, level })
+        Ok(Prepared { pending, kind, index, level })
     }
 
     fn receipt(&self, ticket: super::handoff::Ticket, index: Option<u64>, level: Level) -> Receipt {
@@ -218,6 +347,14 @@ impl Recorder {
         self.writer.check_process()?;
         Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+fn completes_a_step(kind: Kind) -> bool {
+    matches!(kind, Kind::First | Kind::Step | Kind::Result | Kind::Item)
+}
+
+fn is_about_a_step(kind: Kind) -> bool {
+    completes_a_step(kind) || matches!(kind, Kind::Intent | Kind::Discard | Kind::Call)
 }
 
 impl std::fmt::Debug for Recorder {

@@ -32,7 +32,7 @@ impl Step {
         Self::default()
     }
 
-    fn with(mut self, number: u8, value: Value) -> Self {
+    pub(crate) fn with(mut self, number: u8, value: Value) -> Self {
         self.set(number, value);
         self
     }
@@ -116,6 +116,11 @@ impl Step {
     pub fn state<K: Into<String>>(self, state: impl IntoIterator<Item = (K, Value)>) -> Self {
         let state = state.into_iter().map(|(name, value)| (Value::from(name.into()), value));
         self.with(fields::STATE, Value::map(state))
+    }
+
+    /// What went wrong, instead of a result: its type, message and traceback.
+    pub fn error(self, error: impl Into<Value>) -> Self {
+        self.with(fields::ERROR, error.into())
     }
 
     /// What it says so far, by the numbers of the fields.

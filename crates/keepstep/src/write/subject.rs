@@ -37,11 +37,43 @@ pub(crate) struct Subject {
     steps: AtomicU64,
     /// Its BEGIN was committed.
     begun: AtomicBool,
+    /// A turn was said and has no result.
+    pending: AtomicBool,
+    /// The sequence of its first record in this log.
+    pub(crate) first_seq: u32,
+}
+
+/// Where an attempt goes on from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Start {
+    /// How many steps it inherits.
+    pub(crate) steps: u64,
+    /// It inherits a turn that has no result.
+    pub(crate) is_pending: bool,
 }
 
 impl Subject {
     pub(crate) fn new(key: SubjectKey, name: SubjectName) -> Self {
-        Self { key, name, epoch: AtomicU32::new(0), steps: AtomicU64::new(0), begun: AtomicBool::new(false) }
+        Self {
+            key,
+            name,
+            epoch: AtomicU32::new(0),
+            steps: AtomicU64::new(0),
+            begun: AtomicBool::new(false),
+            pending: AtomicBool::new(false),
+            first_seq: 0,
+        }
+    }
+
+    /// An attempt that goes on from another.
+    pub(crate) fn starting(self, start: Start) -> Self {
+        let (steps, pending) = (AtomicU64::new(start.steps), AtomicBool::new(start.is_pending));
+        Self { steps, pending, ..self }
+    }
+
+    /// A copy of records that had sequences from here on.
+    pub(crate) fn at_seq(self, first_seq: u32) -> Self {
+        Self { first_seq, ..self }
     }
 
     pub(crate) fn epoch(&self) -> u32 {
@@ -61,6 +93,14 @@ impl Subject {
         self.begun.store(true, Ordering::Release);
     }
 
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_pending(&self, is_pending: bool) {
+        self.pending.store(is_pending, Ordering::Release);
+    }
+
     pub(crate) fn steps(&self) -> u64 {
         self.steps.load(Ordering::Acquire)
     }
@@ -78,6 +118,8 @@ pub(crate) struct Progress {
     pub(crate) step: Option<u64>,
     pub(crate) reward: Option<f64>,
     pub(crate) why: Option<String>,
+    /// From here on a turn waits for its result, or no longer does.
+    pub(crate) pending: Option<bool>,
 }
 
 /// What a list of episodes shows, as far as this writer has come.

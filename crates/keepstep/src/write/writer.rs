@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use keepstep_format::Id;
 use keepstep_format::encode::Encoder;
 use keepstep_format::frame::Kind;
 use keepstep_format::hash::ContentKey;
@@ -18,7 +19,7 @@ use super::ready::Ready;
 use super::role::{Commit, Role};
 use super::spares::Spares;
 use super::stats::{Counters, WriterStats};
-use super::subject::{Progress, Subject};
+use super::subject::{Progress, Subject, SubjectKey};
 use crate::error::{Error, Result};
 use crate::options::{Level, Options};
 
@@ -32,6 +33,7 @@ pub(crate) struct Writer {
 }
 
 struct Inner {
+    id: Id,
     role: Role<Pending, Log>,
     index: Arc<Index>,
     key: ContentKey,
@@ -53,6 +55,7 @@ impl Writer {
         let index = Arc::new(Index::new(options.index_bytes_max));
         let counters = Arc::new(Counters::default());
         let spares = Arc::new(Spares::default());
+        let id = identity.writer;
         let log = Log::new(
             identity,
             key.clone(),
@@ -63,6 +66,7 @@ impl Writer {
         )
         .recycling(Arc::clone(&spares));
         let inner = Arc::new(Inner {
+            id,
             role: Role::new(Handoff::new(options.queue_bytes_max), log),
             index,
             key,
@@ -74,6 +78,11 @@ impl Writer {
         });
         let thread = if options.background { Some(spawn(Arc::clone(&inner), beat)?) } else { None };
         Ok(Self { inner, thread: Mutex::new(thread) })
+    }
+
+    /// Its name in the store.
+    pub(crate) fn id(&self) -> Id {
+        self.inner.id
     }
 
     /// Encodes a record on the caller's thread, who has made sure that it is still the same process.
@@ -185,6 +194,11 @@ impl Writer {
         let child = std::process::id();
         let parent = self.inner.process;
         if child == parent { Ok(()) } else { Err(Error::Forked { parent, child }) }
+    }
+
+    /// The sequence that the next record of a subject gets, if it has any here.
+    pub(crate) fn next_seq(&self, key: &SubjectKey) -> Option<u32> {
+        self.inner.role.take().subjects.get(key).copied()
     }
 
     pub(crate) fn stats(&self) -> WriterStats {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use keepstep::disk::sim::{Errno, Fault, On, SimDisk};
 use keepstep::disk::{Disk, Entry, File, FileSystem};
 use keepstep::format::value::{Array, Dtype};
-use keepstep::{Broken, EpisodeName, Level, Options, Recorder, Run, Step, Store, Value};
+use keepstep::{Broken, Ending, Episode, EpisodeName, Level, Options, Run, Step, Store, Value};
 
 /// Something that was acknowledged: which step of which episode, and what it survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,13 +113,13 @@ impl<'s> Recording<'s> {
         Some(Self { sim, name, run })
     }
 
-    fn begin(&self, episode: u64) -> Option<Recorder> {
+    fn begin(&self, episode: u64) -> Option<Episode> {
         self.run
             .episode(EpisodeName { task: self.name.to_owned(), iteration: 0, sample: episode as i64 })
             .ok()
     }
 
-    fn step(&self, recorder: &Recorder, episode: u64, step: u64) {
+    fn step(&self, recorder: &Episode, episode: u64, step: u64) {
         if recorder.step(step_of(self.name, episode, step)).is_ok() {
             self.acknowledged(episode, step, Level::Power);
         }
@@ -155,7 +155,7 @@ fn rotation(sim: &SimDisk, options: Options) {
         recording.step(&first, 0, step);
         recording.step(&second, 1, step);
     }
-    let _ = first.end("finished", Step::new());
+    let _ = first.end("finished", Ending::default());
 }
 
 fn mixed_levels(sim: &SimDisk, options: Options) {
@@ -204,7 +204,7 @@ fn full_disk(sim: &SimDisk, options: Options) {
     recording.step(&first, 0, 1);
     recording.step(&second, 1, 1);
     sim.faults().set_capacity(None);
-    let next = |recorder: &Recorder| recorder.durable_steps();
+    let next = |recorder: &Episode| recorder.durable_steps();
     for step in next(&first)..3 {
         recording.step(&first, 0, step);
     }
@@ -232,7 +232,7 @@ fn crossing(sim: &SimDisk, options: Options) {
         ) else {
             return;
         };
-        let submit = |recorder: &Recorder, prepared, episode| {
+        let submit = |recorder: &Episode, prepared, episode| {
             if recorder.submit_prepared(prepared).is_ok_and(|receipt| receipt.wait().is_ok()) {
                 recording.acknowledged(episode, step, Level::Power);
             }

@@ -1,0 +1,147 @@
+//! Claims: whose an attempt is. Exclusive, durable when they are made, never deleted, never used again.
+//!
+//! Many threads of a process claim at once: whoever comes first does the work for all that wait, so that many claims
+//! share their syncs.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use keepstep_format::hash::ContentKey;
+use keepstep_format::value::Value;
+use keepstep_format::{Id, card, fields};
+
+use super::encode_fields;
+use crate::disk::{self, Disk, Temporary};
+use crate::error::{Error, Result};
+use crate::segment::chain::claim_path;
+
+/// Where a process makes its claims.
+pub(crate) struct ClaimDesk {
+    disk: Arc<dyn Disk>,
+    store: Id,
+    key: ContentKey,
+    by_rename: bool,
+    queue: Mutex<Queue>,
+    done: Condvar,
+    /// Folders that are known to be there, and safe.
+    folders: Mutex<BTreeSet<String>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<Arc<Wish>>,
+    is_served: bool,
+}
+
+/// A claim that somebody wants.
+struct Wish {
+    path: String,
+    content: Vec<u8>,
+    outcome: Mutex<Option<Result<bool>>>,
+}
+
+impl ClaimDesk {
+    pub(crate) fn new(disk: Arc<dyn Disk>, store: Id, key: ContentKey, by_rename: bool) -> Self {
+        let (queue, folders) = (Mutex::default(), Mutex::default());
+        Self { disk, store, key, by_rename, queue, done: Condvar::new(), folders }
+    }
+
+    /// Claims an attempt for a writer. False if somebody else has it; durable if not.
+    pub(crate) fn claim(&self, episode: &Id, attempt: u32, writer: &Id, birth: &Id) -> Result<bool> {
+        let path = claim_path(episode, attempt);
+        let body = encode_fields(
+            &self.key,
+            &[
+                (fields::TIME, Value::Int(self.disk.now_us())),
+                (fields::BIRTH, Value::bytes(birth.0)),
+                (fields::WRITER, Value::bytes(writer.0)),
+                (fields::ATTEMPT, Value::Int(i64::from(attempt))),
+                (fields::EPISODE, Value::bytes(episode.0)),
+            ],
+        );
+        let content = card::Card::encode(&self.store, &path, card::kind::CLAIM, &body);
+        self.wait_for(Arc::new(Wish { path, content, outcome: Mutex::new(None) }))
+    }
+
+    fn wait_for(&self, wish: Arc<Wish>) -> Result<bool> {
+        let mut queue = lock(&self.queue);
+        queue.waiting.push(Arc::clone(&wish));
+        loop {
+            if let Some(outcome) = lock(&wish.outcome).take() {
+                return outcome;
+            }
+            if queue.is_served {
+                queue = self.done.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            queue.is_served = true;
+            let wishes = std::mem::take(&mut queue.waiting);
+            drop(queue);
+            self.serve(&wishes);
+            queue = lock(&self.queue);
+            queue.is_served = false;
+            self.done.notify_all();
+        }
+    }
+
+    fn serve(&self, wishes: &[Arc<Wish>]) {
+        let outcomes = self.publish_all(wishes);
+        for (wish, outcome) in wishes.iter().zip(outcomes) {
+            let told = outcome.map_err(|error| Error::io("claim", &wish.path, error));
+            *lock(&wish.outcome) = Some(told);
+        }
+    }
+
+    /// Writes all, syncs all, names all, and syncs each folder once.
+    fn publish_all(&self, wishes: &[Arc<Wish>]) -> Vec<io::Result<bool>> {
+        let made: Vec<_> = wishes.iter().map(|wish| self.write(wish)).collect();
+        let mut outcomes: Vec<io::Result<bool>> =
+            made.into_iter().zip(wishes).map(|(made, wish)| self.give_name(made?, wish)).collect();
+        let won = outcomes.iter().zip(wishes).filter(|(outcome, _)| matches!(outcome, Ok(true)));
+        let folders: BTreeSet<&str> = won.map(|(_, wish)| disk::parent(&wish.path)).collect();
+        for folder in folders {
+            let Err(error) = self.disk.sync_dir(folder) else { continue };
+            // Whoever has a name that may vanish with the power does not have it yet.
+            for (outcome, wish) in outcomes.iter_mut().zip(wishes) {
+                if matches!(outcome, Ok(true)) && disk::parent(&wish.path) == folder {
+                    *outcome = Err(io::Error::new(error.kind(), error.to_string()));
+                }
+            }
+        }
+        outcomes
+    }
+
+    fn write(&self, wish: &Wish) -> io::Result<Temporary<'_>> {
+        let folder = disk::parent(&wish.path);
+        self.ensure_folder(folder)?;
+        let temporary = Temporary::create(&*self.disk, folder)?;
+        temporary.file.write_at(&wish.content, 0)?;
+        temporary.file.sync()?;
+        Ok(temporary)
+    }
+
+    fn give_name(&self, temporary: Temporary<'_>, wish: &Wish) -> io::Result<bool> {
+        if self.by_rename {
+            // How not to do it: both claimants win.
+            disk::publish_by_rename(&*self.disk, &wish.path, &wish.content)?;
+            return Ok(true);
+        }
+        temporary.publish(&wish.path, false)
+    }
+
+    fn ensure_folder(&self, folder: &str) -> io::Result<()> {
+        if lock(&self.folders).contains(folder) {
+            return Ok(());
+        }
+        disk::ensure_dir(&*self.disk, disk::parent(folder))?;
+        disk::ensure_dir(&*self.disk, folder)?;
+        lock(&self.folders).insert(folder.to_owned());
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is whole at every moment.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

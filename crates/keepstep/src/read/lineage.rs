@@ -1,0 +1,369 @@
+//! What counts of an episode: the records that an attempt inherited, from whoever wrote them, and then its own.
+//!
+//! The outline is read first, without a value: which records there are, which steps they make up, how it ended. Values
+//! are fetched when they are asked for, so that going on with a long episode costs no more than with a short one.
+
+use std::ops::Range;
+
+use keepstep_format::Id;
+use keepstep_format::commit::{Bind, What};
+use keepstep_format::fields;
+use keepstep_format::frame::Kind;
+use keepstep_format::value::Value;
+
+use super::attempt::{Attempt, AttemptReader, tell_all};
+use super::catalog::Catalog;
+use super::places::{Next, RecordPlace};
+use super::records::{DamagedRecord, Gap, Item, read_record};
+use super::step::{End, Step};
+use crate::error::{Error, Result};
+use crate::segment::Contents;
+use crate::segment::chain::{Base, Chain, Span};
+
+/// A part of a lineage: records of one attempt, in one log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineagePart {
+    /// Which records.
+    pub span: Span,
+    /// The steps that were completed in them.
+    pub steps: Range<u64>,
+}
+
+/// A record of a lineage, by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Line {
+    /// In which part.
+    pub part: usize,
+    /// Its sequence there.
+    pub seq: u32,
+    /// What it is.
+    pub kind: u8,
+    /// Where it stands in the log of that part.
+    pub place: RecordPlace,
+    /// It was there, and cannot be read.
+    pub is_lost: bool,
+}
+
+/// A step of a lineage: where its records are in the outline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct StepLines {
+    intent: Option<usize>,
+    done: usize,
+}
+
+/// Reads what counts of an episode.
+#[derive(Debug)]
+pub struct Lineage {
+    parts: Vec<LineagePart>,
+    readers: Vec<AttemptReader>,
+    lines: Vec<Line>,
+    steps: Vec<StepLines>,
+    pending: Option<usize>,
+    gaps: Vec<(usize, Gap)>,
+    /// The first line of the attempt's own records.
+    own_from: usize,
+}
+
+impl Catalog {
+    /// What counts of an episode up to one of its attempts. All logs of the chain must have been looked at.
+    pub fn lineage(&self, episode: &Id, chain: &Chain, attempt: u32) -> Result<Lineage> {
+        let what = || format!("attempt {attempt} at episode {episode}");
+        let link = chain.link(attempt).ok_or_else(|| Error::NotFound { what: what() })?;
+        let inherited: &[Span] = link.base.as_ref().map_or(&[], |base: &Base| &base.spans);
+        let own = Span { writer: link.claim.writer, attempt, copied: None, from: 0, to: u32::MAX };
+        Lineage::new(self, episode, inherited, own)
+    }
+
+    /// What one attempt recorded itself, in one log, with nothing that it inherited.
+    pub fn alone(&self, episode: &Id, writer: &Id, attempt: u32) -> Result<Lineage> {
+        Lineage::new(
+            self,
+            episode,
+            &[],
+            Span { writer: *writer, attempt, copied: None, from: 0, to: u32::MAX },
+        )
+    }
+}
+
+impl Lineage {
+    fn new(catalog: &Catalog, episode: &Id, inherited: &[Span], own: Span) -> Result<Self> {
+        let mut lineage = Self {
+            parts: Vec::new(),
+            readers: Vec::new(),
+            lines: Vec::new(),
+            steps: Vec::new(),
+            pending: None,
+            gaps: Vec::new(),
+            own_from: 0,
+        };
+        for &span in inherited {
+            lineage.add_part(catalog, episode, span, true)?;
+        }
+        lineage.own_from = lineage.lines.len();
+        lineage.add_part(catalog, episode, own, false)?;
+        Ok(lineage)
+    }
+
+    fn add_part(&mut self, catalog: &Catalog, episode: &Id, span: Span, must_be_whole: bool) -> Result<()> {
+        let what = span.copied.map_or(What::Attempt, |from| What::Copied { from });
+        let bind = Bind { what, id: *episode, attempt: span.attempt };
+        let reader = match catalog.bind_reader(&span.writer, &bind) {
+            Ok(reader) => reader,
+            // Claimed, and nothing was ever written.
+            Err(Error::NotFound { .. }) if !must_be_whole => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let part = self.parts.len();
+        let first_step = self.steps.len() as u64;
+        let mut next_seq = span.from;
+        for next in reader.outline(span.from) {
+            let (seq, to) = match next? {
+                Next::Gap { from, to } => {
+                    self.gaps.extend(cut_gap(from, to, span.to).map(|gap| (part, gap)));
+                    (from, to)
+                }
+                Next::Here { seq, kind, place } if seq < span.to => {
+                    self.add_line(Line { part, seq, kind, place, is_lost: false });
+                    (seq, seq + 1)
+                }
+                Next::Lost { seq, kind, place } if seq < span.to => {
+                    self.add_line(Line { part, seq, kind, place, is_lost: true });
+                    (seq, seq + 1)
+                }
+                Next::Here { seq, .. } | Next::Lost { seq, .. } => (seq, seq),
+            };
+            next_seq = next_seq.max(to.min(span.to));
+            if seq >= span.to {
+                break;
+            }
+        }
+        if must_be_whole && next_seq < span.to {
+            self.gaps.push((part, Gap { from: next_seq, to: span.to }));
+        }
+        let to = if must_be_whole { span.to } else { next_seq };
+        let steps = first_step..self.steps.len() as u64;
+        self.parts.push(LineagePart { span: Span { to, ..span }, steps });
+        self.readers.push(reader);
+        Ok(())
+    }
+
+    fn add_line(&mut self, line: Line) {
+        let at = self.lines.len();
+        self.lines.push(line);
+        match Kind::from_u8(line.kind) {
+            Some(Kind::First | Kind::Step | Kind::Item) => {
+                self.steps.push(StepLines { intent: None, done: at })
+            }
+            Some(Kind::Intent) => self.pending = Some(at),
+            Some(Kind::Result) => {
+                let intent = self.pending.take();
+                self.steps.push(StepLines { intent, done: at });
+            }
+            Some(Kind::Discard) => self.pending = None,
+            _ => {}
+        }
+    }
+
+    /// Which steps come from which attempt, and by whom.
+    pub fn parts(&self) -> &[LineagePart] {
+        &self.parts
+    }
+
+    /// All its records, in order.
+    pub fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
+    /// The lines before an end that the attempt recorded itself.
+    pub fn own_lines(&self, before: usize) -> Range<usize> {
+        self.own_from.min(before)..before
+    }
+
+    /// How many steps it has, FIRST counted.
+    pub fn steps(&self) -> u64 {
+        self.steps.len() as u64
+    }
+
+    /// True if there is a first observation.
+    pub fn has_first(&self) -> bool {
+        self.steps.first().is_some_and(|step| self.lines[step.done].kind == Kind::First as u8)
+    }
+
+    /// Records that are missing: the part, and which of it.
+    pub fn gaps(&self) -> &[(usize, Gap)] {
+        &self.gaps
+    }
+
+    /// The first thing that is lost before a line: what cannot be read, or is not there.
+    pub fn first_loss(&self, before: usize) -> Option<String> {
+        let lost = self.lines[..before].iter().find(|line| line.is_lost);
+        if let Some(line) = lost {
+            let span = &self.parts[line.part].span;
+            return Some(format!("record {} of attempt {} cannot be read", line.seq, span.attempt));
+        }
+        let end = self.lines[..before].last();
+        let gap = self.gaps.iter().find(|(part, gap)| {
+            end.is_some_and(|end| *part < end.part || (*part == end.part && gap.from < end.seq))
+                || (before == self.lines.len())
+        });
+        gap.map(|(part, gap)| {
+            let attempt = self.parts[*part].span.attempt;
+            format!("records {} to {} of attempt {attempt} are missing", gap.from, gap.to - 1)
+        })
+    }
+
+    /// Where the outline must be cut to keep so many steps, with what belongs to none behind them left out.
+    pub fn cut_behind(&self, steps: u64) -> usize {
+        match steps.checked_sub(1).and_then(|last| self.steps.get(last as usize)) {
+            Some(step) => step.done + 1,
+            None => 0,
+        }
+    }
+
+    /// Forgets everything from a line on.
+    pub fn truncate(&mut self, at: usize) {
+        self.lines.truncate(at);
+        self.steps.retain(|step| step.done < at);
+        self.pending = self.pending.filter(|&pending| pending < at);
+        self.own_from = self.own_from.min(at);
+        let steps = self.steps.len() as u64;
+        for (index, part) in self.parts.iter_mut().enumerate() {
+            part.steps = part.steps.start.min(steps)..part.steps.end.min(steps);
+            let last = self.lines.iter().rev().find(|line| line.part == index);
+            part.span.to = last.map_or(part.span.from, |last| last.seq + 1);
+        }
+        let parts = &self.parts;
+        self.gaps.retain(|(part, gap)| gap.to < parts[*part].span.to);
+    }
+
+    /// Where its own END stands, if it has one.
+    pub fn own_end(&self) -> Option<usize> {
+        let own = &self.lines[self.own_from..];
+        own.iter().rposition(|line| line.kind == Kind::End as u8).map(|at| at + self.own_from)
+    }
+
+    /// How it ended, if it said so.
+    pub fn end(&mut self) -> Result<Option<End>> {
+        let Some(at) = self.own_end() else { return Ok(None) };
+        Ok(match self.item(at)? {
+            Item::Record(record) => Some(End::of(&record)),
+            // It ended; how, is lost.
+            _ => Some(End { damaged: vec!["why"], ..End::default() }),
+        })
+    }
+
+    /// Damage of which nobody knows what was there, behind the last of its own records: it may have been more of them.
+    pub fn may_have_lost_its_end(&self) -> bool {
+        let Some(reader) = self.readers.last() else { return false };
+        let own = self.lines[self.own_from..].last().map(|line| (line.place.segment, line.place.offset));
+        let nameless = reader.nameless_damage().iter();
+        nameless.map(|(segment, range)| (*segment, range.offset)).any(|at| own.is_none_or(|own| at > own))
+    }
+
+    /// True if a line is above what its log is known to have synced.
+    pub fn is_unsynced(&self, catalog: &Catalog, at: usize) -> bool {
+        let line = &self.lines[at];
+        let log = catalog.log(&self.parts[line.part].span.writer);
+        let segment = log.and_then(|log| log.segment(line.place.segment));
+        match segment.map(|segment| &segment.contents) {
+            Some(Contents::Open(scanned)) => line.place.offset >= scanned.synced_to,
+            Some(Contents::Sealed(_)) => false,
+            Some(Contents::Unreadable(_)) | None => true,
+        }
+    }
+
+    /// The record of a line.
+    pub fn item(&mut self, at: usize) -> Result<Item> {
+        let line = self.lines[at];
+        if line.is_lost {
+            return Ok(Item::Damaged(DamagedRecord { seq: line.seq, kind: line.kind, place: line.place }));
+        }
+        read_record(self.readers[line.part].bodies(), line.seq, line.kind, line.place)
+    }
+
+    /// A step by its index.
+    pub fn step(&mut self, index: u64) -> Result<Step> {
+        let lines = self.steps.get(index as usize).copied();
+        let lines = lines.ok_or_else(|| Error::NotFound { what: format!("step {index}") })?;
+        let mut step = Step { index: index as i64, ..Step::default() };
+        for at in lines.intent.into_iter().chain([lines.done]) {
+            match self.item(at)? {
+                Item::Record(record) => step.add(&record),
+                Item::Damaged(lost) => step.lose(&lost),
+                Item::Gap(_) => {}
+            }
+        }
+        let is_first = self.lines[lines.done].kind == Kind::First as u8;
+        step.place_in(is_first, self.is_last(index)?);
+        Ok(step)
+    }
+
+    fn is_last(&mut self, index: u64) -> Result<bool> {
+        if index + 1 != self.steps() {
+            return Ok(false);
+        }
+        Ok(self.end()?.is_some_and(|end| end.makes_last()))
+    }
+
+    /// The turn that was said and has no result.
+    pub fn pending(&mut self) -> Result<Option<Step>> {
+        let Some(at) = self.pending else { return Ok(None) };
+        let mut step = Step { index: self.steps.len() as i64, ..Step::default() };
+        match self.item(at)? {
+            Item::Record(record) => step.add(&record),
+            Item::Damaged(lost) => step.lose(&lost),
+            Item::Gap(_) => {}
+        }
+        Ok(Some(step))
+    }
+
+    /// The newest value of that name in the states of its steps.
+    pub fn state(&mut self, name: &str) -> Result<Option<Value>> {
+        for index in (0..self.steps.len()).rev() {
+            let Item::Record(record) = self.item(self.steps[index].done)? else { continue };
+            let Some(Value::Map(state)) = record.get(fields::STATE).map(Value::plain) else { continue };
+            if let Some((_, value)) = state.iter().find(|(key, _)| key.as_str() == Some(name)) {
+                return Ok(Some(value.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The records of a kind that belong to no completed step: what happened since.
+    pub fn since_last_step(&self, kind: Kind) -> Vec<usize> {
+        let from = self.steps.last().map_or(0, |step| step.done + 1);
+        (from..self.lines.len()).filter(|&at| self.lines[at].kind == kind as u8).collect()
+    }
+
+    /// Reads all of it, as one.
+    pub fn read(&mut self) -> Result<Attempt> {
+        let mut items = Vec::new();
+        let mut gaps = self.gaps.clone().into_iter().peekable();
+        for at in 0..self.lines.len() {
+            let (part, seq) = (self.lines[at].part, self.lines[at].seq);
+            while let Some((_, gap)) = gaps.next_if(|(of, gap)| (*of, gap.from) < (part, seq)) {
+                items.push(Item::Gap(gap));
+            }
+            items.push(self.item(at)?);
+        }
+        items.extend(gaps.map(|(_, gap)| Item::Gap(gap)));
+        Ok(tell_all(items))
+    }
+
+    /// What another attempt inherits if it goes on behind a line, before anything was copied.
+    pub fn spans(&self, before: usize) -> Vec<Span> {
+        let mut spans: Vec<Span> = Vec::new();
+        for (index, part) in self.parts.iter().enumerate() {
+            let last = self.lines[..before].iter().rev().find(|line| line.part == index);
+            let Some(last) = last else { continue };
+            spans.push(Span { to: last.seq + 1, ..part.span });
+        }
+        spans
+    }
+}
+
+/// What of a gap lies before an end.
+fn cut_gap(from: u32, to: u32, end: u32) -> Option<Gap> {
+    let to = to.min(end);
+    (from < to).then_some(Gap { from, to })
+}

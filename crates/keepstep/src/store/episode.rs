@@ -1,0 +1,386 @@
+//! An episode that is being recorded: what was inherited, turns, calls, and how it ends.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use keepstep_format::frame::Kind;
+use keepstep_format::value::Value;
+use keepstep_format::{Id, fields};
+
+use super::run::Run;
+use super::seats::Seat;
+use crate::error::{Error, Result};
+use crate::read::{self, Call, Item, Lineage, LineagePart};
+use crate::write::{CallKey, Receipt, Recorder, Step};
+
+/// An attempt at an episode, open for recording. It records as its [`Recorder`] does, and knows what it goes on from.
+///
+/// Dropped without a word it ends as `aborted`, in a panic as `errored`.
+pub struct Episode {
+    recorder: Arc<Recorder>,
+    run: Run,
+    resumed: Option<u32>,
+    inherited: u64,
+    before: Mutex<Before>,
+    _seat: Seat,
+}
+
+/// What an attempt knows of those before it, and of its own turn.
+#[derive(Default)]
+struct Before {
+    lineage: Option<Lineage>,
+    /// A turn that was said before, and has not been adopted or given up.
+    pending: Option<read::Step>,
+    /// Calls of the present turn.
+    turn: u64,
+    calls: Vec<Recorded>,
+    next_ordinal: u64,
+}
+
+struct Recorded {
+    name: String,
+    key: CallKey,
+    arguments: Value,
+    result: Value,
+}
+
+/// Whether a call was made before.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Known {
+    /// It was, and returned this.
+    Result(Value),
+    /// It was not, or it raised: make it, and record what comes under this key.
+    New(CallKey),
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Ending {
+    /// Which limit was reached, if one was.
+    pub limit: Option<String>,
+    /// What was raised: a map of type, message and traceback, or a text.
+    pub error: Option<Value>,
+    /// Who says so.
+    pub said_by: Option<String>,
+}
+
+/// The reasons that somebody may give. The other two, `crashed` and `superseded`, are found, not said.
+const SAID: [&str; 6] = ["finished", "truncated", "abandoned", "aborted", "errored", "cancelled"];
+
+impl Deref for Episode {
+    type Target = Recorder;
+
+    fn deref(&self) -> &Recorder {
+        &self.recorder
+    }
+}
+
+impl std::fmt::Debug for Episode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.recorder.fmt(f)
+    }
+}
+
+impl Episode {
+    pub(super) fn new(
+        run: &Run,
+        recorder: Arc<Recorder>,
+        prefix: Option<(u32, Lineage)>,
+        pending: Option<read::Step>,
+        seat: Seat,
+    ) -> Self {
+        seat.sit(&recorder);
+        let (resumed, lineage) = prefix.unzip();
+        let inherited = lineage.as_ref().map_or(0, Lineage::steps);
+        let before = Mutex::new(Before { lineage, pending, turn: u64::MAX, ..Before::default() });
+        Self { recorder, run: run.clone(), resumed, inherited, before, _seat: seat }
+    }
+
+    /// The run that it is in.
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// The attempt that it goes on from, if it does.
+    pub fn resumed(&self) -> Option<u32> {
+        self.resumed
+    }
+
+    /// How many steps it inherited, FIRST counted.
+    pub fn inherited(&self) -> u64 {
+        self.inherited
+    }
+
+    /// How many turns are completed: steps without the first observation.
+    pub fn turns(&self) -> u64 {
+        let has_first =
+            self.lock().lineage.as_ref().is_some_and(Lineage::has_first) || self.recorder.has_first();
+        self.recorder.steps() - u64::from(has_first)
+    }
+
+    /// Which of the inherited steps come from which attempt, and by whom.
+    pub fn lineage(&self) -> Vec<LineagePart> {
+        self.lock().lineage.as_ref().map_or_else(Vec::new, |lineage| lineage.parts().to_vec())
+    }
+
+    /// An inherited step.
+    pub fn history(&self, index: u64) -> Result<read::Step> {
+        match &mut self.lock().lineage {
+            Some(lineage) if index < self.inherited => lineage.step(index),
+            _ => Err(Error::NotFound { what: format!("step {index} of {} inherited ones", self.inherited) }),
+        }
+    }
+
+    /// The newest state of that name in what was inherited.
+    pub fn state(&self, name: &str) -> Result<Option<Value>> {
+        self.lock().lineage.as_mut().map_or(Ok(None), |lineage| lineage.state(name))
+    }
+
+    /// A turn that was said before the attempt was interrupted, and never got its result.
+    pub fn pending(&self) -> Option<read::Step> {
+        self.lock().pending.clone()
+    }
+
+    /// Gives up the pending turn, on record.
+    pub fn discard_pending(&self, reason: &str) -> Result<Receipt> {
+        let receipt = self.recorder.discard(reason)?;
+        self.lock().pending = None;
+        Ok(receipt)
+    }
+
+    /// Says a turn, durable when it returns; or adopts the pending one, which must say the same.
+    pub fn turn(&self, said: Step) -> Result<Turn<'_>> {
+        let mut before = self.lock();
+        let index = self.recorder.steps();
+        let Some(pending) = &before.pending else {
+            drop(before);
+            self.recorder.intent(said)?;
+            return Ok(Turn { episode: self, index, adopted: None });
+        };
+        check_same(index, pending, &said)?;
+        let adopted = before.pending.take();
+        Ok(Turn { episode: self, index, adopted })
+    }
+
+    /// Looks whether a call of the present turn was made before. Without a key calls are told apart by their order.
+    pub fn known(&self, name: &str, key: Option<&str>, arguments: &Value) -> Result<Known> {
+        let mut before = self.lock();
+        let turn = self.recorder.steps();
+        before.at_turn(turn, turn == self.inherited)?;
+        let key = match key {
+            Some(key) => CallKey::Key(key.to_owned()),
+            None => {
+                before.next_ordinal += 1;
+                CallKey::Ordinal(before.next_ordinal - 1)
+            }
+        };
+        let found = before.calls.iter().rfind(|call| call.key == key && call.is_meant(name));
+        let Some(found) = found else { return Ok(Known::New(key)) };
+        let differs = |field: &str, recorded: String, now: String| {
+            Err(Error::Diverged { step: turn, field: format!("call {name:?}, {field}"), recorded, now })
+        };
+        if found.name != name {
+            return differs("name", found.name.clone(), name.to_owned());
+        }
+        if found.arguments != *arguments {
+            return differs("arguments", short(&found.arguments), short(arguments));
+        }
+        Ok(Known::Result(found.result.clone()))
+    }
+
+    /// Records what a call returned, or the error that it raised.
+    pub fn record_call(
+        &self,
+        name: &str,
+        key: &CallKey,
+        arguments: Value,
+        came: std::result::Result<Value, Value>,
+    ) -> Result<Receipt> {
+        let result = came.as_ref().ok().cloned();
+        let receipt = self.recorder.call(name, key, arguments.clone(), came)?;
+        if let Some(result) = result {
+            let call = Recorded { name: name.to_owned(), key: key.clone(), arguments, result };
+            self.lock().calls.push(call);
+        }
+        Ok(receipt)
+    }
+
+    /// Makes a call whose result is recorded, or gives the recording. `Err` of `make` is what it raised.
+    pub fn call_once(
+        &self,
+        name: &str,
+        key: Option<&str>,
+        arguments: Value,
+        make: impl FnOnce() -> std::result::Result<Value, Value>,
+    ) -> Result<std::result::Result<Value, Value>> {
+        match self.known(name, key, &arguments)? {
+            Known::Result(value) => Ok(Ok(value)),
+            Known::New(key) => {
+                let came = make();
+                self.record_call(name, &key, arguments, came.clone())?;
+                Ok(came)
+            }
+        }
+    }
+
+    /// Says how the attempt ended. Nothing can be recorded after it.
+    pub fn end(&self, why: &str, ending: Ending) -> Result<Receipt> {
+        if !SAID.contains(&why) {
+            return Err(Error::BadInput {
+                field: "why".to_owned(),
+                value: format!("is {why:?}"),
+                fix: format!("give one of {}", SAID.join(", ")),
+            });
+        }
+        if ending.limit.is_some() && why != "truncated" {
+            return Err(Error::BadInput {
+                field: "limit".to_owned(),
+                value: format!("cannot come with {why:?}"),
+                fix: "a limit belongs to `truncated`".to_owned(),
+            });
+        }
+        let Ending { limit, error, said_by } = ending;
+        let mut more = Step::new();
+        for (number, value) in [
+            (fields::LIMIT, limit.map(Value::from)),
+            (fields::ERROR, error),
+            (fields::SAID_BY, said_by.map(Value::from)),
+        ] {
+            if let Some(value) = value {
+                more = more.with(number, value);
+            }
+        }
+        self.recorder.end(why, more)
+    }
+
+    /// Its id.
+    pub fn id(&self) -> Id {
+        self.recorder.episode()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Before> {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Episode {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let error = Value::map([("type", Value::from("panic"))]);
+            let ending = Ending { error: Some(error), said_by: Some("panic".to_owned()), limit: None };
+            if self.recorder.ended().is_none() {
+                let _ = self.end("errored", ending);
+            }
+            return;
+        }
+        abort(&self.recorder, "left without a word");
+    }
+}
+
+/// Ends an attempt that nobody ended. What cannot be recorded any more is found by whoever looks next.
+pub(super) fn abort(recorder: &Recorder, said_by: &str) {
+    if recorder.ended().is_some() {
+        return;
+    }
+    let more = Step::new().with(fields::SAID_BY, Value::from(said_by));
+    if let Ok(receipt) = recorder.end("aborted", more) {
+        let _ = receipt.wait();
+    }
+}
+
+impl Before {
+    /// Calls belong to a turn: those of the one before are done with.
+    fn at_turn(&mut self, turn: u64, is_inherited: bool) -> Result<()> {
+        if self.turn == turn {
+            return Ok(());
+        }
+        (self.turn, self.next_ordinal) = (turn, 0);
+        self.calls.clear();
+        let Some(lineage) = self.lineage.as_mut().filter(|_| is_inherited) else { return Ok(()) };
+        for at in lineage.since_last_step(Kind::Call) {
+            if let Item::Record(record) = lineage.item(at)? {
+                self.calls.extend(Recorded::of(Call::of(&record)));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Recorded {
+    /// A call that raised is not replayed; one of which a part is lost cannot be.
+    fn of(call: Call) -> Option<Self> {
+        let is_whole = call.error.is_none() && call.damaged.is_empty();
+        let key = match (call.key, call.ordinal) {
+            (Some(key), _) => CallKey::Key(key),
+            (None, ordinal) => CallKey::Ordinal(u64::try_from(ordinal?).ok()?),
+        };
+        let (name, arguments) = (call.name?, call.arguments.unwrap_or(Value::Null));
+        is_whole.then_some(Self { name, key, arguments, result: call.result.unwrap_or(Value::Null) })
+    }
+
+    /// Keys are the caller's, one space for each name; numbers count all calls of a turn.
+    fn is_meant(&self, name: &str) -> bool {
+        matches!(self.key, CallKey::Ordinal(_)) || self.name == name
+    }
+}
+
+/// A turn: what was said is durable, its result is not there yet.
+#[derive(Debug)]
+pub struct Turn<'e> {
+    episode: &'e Episode,
+    index: u64,
+    adopted: Option<read::Step>,
+}
+
+impl Turn<'_> {
+    /// Its index.
+    pub fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// What was said before, if this turn was pending.
+    pub fn adopted(&self) -> Option<&read::Step> {
+        self.adopted.as_ref()
+    }
+
+    /// Completes the turn. Durable when it returns.
+    pub fn result(self, result: Step) -> Result<Receipt> {
+        self.episode.recorder.result(result)
+    }
+
+    /// Completes the turn with what went wrong.
+    pub fn fail(self, error: Value) -> Result<Receipt> {
+        self.episode.recorder.result(Step::new().error(error))
+    }
+
+    /// Gives the turn up, on record.
+    pub fn discard(self, reason: &str) -> Result<Receipt> {
+        self.episode.recorder.discard(reason)
+    }
+}
+
+/// A turn that is adopted says what was recorded, as far as it says anything.
+fn check_same(index: u64, recorded: &read::Step, said: &Step) -> Result<()> {
+    for (number, now) in said.fields() {
+        let before = recorded.said(*number);
+        if before.as_ref() != Some(now) {
+            return Err(Error::Diverged {
+                step: index,
+                field: fields::name(*number).unwrap_or("field").to_owned(),
+                recorded: before.as_ref().map_or_else(|| "nothing".to_owned(), short),
+                now: short(now),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// A value, as far as a message has room for it.
+fn short(value: &Value) -> String {
+    const CHARS_MAX: usize = 120;
+    let text = format!("{value:?}");
+    if text.chars().count() <= CHARS_MAX {
+        return text;
+    }
+    text.chars().take(CHARS_MAX).chain("…".chars()).collect()
+}

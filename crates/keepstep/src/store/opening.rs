@@ -1,0 +1,282 @@
+//! Opening an episode: whose it is, whether it is over, and where to go on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepstep_format::value::Value;
+use keepstep_format::{Id, fields, ids};
+
+use super::episode::Episode;
+use super::run::{EpisodeName, Run};
+use super::seats::Seat;
+use crate::error::{Doing, Error, Result};
+use crate::own::Standing;
+use crate::read::{End, Lineage};
+use crate::segment::chain::{Chain, Link};
+use crate::write::{Start, SubjectName};
+
+/// What an interrupted episode does when it is opened again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Resume {
+    /// Goes on from its durable steps.
+    #[default]
+    Continue,
+    /// Begins a new attempt from nothing; the old one stays readable.
+    Restart,
+    /// Is left alone.
+    Refuse,
+}
+
+/// What it means that a live process owns the episode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WhenBusy {
+    /// An error that names the owner.
+    #[default]
+    Raise,
+    /// Wait until the owner is done or gone, for at most so long.
+    Wait(Duration),
+    /// Take it over: the owner's next call fails.
+    Take,
+}
+
+/// How an episode is opened.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Opening {
+    /// What to do if it was interrupted.
+    pub resume: Resume,
+    /// How many steps to inherit, FIRST counted; all that are durable if not said.
+    pub at: Option<u64>,
+    /// What to do if somebody else owns it.
+    pub busy: WhenBusy,
+    /// What it belongs to.
+    pub parent: Option<String>,
+    /// Anything to keep along.
+    pub meta: Option<Value>,
+}
+
+/// How often the owner is asked about while we wait for it.
+const WAIT_STEP: Duration = Duration::from_millis(20);
+
+/// What opening an episode comes down to.
+enum Move {
+    /// Nobody ever had it, or this process claimed its first attempt and recorded nothing.
+    Begin { is_claimed: bool },
+    /// An attempt was interrupted: this one is next.
+    Take { attempt: u32, is_claimed: bool, was_alive: bool, evidence: Value },
+    /// It is over.
+    Over(String),
+    /// Somebody has it.
+    Busy { owner: Id, attempt: u32, why: String },
+}
+
+/// An episode that is being opened.
+pub(super) struct Opener<'r> {
+    pub(super) run: &'r Run,
+    pub(super) id: Id,
+    pub(super) name: EpisodeName,
+    pub(super) how: Opening,
+}
+
+impl Run {
+    /// Opens an episode: begins it, or goes on where an interrupted attempt stopped.
+    pub fn episode(&self, name: EpisodeName) -> Result<Episode> {
+        self.open(name, Opening::default())
+    }
+
+    /// As [`Run::episode`], saying how.
+    pub fn open(&self, name: EpisodeName, how: Opening) -> Result<Episode> {
+        let id = self.episode_id(&name);
+        let opener = Opener { run: self, id, name, how };
+        let seat = self.store().seats().take(id, &opener.what())?;
+        opener.open(seat)
+    }
+
+    /// Begins an episode without a name. It is unique, so nobody else can own it, and it cannot be opened again.
+    pub fn unnamed(&self, how: Opening) -> Result<Episode> {
+        let mut random = [0; 16];
+        self.store().disk().random(&mut random).doing("find an id for", "an episode")?;
+        let id = ids::unnamed_episode(&self.birth(), &random);
+        let name = EpisodeName { task: String::new(), iteration: 0, sample: 0 };
+        let opener = Opener { run: self, id, name, how };
+        let seat = self.store().seats().take(id, &opener.what())?;
+        opener.begin(seat, vec![(fields::UNNAMED, Value::bytes(random))])
+    }
+}
+
+impl Opener<'_> {
+    pub(super) fn what(&self) -> String {
+        let EpisodeName { task, iteration, sample } = &self.name;
+        format!("episode {}/{task}#{iteration}.{sample}", self.run.name())
+    }
+
+    pub(super) fn open(&self, seat: Seat) -> Result<Episode> {
+        let disk = self.run.store().disk();
+        let started_us = disk.uptime_us();
+        // Claims name their writer, so there must be one; then the chain can say "this is us".
+        let writer = self.run.store().writer()?.id();
+        loop {
+            let chain = Chain::read(self.run.store().cards(), &self.id)?;
+            match self.next_move(&chain, &writer)? {
+                Move::Over(why) => return Err(Error::Ended { what: self.what(), why }),
+                Move::Begin { is_claimed } => {
+                    if is_claimed || self.claim(0, &writer)? {
+                        return self.begin(seat, Vec::new());
+                    }
+                }
+                Move::Take { attempt, is_claimed, was_alive, evidence } => {
+                    self.check_resume(&chain)?;
+                    let options = self.run.store().options();
+                    let reads_first = options.is_broken_read_before_claim();
+                    let mut early = if reads_first { Some(self.inherit(attempt)?) } else { None };
+                    if is_claimed || self.claim(attempt, &writer)? {
+                        if options.is_broken_post_after_read() {
+                            early = Some(self.inherit(attempt)?);
+                        }
+                        return self.take_over(seat, attempt, was_alive, evidence, early);
+                    }
+                }
+                Move::Busy { owner, attempt, why } => {
+                    let waited = Duration::from_micros((disk.uptime_us() - started_us).max(0) as u64);
+                    match self.how.busy {
+                        WhenBusy::Wait(patience) if waited < patience => disk.sleep(WAIT_STEP),
+                        _ => return Err(self.busy(&owner, attempt, &why)),
+                    }
+                }
+            }
+        }
+    }
+
+    fn claim(&self, attempt: u32, writer: &Id) -> Result<bool> {
+        self.run.store().desk().claim(&self.id, attempt, writer, &self.run.birth())
+    }
+
+    /// Looks at who had it last, and how that went.
+    fn next_move(&self, chain: &Chain, ours: &Id) -> Result<Move> {
+        let (Some(newest), Some(force)) = (chain.newest(), chain.in_force()) else {
+            return Ok(Move::Begin { is_claimed: false });
+        };
+        if let Some(why) = force.base.as_ref().and_then(|base| base.adopted.clone()) {
+            return Ok(Move::Over(why));
+        }
+        let next = newest.claim.attempt + 1;
+        if newest.claim.writer == *ours && !newest.is_in_force() {
+            // An earlier try of this process got no further than its claim.
+            let (attempt, evidence) = (newest.claim.attempt, Value::Null);
+            return Ok(Move::Take { attempt, is_claimed: true, was_alive: false, evidence });
+        }
+        let mut lineage = self.lineage(chain, force)?;
+        if newest.claim.writer == *ours && next == 1 && lineage.lines().is_empty() {
+            return Ok(Move::Begin { is_claimed: true });
+        }
+        let end = lineage.end()?;
+        if let Some(why) = end.as_ref().and_then(final_why) {
+            return Ok(Move::Over(why));
+        }
+        let is_left = end.is_some() && newest.claim.attempt == force.claim.attempt;
+        if is_left || newest.claim.writer == *ours {
+            // Its owner said that it is done with it; or it is we ourselves, and have it open no more.
+            return Ok(Move::Take {
+                attempt: next,
+                is_claimed: false,
+                was_alive: false,
+                evidence: Value::Null,
+            });
+        }
+        Ok(self.ask_for(newest, next))
+    }
+
+    /// Whether an owner that did not end its attempt can be taken from.
+    fn ask_for(&self, newest: &Link, attempt: u32) -> Move {
+        let owner = newest.claim.writer;
+        let take =
+            |was_alive: bool, evidence: Value| Move::Take { attempt, is_claimed: false, was_alive, evidence };
+        match self.run.store().leases().standing(&owner) {
+            Standing::Dead(evidence) => take(false, evidence),
+            _ if self.how.busy == WhenBusy::Take => take(true, Value::Null),
+            Standing::Live => {
+                Move::Busy { owner, attempt: newest.claim.attempt, why: "is recording it".to_owned() }
+            }
+            Standing::Silent { heard, left } => Move::Busy {
+                owner,
+                attempt: newest.claim.attempt,
+                why: format!(
+                    "has it and was not heard of for {} s; it counts as dead after {} s more",
+                    heard.as_secs(),
+                    left.as_secs().max(1)
+                ),
+            },
+        }
+    }
+
+    fn busy(&self, owner: &Id, attempt: u32, why: &str) -> Error {
+        let owner = self.run.store().leases().describe(owner);
+        Error::Busy { what: format!("{}, attempt {attempt}", self.what()), why: format!("{owner} {why}") }
+    }
+
+    fn check_resume(&self, chain: &Chain) -> Result<()> {
+        if self.how.resume != Resume::Refuse {
+            return Ok(());
+        }
+        let attempts = chain.links.iter().filter(|link| link.is_in_force()).count();
+        let why = format!("interrupted after {attempts} attempts, and resuming is refused");
+        Err(Error::Ended { what: self.what(), why })
+    }
+
+    /// What counts of the episode so far, as others see it.
+    fn lineage(&self, chain: &Chain, force: &Link) -> Result<Lineage> {
+        let store = self.run.store();
+        let mut catalog = store.looking();
+        catalog.refresh_of(&writers_of(force))?;
+        catalog.lineage(&self.id, chain, force.claim.attempt)
+    }
+
+    /// Records the first attempt.
+    pub(super) fn begin(&self, seat: Seat, more: Vec<(u8, Value)>) -> Result<Episode> {
+        let recorder = self.recorder(0, Start::default(), more)?;
+        Ok(Episode::new(self.run, Arc::new(recorder), None, None, seat))
+    }
+
+    /// Records an attempt that begins so.
+    pub(super) fn recorder(
+        &self,
+        attempt: u32,
+        start: Start,
+        more: Vec<(u8, Value)>,
+    ) -> Result<crate::write::Recorder> {
+        let run = self.run;
+        let name = SubjectName {
+            run: run.name().to_owned(),
+            birth: run.birth(),
+            task: self.name.task.clone(),
+            iteration: self.name.iteration,
+            sample: self.name.sample,
+        };
+        let mut begin = vec![
+            (fields::RUN, Value::from(run.name())),
+            (fields::BIRTH, Value::bytes(run.birth().0)),
+            (fields::TASK, Value::from(name.task.as_str())),
+            (fields::ITERATION, Value::Int(name.iteration)),
+            (fields::SAMPLE, Value::Int(name.sample)),
+            (fields::GENERATION, Value::Int(run.generation())),
+        ];
+        begin.extend(self.how.parent.as_deref().map(|parent| (fields::PARENT, Value::from(parent))));
+        begin.extend(self.how.meta.clone().map(|meta| (fields::META, meta)));
+        begin.extend(more);
+        begin.sort_by_key(|(number, _)| *number);
+        run.store().recorder(self.id, attempt, name, begin, start)
+    }
+}
+
+/// All logs that an attempt's lineage is in.
+pub(super) fn writers_of(link: &Link) -> Vec<Id> {
+    let spans = link.base.iter().flat_map(|base| &base.spans).map(|span| span.writer);
+    let mut writers: Vec<Id> = spans.chain([link.claim.writer]).collect();
+    writers.sort_unstable();
+    writers.dedup();
+    writers
+}
+
+/// How it ended, if nothing can come after that.
+pub(super) fn final_why(end: &End) -> Option<String> {
+    end.why.clone().filter(|why| matches!(why.as_str(), "finished" | "truncated"))
+}

@@ -1,0 +1,202 @@
+//! Taking an episode over: claim, tell every earlier owner, read, copy what rests on nobody's sync, publish the base.
+//!
+//! The order is the proof. A step that an earlier owner acknowledges was synced before that owner looked for our letter,
+//! so if the letter was not there yet the step is in what we read; and if it was, nothing was acknowledged.
+
+use std::sync::Arc;
+
+use keepstep_format::Id;
+use keepstep_format::card::kind;
+use keepstep_format::fields;
+use keepstep_format::value::Value;
+
+use super::episode::Episode;
+use super::opening::{Opener, Resume, final_why, writers_of};
+use super::seats::Seat;
+use crate::error::{Error, Result};
+use crate::own::{Letter, post};
+use crate::read::{Catalog, Item, Lineage};
+use crate::recover::Recovery;
+use crate::segment::cards::{Published, publish_card};
+use crate::segment::chain::{Base, Chain, Link, Span, base_fields, base_path};
+use crate::write::{CopyOf, Start, copied_to, copy};
+
+/// What a taker found, and decided to inherit.
+pub(super) struct Inheritance {
+    source: Link,
+    lineage: Lineage,
+    catalog: Catalog,
+    /// Lines before this are inherited.
+    cut: usize,
+    /// How the source had ended, if nothing can come after that.
+    adopted: Option<String>,
+    has_ended: bool,
+}
+
+impl Opener<'_> {
+    /// The attempt is claimed: makes it real.
+    pub(super) fn take_over(
+        &self,
+        seat: Seat,
+        attempt: u32,
+        was_alive: bool,
+        evidence: Value,
+        early: Option<Inheritance>,
+    ) -> Result<Episode> {
+        let mut found = match early {
+            // How not to do it: what is read before everybody knows may grow afterwards.
+            Some(found) => {
+                self.post_to_all(attempt)?;
+                found
+            }
+            None => {
+                self.post_to_all(attempt)?;
+                self.inherit(attempt)?
+            }
+        };
+        let spans = self.own_what_is_unsynced(&mut found)?;
+        let Inheritance { source, mut lineage, cut, adopted, has_ended, .. } = found;
+        lineage.truncate(cut);
+        let resumed = source.claim.attempt;
+        let time = self.run.store().disk().now_us();
+        let base =
+            Base { attempt, resumed, inherited: lineage.steps(), spans, adopted: adopted.clone(), time };
+        self.publish_base(&base)?;
+        if let Some(why) = adopted {
+            return Err(Error::Ended { what: self.what(), why });
+        }
+        if !has_ended {
+            let why = if was_alive { "superseded" } else { "crashed" };
+            self.run.store().record_end_of(&self.id, resumed, why, &evidence, None)?;
+        }
+        let pending = lineage.pending()?;
+        let start = Start { steps: lineage.steps(), is_pending: pending.is_some() };
+        let more = vec![(fields::RESUMED, Value::Int(i64::from(resumed)))];
+        let recorder = self.recorder(attempt, start, more)?;
+        Ok(Episode::new(self.run, Arc::new(recorder), Some((resumed, lineage)), pending, seat))
+    }
+
+    /// Tells everybody who ever claimed the episode that it is theirs no more.
+    fn post_to_all(&self, attempt: u32) -> Result<()> {
+        let store = self.run.store();
+        let chain = Chain::read(store.cards(), &self.id)?;
+        let mut owners: Vec<Id> =
+            chain.links[..attempt as usize].iter().map(|link| link.claim.writer).collect();
+        if store.options().is_broken_post_to_last_only() {
+            owners.drain(..owners.len() - 1);
+        }
+        owners.sort_unstable();
+        owners.dedup();
+        let letter = Letter { what: 1, id: self.id, attempt, from: store.writer()?.id() };
+        for owner in owners {
+            post(&**store.disk(), &store.id(), store.key(), &owner, &letter)?;
+        }
+        Ok(())
+    }
+
+    /// Reads what the attempt can inherit, including what was never known to be synced.
+    pub(super) fn inherit(&self, attempt: u32) -> Result<Inheritance> {
+        let store = self.run.store();
+        let chain = Chain::read(store.cards(), &self.id)?;
+        let earlier = Chain { links: chain.links[..attempt as usize].to_vec() };
+        let source =
+            if store.options().is_broken_baseless_is_empty() { earlier.newest() } else { earlier.in_force() };
+        let source = source.cloned().ok_or_else(|| Error::NotFound { what: self.what() })?;
+        let mut catalog = Catalog::unread(store.storage(), Arc::new(Recovery::dirty()));
+        catalog.refresh_of(&writers_of(&source))?;
+        let mut lineage = catalog.lineage(&self.id, &chain, source.claim.attempt)?;
+        let end = lineage.end()?;
+        let has_ended = end.is_some();
+        let inherited = source.base.as_ref().and_then(|base| base.adopted.clone());
+        let adopted = inherited.or(end.as_ref().and_then(final_why));
+        let cut = self.cut(&lineage, adopted.is_some())?;
+        self.check_whole(&lineage, cut)?;
+        Ok(Inheritance { source, lineage, catalog, cut, adopted, has_ended })
+    }
+
+    /// Up to where the attempt inherits.
+    fn cut(&self, lineage: &Lineage, is_over: bool) -> Result<usize> {
+        let all = lineage.own_end().unwrap_or(lineage.lines().len());
+        match (self.how.resume, self.how.at) {
+            _ if is_over => Ok(lineage.lines().len()),
+            (Resume::Restart, _) => Ok(0),
+            (_, None) => Ok(all),
+            (_, Some(steps)) if steps <= lineage.steps() => Ok(lineage.cut_behind(steps)),
+            (_, Some(steps)) => Err(Error::BadInput {
+                field: "at".to_owned(),
+                value: format!("is {steps}"),
+                fix: format!("{} has {} durable steps: give that or less", self.what(), lineage.steps()),
+            }),
+        }
+    }
+
+    /// Nobody goes on behind damage without being told.
+    fn check_whole(&self, lineage: &Lineage, cut: usize) -> Result<()> {
+        let takes_all = self.how.at.is_none() && self.how.resume != Resume::Restart;
+        let may_miss_more = takes_all && lineage.own_end().is_none() && lineage.may_have_lost_its_end();
+        let loss = lineage.first_loss(cut);
+        let loss =
+            loss.or_else(|| may_miss_more.then(|| "records behind its last one may be lost".to_owned()));
+        match loss {
+            None => Ok(()),
+            Some(loss) => Err(Error::Damaged {
+                path: self.what(),
+                offset: 0,
+                found: format!("{loss}; open it with `at` to go on before the damage, or restart it"),
+            }),
+        }
+    }
+
+    /// Copies what no sync is known to have covered: it may have been read from memory only.
+    fn own_what_is_unsynced(&self, found: &mut Inheritance) -> Result<Vec<Span>> {
+        let Inheritance { lineage, catalog, cut, .. } = found;
+        let mut spans = lineage.spans(*cut);
+        if self.run.store().options().is_broken_no_copy() {
+            return Ok(spans);
+        }
+        // What the source inherited itself was made safe by whoever took it over then.
+        let mut own = lineage.own_lines(*cut);
+        let Some(first) = own.find(|&at| lineage.is_unsynced(catalog, at)) else { return Ok(spans) };
+        let Some(span) = spans.last_mut() else { return Ok(spans) };
+        let lines = lineage.lines()[first..*cut].to_vec();
+        let (from, to) = (lines[0].seq, span.to);
+        let what = CopyOf { episode: self.id, attempt: span.attempt, from: span.writer, first_seq: from };
+        let writer = self.run.store().writer()?;
+        let copied = copied_to(writer, &what);
+        let missing = (first..*cut).filter(|at| lines[at - first].seq >= copied);
+        let records = missing.map(|at| match lineage.item(at)? {
+            Item::Record(record) => {
+                let kind = record.kind().ok_or_else(|| self.cannot_copy(record.kind))?;
+                Ok((kind, record.fields))
+            }
+            _ => Err(self.cannot_copy(lines[at - first].kind)),
+        });
+        copy(writer, &what, records)?;
+        let mine = Span { writer: writer.id(), attempt: what.attempt, copied: Some(what.from), from, to };
+        span.to = from;
+        if span.from == span.to {
+            spans.pop();
+        }
+        spans.push(mine);
+        Ok(spans)
+    }
+
+    fn cannot_copy(&self, kind: u8) -> Error {
+        let found = format!("a record of kind {kind} could not be copied");
+        Error::Damaged { path: self.what(), offset: 0, found }
+    }
+
+    fn publish_base(&self, base: &Base) -> Result<()> {
+        let storage = self.run.store().cards();
+        let path = base_path(&self.id, base.attempt);
+        match publish_card(storage, &path, kind::BASE, &base_fields(&self.id, base))? {
+            Published::Done => Ok(()),
+            Published::Taken => Err(Error::Busy { what: path, why: "it was published before".to_owned() }),
+            Published::Unfit => Err(Error::BadInput {
+                field: "base".to_owned(),
+                value: format!("has {} spans", base.spans.len()),
+                fix: "restart the episode: it was taken over too often".to_owned(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Episodes: attempts, going on, turns, calls, endings. On a real disk, several stores standing for several processes.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use keepstep::{
+    Ending, Episode, EpisodeName, Error, Known, Opening, Options, Resume, Run, Step, Store, Value, WhenBusy,
+};
+
+/// A directory of its own; gone afterwards.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Self(path)
+    }
+
+    /// Another opener of the same store: it has a writer of its own, as another process would.
+    fn run(&self) -> Run {
+        let store = Store::open(&self.0, Options::default()).expect("opens");
+        store.run("run", Value::Null).expect("opens")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn name() -> EpisodeName {
+    EpisodeName::task("task")
+}
+
+fn taking() -> Opening {
+    Opening { busy: WhenBusy::Take, ..Opening::default() }
+}
+
+fn step(number: i64) -> Step {
+    let messages = (0..=number).map(|it| Value::from(format!("message {it} ").repeat(30)));
+    let messages = Value::list(messages.collect::<Vec<_>>());
+    Step::new().action(number).reward(number as f64).state([("messages", messages)])
+}
+
+/// A named episode's steps, as its lineage gives them.
+fn actions(run: &Run) -> Vec<i64> {
+    let view = run.view(&name()).expect("reads");
+    let attempt = view.read().expect("reads");
+    assert!(attempt.is_whole(), "{attempt:?}");
+    attempt.steps.iter().map(|step| step.action.as_ref().unwrap().as_int().unwrap()).collect()
+}
+
+#[track_caller]
+fn is_busy(opened: Result<Episode, Error>) -> String {
+    match opened {
+        Err(error @ Error::Busy { .. }) => error.to_string(),
+        other => panic!("should be busy: {other:?}"),
+    }
+}
+
+/// An episode that is over stays over; the words say which and how.
+#[test]
+fn what_is_final_says_ended() {
+    let scratch = Scratch::new("final");
+    let run = scratch.run();
+    let episode = run.episode(name()).expect("begins");
+    episode.step(step(0)).expect("records");
+    let ending = Ending { limit: Some("turns".to_owned()), ..Ending::default() };
+    episode.end("truncated", ending).expect("ends").wait().expect("is durable");
+    drop(episode);
+    for run in [run, scratch.run()] {
+        let error = run.episode(name()).expect_err("is over");
+        assert!(matches!(&error, Error::Ended { why, .. } if why == "truncated"), "{error}");
+    }
+}
+
+/// A live owner keeps others out, by name; and this process cannot open it twice.
+#[test]
+fn a_live_owner_is_busy() {
+    let scratch = Scratch::new("busy");
+    let run = scratch.run();
+    let episode = run.episode(name()).expect("begins");
+    assert!(is_busy(run.episode(name())).contains("this process"));
+    let other = scratch.run();
+    let said = is_busy(other.episode(name()));
+    assert!(said.contains(&format!("process {}", std::process::id())), "{said}");
+    let patient = Opening { busy: WhenBusy::Wait(Duration::from_millis(50)), ..Opening::default() };
+    is_busy(other.open(name(), patient));
+    drop(episode);
+    let again = other.episode(name()).expect("is free now");
+    assert_eq!((again.attempt(), again.resumed()), (1, Some(0)));
+}
+
+/// Taken over while alive: the new attempt has every acknowledged step, the old one may say nothing more.
+#[test]
+fn taking_over_fences_the_owner() {
+    let scratch = Scratch::new("take");
+    let (one, two) = (scratch.run(), scratch.run());
+    let old = one.episode(name()).expect("begins");
+    let bystander = one.episode(EpisodeName::task("other")).expect("begins");
+    for number in 0..5 {
+        old.step(step(number)).expect("records");
+    }
+    let new = two.open(name(), taking()).expect("takes over");
+    assert_eq!((new.attempt(), new.inherited(), new.resumed()), (1, 5, Some(0)));
+    let error = old.step(step(99)).expect_err("is fenced");
+    assert!(matches!(error, Error::Fenced { mine: 0, attempt: 1, .. }), "{error}");
+    // A live owner that loses one of its episodes goes on with the rest.
+    bystander.step(step(0)).expect("records");
+    assert_eq!(
+        new.state("messages").expect("reads"),
+        step(4).fields().last().map(|(_, state)| {
+            let Value::Map(state) = state.plain() else { panic!("a map") };
+            state[0].1.clone()
+        })
+    );
+    assert_eq!(new.history(3).expect("reads").action, Some(Value::Int(3)));
+    new.step(step(5)).expect("records");
+    new.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
+    drop((old, new));
+    assert_eq!(actions(&two), [0, 1, 2, 3, 4, 5]);
+    let id = two.episode_id(&name());
+    assert_eq!(two.store().found_end(&id, 0).expect("reads").expect("is known").0, "superseded");
+    let parts = two.view(&name()).expect("reads").parts().to_vec();
+    assert_eq!(parts.iter().map(|part| part.steps.clone()).collect::<Vec<_>>(), [0..5, 5..6]);
+}
+
+/// Going on up to a step, and from nothing; the old attempts stay as they were.
+#[test]
+fn rewinding_and_restarting() {
+    let scratch = Scratch::new("rewind");
+    let run = scratch.run();
+    let first = run.episode(name()).expect("begins");
+    (0..6).for_each(|number| drop(first.step(step(number)).expect("records")));
+    drop(first);
+    let too_far = run.open(name(), Opening { at: Some(7), ..Opening::default() });
+    assert!(too_far.expect_err("too far").to_string().contains("6 durable steps"));
+    let rewound = run.open(name(), Opening { at: Some(2), ..Opening::default() }).expect("rewinds");
+    assert_eq!((rewound.inherited(), rewound.steps()), (2, 2));
+    rewound.step(step(20)).expect("records");
+    drop(rewound);
+    assert_eq!(actions(&run), [0, 1, 20]);
+    let refused = run.open(name(), Opening { resume: Resume::Refuse, ..Opening::default() });
+    assert!(matches!(refused, Err(Error::Ended { .. })));
+    let fresh =
+        run.open(name(), Opening { resume: Resume::Restart, ..Opening::default() }).expect("restarts");
+    assert_eq!((fresh.inherited(), fresh.turns()), (0, 0));
+    fresh.step(step(30)).expect("records");
+    fresh.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
+    drop(fresh);
+    assert_eq!(actions(&run), [30]);
+    let view = run.view(&name()).expect("reads");
+    let old = view.attempt(0).expect("reads").read().expect("reads");
+    assert_eq!((old.steps.len(), old.end.unwrap().why.as_deref()), (6, Some("aborted")));
+}
+
+/// A turn that never got its result comes back, is adopted if the same is said, and is never paired with another.
+#[test]
+fn a_pending_turn_comes_back() {
+    let scratch = Scratch::new("pending");
+    let (one, two) = (scratch.run(), scratch.run());
+    let old = one.episode(name()).expect("begins");
+    old.first(Step::new().observation("start")).expect("records").wait().expect("is durable");
+    let turn = old.turn(Step::new().action("buy").prompt("what?")).expect("is said");
+    assert!(matches!(old.step(step(1)), Err(Error::BadInput { .. })), "a turn is open");
+    drop(turn);
+    let new = two.open(name(), taking()).expect("takes over");
+    assert_eq!(new.pending().expect("comes back").action, Some(Value::from("buy")));
+    assert_eq!((new.inherited(), new.turns()), (1, 0));
+    let other = new.turn(Step::new().action("sell"));
+    assert!(matches!(&other, Err(Error::Diverged { field, .. }) if field == "action"), "{other:?}");
+    let turn = new.turn(Step::new().action("buy")).expect("is adopted");
+    assert!(turn.adopted().is_some() && turn.index() == 1);
+    turn.result(Step::new().reward(1.0)).expect("records");
+    assert!(new.pending().is_none() && new.turns() == 1);
+    drop((old, new));
+    let read = two.view(&name()).expect("reads").read().expect("reads");
+    assert_eq!(read.steps.len(), 2);
+    assert_eq!((read.steps[1].prompt.clone(), read.steps[1].reward), (Some(Value::from("what?")), Some(1.0)));
+}
+
+/// Giving a pending turn up is on record, and the next one has its number.
+#[test]
+fn a_pending_turn_can_be_discarded() {
+    let scratch = Scratch::new("discard");
+    let (one, two) = (scratch.run(), scratch.run());
+    let old = one.episode(name()).expect("begins");
+    drop(old.turn(Step::new().action("buy")).expect("is said"));
+    let new = two.open(name(), taking()).expect("takes over");
+    new.discard_pending("the shop is closed").expect("records");
+    let turn = new.turn(Step::new().action("sell")).expect("is said");
+    assert!(turn.index() == 0 && turn.adopted().is_none());
+    turn.result(Step::new()).expect("records");
+    drop((old, new));
+    let read = two.view(&name()).expect("reads").read().expect("reads");
+    assert_eq!(read.discarded[0].reason.as_deref(), Some("the shop is closed"));
+    assert_eq!(read.steps[0].action, Some(Value::from("sell")));
+}
+
+/// A call is made once and then told; other arguments are a divergence; one that raised is made again.
+#[test]
+fn calls_are_recorded_once() {
+    let scratch = Scratch::new("calls");
+    let (one, two) = (scratch.run(), scratch.run());
+    let old = one.episode(name()).expect("begins");
+    old.step(step(0)).expect("records");
+    let asked = |episode: &Episode, text: &str| {
+        episode.call_once("llm", None, Value::from(text), || Ok(Value::from("answer")))
+    };
+    assert_eq!(asked(&old, "question").expect("records"), Ok(Value::from("answer")));
+    let failed = old.call_once("tool", Some("k"), Value::Null, || Err(Value::from("no")));
+    assert_eq!(failed.expect("records"), Err(Value::from("no")));
+    let new = two.open(name(), taking()).expect("takes over");
+    let known = new.known("llm", None, &Value::from("question")).expect("is known");
+    assert_eq!(known, Known::Result(Value::from("answer")));
+    assert!(matches!(new.known("tool", Some("k"), &Value::Null), Ok(Known::New(_))), "it had raised");
+    drop((old, new));
+    let third = scratch.run().open(name(), Opening::default()).expect("goes on");
+    let error = third.known("llm", None, &Value::from("another question")).expect_err("diverges");
+    assert!(matches!(error, Error::Diverged { step: 1, .. }), "{error}");
+}
+
+/// Endings say what they may, and a panic is not silence.
+#[test]
+fn endings_are_true() {
+    let scratch = Scratch::new("endings");
+    let run = scratch.run();
+    let open = |task: &str| run.episode(EpisodeName::task(task)).expect("begins");
+    let episode = open("a");
+    let wrong = episode.end("crashed", Ending::default()).expect_err("is found, not said").to_string();
+    assert!(wrong.contains("finished") && wrong.contains("crashed"), "{wrong}");
+    let limit = Ending { limit: Some("turns".to_owned()), ..Ending::default() };
+    assert!(episode.end("finished", limit).is_err(), "a limit belongs to truncated");
+    episode.end("cancelled", Ending::default()).expect("ends").wait().expect("is durable");
+    assert!(matches!(episode.end("finished", Ending::default()), Err(Error::Ended { .. })), "set once");
+    let panicked = std::thread::scope(|scope| {
+        let in_panic = scope.spawn(|| {
+            let _episode = open("b");
+            panic!("on purpose");
+        });
+        in_panic.join().is_err()
+    });
+    assert!(panicked);
+    let _left = open("c");
+    run.store().close();
+    let run = scratch.run();
+    let why = |task: &str| {
+        let view = run.view(&EpisodeName::task(task)).expect("reads");
+        view.ending().expect("reads").expect("ended").why.expect("says why")
+    };
+    assert_eq!(
+        (why("a").as_str(), why("b").as_str(), why("c").as_str()),
+        ("cancelled", "errored", "aborted")
+    );
+}
+
+/// A chain of takeovers inherits from all before; what an attempt did after its base was taken counts for nobody.
+#[test]
+fn a_chain_of_takeovers() {
+    let scratch = Scratch::new("chain");
+    let runs: Vec<Run> = (0..5).map(|_| scratch.run()).collect();
+    let mut episodes = Vec::new();
+    for (number, run) in runs.iter().enumerate() {
+        let episode = run.open(name(), taking()).expect("takes over");
+        assert_eq!((episode.attempt() as usize, episode.inherited() as usize), (number, number * 2));
+        for index in 0..2 {
+            episode.step(step((number * 2 + index) as i64)).expect("records");
+        }
+        episodes.push(episode);
+        for old in &episodes[..number] {
+            assert!(matches!(old.step(step(99)), Err(Error::Fenced { .. })));
+        }
+    }
+    drop(episodes);
+    assert_eq!(actions(&runs[0]), (0..10).collect::<Vec<_>>());
+}
+
+/// An episode without a name needs no claim and is read like any other.
+#[test]
+fn an_unnamed_episode_is_unique() {
+    let scratch = Scratch::new("unnamed");
+    let run = scratch.run();
+    let (one, two) = (run.unnamed(Opening::default()).unwrap(), run.unnamed(Opening::default()).unwrap());
+    assert_ne!(one.id(), two.id());
+    one.step(step(0)).expect("records");
+    let catalog = run.store().catalog().expect("reads");
+    let key = catalog.find(&one.id(), 0).expect("is there");
+    assert_eq!(catalog.reader(&key).expect("reads").read().expect("reads").steps.len(), 1);
+}
