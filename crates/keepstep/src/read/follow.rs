@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use keepstep_format::Id;
 use keepstep_format::commit::{Bind, What};
-use keepstep_format::frame::FIRST_FRAME;
+use keepstep_format::frame::{FIRST_FRAME, Kind};
 
 use super::catalog::Catalog;
 use super::places::RecordPlace;
-use super::records::{Gap, Item, read_record};
+use super::records::{DamagedRecord, Gap, Item, read_record};
 use crate::disk::Watch;
-use crate::error::{Doing, Result};
+use crate::error::{Doing, Error, Result};
 use crate::segment::names::{WRITERS, list_writers, writer_dir};
 use crate::segment::{Contents, Log, LogBodies, ScanUnsealed, Scanned, SealedIndex, Segment, Storage};
 
@@ -28,13 +28,20 @@ const STOP_LATENCY: Duration = Duration::from_millis(200);
 const BODIES_MAX: usize = 8;
 
 /// Where to begin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FollowFrom {
     /// With the first record that is there.
     Start,
     /// With the next one.
     Now,
+    /// Behind what was told before.
+    Behind(Position),
 }
+
+/// How far a store was told: for each writer the segment, and the offset there, of the next record to look at.
+///
+/// A writer's records are told in the order of its log, so this is exact.
+pub type Position = BTreeMap<Id, (u64, u64)>;
 
 /// Something new.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,8 +59,11 @@ pub struct Follow {
     catalog: Catalog,
     watch: Box<dyn Watch>,
     only: Option<Bind>,
+    /// Only records of these kinds, if any are named: the others are not even read.
+    kinds: Vec<u8>,
     from: FollowFrom,
     has_begun: bool,
+    position: Position,
     /// How far each segment was told: by writer and number.
     told_to: BTreeMap<(Id, u64), u64>,
     next_seq: HashMap<(Id, Bind), u32>,
@@ -82,7 +92,17 @@ struct Pointer {
 impl Follow {
     /// Follows everything that is recorded.
     pub fn store(storage: Arc<Storage>, scan: Arc<dyn ScanUnsealed>, from: FollowFrom) -> Result<Self> {
-        Self::new(storage, scan, from, None)
+        Self::new(storage, scan, from, None, &[])
+    }
+
+    /// Follows all records of some kinds. What is missing between them is not told.
+    pub fn kinds(
+        storage: Arc<Storage>,
+        scan: Arc<dyn ScanUnsealed>,
+        from: FollowFrom,
+        kinds: &[Kind],
+    ) -> Result<Self> {
+        Self::new(storage, scan, from, None, kinds)
     }
 
     /// Follows one attempt, also if it has not begun yet.
@@ -93,7 +113,8 @@ impl Follow {
         episode: Id,
         attempt: u32,
     ) -> Result<Self> {
-        Self::new(storage, scan, from, Some(Bind { what: What::Attempt, id: episode, attempt }))
+        let bind = Bind { what: What::Attempt, id: episode, attempt };
+        Self::new(storage, scan, from, Some(bind), &[])
     }
 
     fn new(
@@ -101,12 +122,19 @@ impl Follow {
         scan: Arc<dyn ScanUnsealed>,
         from: FollowFrom,
         only: Option<Bind>,
+        kinds: &[Kind],
     ) -> Result<Self> {
         let watch = storage.disk().watch(&[String::new(), WRITERS.to_owned()]).doing("watch", WRITERS)?;
         let mut follow = Self {
             catalog: Catalog::unread(storage, scan),
             watch,
             only,
+            kinds: kinds.iter().map(|&kind| kind as u8).collect(),
+            position: if let FollowFrom::Behind(position) = &from {
+                position.clone()
+            } else {
+                Position::new()
+            },
             from,
             has_begun: false,
             told_to: BTreeMap::new(),
@@ -122,6 +150,11 @@ impl Follow {
     /// Whoever sets this ends the waiting, from any thread.
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.stop)
+    }
+
+    /// How far it has told.
+    pub fn position(&self) -> &Position {
+        &self.position
     }
 
     /// The next record. Waits for one up to `timeout`; nothing if none came, or if it was told to stop.
@@ -169,8 +202,27 @@ impl Follow {
             }
         }
         self.catalog.refresh()?;
-        if !std::mem::replace(&mut self.has_begun, true) && self.from == FollowFrom::Now {
-            self.pass_over_all();
+        if !std::mem::replace(&mut self.has_begun, true) {
+            match self.from {
+                FollowFrom::Start => {}
+                FollowFrom::Now => self.pass_over_all(),
+                FollowFrom::Behind(_) => self.pass_over_what_was_told()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn pass_over_what_was_told(&mut self) -> Result<()> {
+        for (writer, (number, offset)) in &self.position {
+            let log = self.catalog.log(writer).filter(|log| log.segment(*number).is_some());
+            // Whoever deleted it may have deleted more that was not told yet: nobody can say.
+            let log = log.ok_or_else(|| Error::NotFound {
+                what: format!("segment {number} of writer {writer}, behind which the cursor stands,"),
+            })?;
+            for segment in log.segments().filter(|segment| segment.number < *number) {
+                self.told_to.insert((*writer, segment.number), u64::MAX);
+            }
+            self.told_to.insert((*writer, *number), *offset);
         }
         Ok(())
     }
@@ -178,7 +230,9 @@ impl Follow {
     fn pass_over_all(&mut self) {
         for log in self.catalog.logs() {
             for segment in log.segments() {
-                self.told_to.insert((*log.writer(), segment.number), visible_to(segment));
+                let to = visible_to(segment);
+                self.told_to.insert((*log.writer(), segment.number), to);
+                self.position.insert(*log.writer(), (segment.number, to));
             }
         }
     }
@@ -194,7 +248,10 @@ impl Follow {
                     continue;
                 }
                 self.told_to.insert(key, to);
-                let found = new_records(log, segment, from, self.only.as_ref(), &self.catalog)?;
+                let mut found = new_records(log, segment, from, self.only.as_ref(), &self.catalog)?;
+                if !self.kinds.is_empty() {
+                    found.retain(|pointer| self.kinds.contains(&pointer.kind));
+                }
                 if !found.is_empty() {
                     self.queue.extend(found);
                     return Ok(true);
@@ -205,7 +262,12 @@ impl Follow {
     }
 
     fn tell(&mut self, pointer: &Pointer) -> Result<Option<Followed>> {
-        let Pointer { writer, bind, seq, kind, place, is_lost } = *pointer;
+        let Pointer { writer, bind, seq, place, .. } = *pointer;
+        self.position.insert(writer, (place.segment, place.offset + 1));
+        if !self.kinds.is_empty() {
+            // Records in between are left out, so nothing is known to be missing.
+            return self.fetch(pointer).map(Some);
+        }
         let first = (self.from == FollowFrom::Start).then_some(0);
         let known = self.next_seq.get(&(writer, bind)).copied().or(first);
         if known.is_some_and(|next| seq < next) {
@@ -218,18 +280,22 @@ impl Follow {
             return Ok(Some(Followed { writer, bind, item: Item::Gap(Gap { from, to: seq }) }));
         }
         self.next_seq.insert((writer, bind), seq.saturating_add(1));
-        if is_lost {
-            let item = Item::Damaged(super::records::DamagedRecord { seq, kind, place });
-            return Ok(Some(Followed { writer, bind, item }));
-        }
+        self.fetch(pointer).map(Some)
+    }
+
+    fn fetch(&mut self, pointer: &Pointer) -> Result<Followed> {
+        let Pointer { writer, bind, seq, kind, place, is_lost } = *pointer;
+        let lost = Item::Damaged(DamagedRecord { seq, kind, place });
+        let Some(log) = self.catalog.log(&writer).filter(|_| !is_lost) else {
+            return Ok(Followed { writer, bind, item: lost });
+        };
         if !self.bodies.contains_key(&writer) && self.bodies.len() >= BODIES_MAX {
             self.bodies.clear();
         }
-        let Some(log) = self.catalog.log(&writer) else { return Ok(None) };
         let bodies = self.bodies.entry(writer).or_insert_with(|| log.bodies());
         bodies.renew(log.doors());
         let item = read_record(bodies, seq, kind, place)?;
-        Ok(Some(Followed { writer, bind, item }))
+        Ok(Followed { writer, bind, item })
     }
 }
 

@@ -266,7 +266,8 @@ impl Lineage {
         let log = catalog.log(&self.parts[line.part].span.writer);
         let segment = log.and_then(|log| log.segment(line.place.segment));
         match segment.map(|segment| &segment.contents) {
-            Some(Contents::Open(scanned)) => line.place.offset >= scanned.synced_to,
+            // Whoever published what was found had synced it first.
+            Some(Contents::Open(scanned)) => !scanned.is_from_card && line.place.offset >= scanned.synced_to,
             Some(Contents::Sealed(_)) => false,
             Some(Contents::Unreadable(_)) | None => true,
         }

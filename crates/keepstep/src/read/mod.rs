@@ -16,7 +16,7 @@ mod tests;
 pub use attempt::{Attempt, AttemptReader, Steps};
 pub use catalog::{AttemptInfo, AttemptKey, Catalog, Trouble};
 pub use fold::{Fold, Told};
-pub use follow::{Follow, FollowFrom, Followed};
+pub use follow::{Follow, FollowFrom, Followed, Position};
 pub use lineage::{Line, Lineage, LineagePart};
 pub use places::RecordPlace;
 pub use records::{DamagedRecord, Gap, Item, Record, Records};

@@ -20,6 +20,8 @@ pub struct Claim {
     pub writer: Id,
     /// When.
     pub time: i64,
+    /// The birth of the episode's run.
+    pub birth: Option<Id>,
 }
 
 /// Records that an attempt inherits: those with sequences `from` up to, not including, `to`.
@@ -131,7 +133,7 @@ pub fn read_claim(storage: &Storage, episode: &Id, attempt: u32) -> Result<Optio
     let Some(found) = whole_card(storage, &path, kind::CLAIM)? else { return Ok(None) };
     let writer = found.id(fields::WRITER).ok_or_else(|| damaged(&path, "it does not say whose it is"))?;
     let time = found.get(fields::TIME).and_then(Value::as_int).unwrap_or(0);
-    Ok(Some(Claim { attempt, writer, time }))
+    Ok(Some(Claim { attempt, writer, time, birth: found.id(fields::BIRTH) }))
 }
 
 fn read_base(storage: &Storage, episode: &Id, attempt: u32) -> Result<Option<Base>> {

@@ -1,8 +1,11 @@
 //! A store: one directory that many processes record to at once. The one place that knows all rooms.
 
+mod cursor;
 mod endings;
 mod episode;
+mod events;
 mod opening;
+mod query;
 mod reading;
 mod run;
 mod seats;
@@ -20,7 +23,9 @@ use keepstep_format::{FORMAT_VERSION, Id, fields};
 
 pub use endings::Reaped;
 pub use episode::{Ending, Episode, Known, Turn};
+pub use events::{RunEvent, RunFollow};
 pub use opening::{Opening, Resume, WhenBusy};
+pub use query::{EpisodeFilter, EpisodeInfo};
 pub use run::{EpisodeName, Run};
 pub use view::View;
 

@@ -1,0 +1,192 @@
+//! What happens in a run, for a trainer that eats it as it comes: episodes that ended.
+//!
+//! An END that stands in a log may not count: its writer may have been fenced before it was acknowledged. Whether it
+//! counts is what the next attempt's base says; while somebody has claimed that attempt and published none, nobody knows.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use keepstep_format::commit::What;
+use keepstep_format::fields;
+use keepstep_format::frame::Kind;
+use keepstep_format::{Id, commit::Bind};
+
+use super::cursor::{Cursor, Held};
+use super::run::Run;
+use crate::error::Result;
+use crate::own::Standing;
+use crate::read::{Catalog, Follow, FollowFrom, Followed, Item};
+use crate::segment::chain::Chain;
+
+/// Something that happened in a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunEvent {
+    /// An attempt at an episode ended.
+    Ended {
+        /// The episode.
+        episode: Id,
+        /// Which attempt at it.
+        attempt: u32,
+        /// How.
+        why: String,
+    },
+}
+
+/// Follows a run. Nothing is told twice, and nothing is left out, also across restarts.
+pub struct RunFollow {
+    run: Run,
+    follow: Follow,
+    held: Vec<Held>,
+}
+
+/// How often what could not be decided is looked at again.
+const DECIDE_AGAIN: Duration = Duration::from_millis(200);
+
+impl Run {
+    /// Follows what happens in the run, from the beginning or from a cursor that [`RunFollow::next`] gave.
+    pub fn follow(&self, after: Option<&str>) -> Result<RunFollow> {
+        let store = self.store();
+        let (from, held) = match after {
+            None => (FollowFrom::Start, Vec::new()),
+            Some(text) => {
+                let Cursor { position, held } = Cursor::parse(text)?;
+                (FollowFrom::Behind(position), held)
+            }
+        };
+        let follow = Follow::kinds(store.storage(), store.recovery(), from, &[Kind::End])?;
+        Ok(RunFollow { run: self.clone(), follow, held })
+    }
+}
+
+impl std::fmt::Debug for RunFollow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "<RunFollow of {:?}, {} undecided>", self.run.name(), self.held.len())
+    }
+}
+
+impl RunFollow {
+    /// Whoever sets this ends the waiting, from any thread.
+    pub fn stop_flag(&self) -> Arc<AtomicBool> {
+        self.follow.stop_flag()
+    }
+
+    /// Behind everything that was told so far.
+    pub fn cursor(&self) -> String {
+        Cursor { position: self.follow.position().clone(), held: self.held.clone() }.to_text()
+    }
+
+    /// What happened next, and a cursor to go on behind it. Waits up to `timeout`; nothing if nothing happened.
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<(RunEvent, String)>> {
+        let started = Instant::now();
+        loop {
+            if let Some(event) = self.decide_held()? {
+                return Ok(Some((event, self.cursor())));
+            }
+            let left = timeout.saturating_sub(started.elapsed());
+            let patience = if self.held.is_empty() { left } else { left.min(DECIDE_AGAIN) };
+            match self.follow.next(patience)? {
+                Some(followed) => {
+                    if let Some(held) = self.seen(&followed)? {
+                        self.held.push(held);
+                    }
+                }
+                None if left <= patience => return Ok(None),
+                None => {}
+            }
+        }
+    }
+
+    /// An END of this run, or nothing of interest.
+    fn seen(&self, followed: &Followed) -> Result<Option<Held>> {
+        let Followed { writer, bind, item } = followed;
+        let copied = match bind.what {
+            What::Attempt => None,
+            What::Copied { from } => Some(from),
+            _ => return Ok(None),
+        };
+        let chain = Chain::read(self.run.store().cards(), &bind.id)?;
+        let (seq, why) = match item {
+            Item::Record(record) => {
+                let why = record.get(fields::WHY).and_then(|why| why.as_str()).unwrap_or("unknown");
+                (record.seq, why.to_owned())
+            }
+            Item::Damaged(lost) => (lost.seq, "unknown".to_owned()),
+            Item::Gap(_) => return Ok(None),
+        };
+        let is_ours = match chain.link(bind.attempt) {
+            // Frames of an attempt count only from the writer that its claim names.
+            Some(link) => {
+                link.claim.writer == copied.unwrap_or(*writer)
+                    && link.claim.birth.is_none_or(|birth| birth == self.run.birth())
+            }
+            None => chain.links.is_empty() && self.began_here(writer, bind)?,
+        };
+        let (episode, attempt) = (bind.id, bind.attempt);
+        Ok(is_ours.then_some(Held { writer: *writer, episode, attempt, seq, why }))
+    }
+
+    /// Nobody claims an episode without a name: its own beginning says which run it is in.
+    fn began_here(&self, writer: &Id, bind: &Bind) -> Result<bool> {
+        let store = self.run.store();
+        let mut catalog = Catalog::unread(store.storage(), store.recovery());
+        catalog.refresh_of(&[*writer])?;
+        let begin = catalog.bind_reader(writer, bind)?.records().next().transpose()?;
+        let Some(Item::Record(begin)) = begin else { return Ok(false) };
+        let birth = begin.get(fields::BIRTH).and_then(|birth| birth.as_bytes());
+        Ok(birth == Some(&self.run.birth().0[..]))
+    }
+
+    fn decide_held(&mut self) -> Result<Option<RunEvent>> {
+        let mut index = 0;
+        while index < self.held.len() {
+            let Some(counts) = self.counts(&self.held[index])? else {
+                index += 1;
+                continue;
+            };
+            let Held { episode, attempt, why, .. } = self.held.remove(index);
+            if counts {
+                return Ok(Some(RunEvent::Ended { episode, attempt, why }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether an END counts; nothing if nobody can tell yet.
+    fn counts(&self, held: &Held) -> Result<Option<bool>> {
+        let chain = Chain::read(self.run.store().cards(), &held.episode)?;
+        let later = &chain.links[(held.attempt as usize + 1).min(chain.links.len())..];
+        let owner = chain.link(held.attempt).map_or(held.writer, |link| link.claim.writer);
+        let is_copy = owner != held.writer;
+        if let Some(base) = later.iter().find_map(|link| link.base.as_ref()) {
+            if base.adopted.is_none() {
+                // It was taken over all the same: what ended so can be gone on from, and its own owner said it.
+                return Ok(Some(!is_copy && !is_final(&held.why)));
+            }
+            let is_in = base.spans.iter().any(|span| {
+                span.writer == held.writer
+                    && span.attempt == held.attempt
+                    && span.copied.is_some() == is_copy
+                    && (span.from..span.to).contains(&held.seq)
+            });
+            return Ok(Some(is_in));
+        }
+        if is_copy {
+            // It counts once there is a base that rests on it.
+            let taker = later.iter().find(|link| link.claim.writer == held.writer);
+            let is_hopeless = taker.is_none_or(|link| self.is_gone(&link.claim.writer));
+            return Ok(is_hopeless.then_some(false));
+        }
+        // A taker that read before this was written may still publish a base without it; one that is gone will not.
+        let is_decided = later.iter().all(|link| self.is_gone(&link.claim.writer));
+        Ok(is_decided.then_some(true))
+    }
+
+    fn is_gone(&self, writer: &Id) -> bool {
+        matches!(self.run.store().leases().standing(writer), Standing::Dead(_))
+    }
+}
+
+fn is_final(why: &str) -> bool {
+    matches!(why, "finished" | "truncated")
+}

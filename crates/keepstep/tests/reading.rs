@@ -1,0 +1,155 @@
+//! Reading a run: filters, and following it across restarts of the reader, the writers and the owners.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use keepstep::{
+    Ending, EpisodeFilter, EpisodeName, Opening, Options, Run, RunEvent, Step, Store, Value, WhenBusy,
+};
+
+/// A directory of its own; gone afterwards.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Self(path)
+    }
+
+    fn run(&self, name: &str) -> Run {
+        let store = Store::open(&self.0, Options::default()).expect("opens");
+        store.run(name, Value::Null).expect("opens")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn record(run: &Run, task: &str, rewards: &[f64], policy: i64, why: &str) {
+    let episode = run.episode(EpisodeName::task(task)).expect("begins");
+    for reward in rewards {
+        episode.step(Step::new().reward(*reward).policy(policy)).expect("records");
+    }
+    episode.end(why, Ending::default()).expect("ends").wait().expect("is durable");
+}
+
+fn tasks(run: &Run, filter: &EpisodeFilter) -> Vec<String> {
+    run.episodes(filter).expect("reads").into_iter().map(|info| info.summary.task.unwrap()).collect()
+}
+
+/// Each filter keeps what it says and nothing else; an episode that was taken over counts once, with all its rewards.
+#[test]
+fn episodes_are_filtered() {
+    let scratch = Scratch::new("filter");
+    let (run, other) = (scratch.run("run"), scratch.run("another"));
+    record(&run, "a", &[1.0, 2.0], 1, "finished");
+    record(&run, "b", &[0.5], 2, "truncated");
+    record(&run, "c", &[], 2, "errored");
+    record(&other, "a", &[9.0], 1, "finished");
+    let _live = run.episode(EpisodeName::task("d")).expect("begins");
+    drop(run.episode(EpisodeName::task("e")).expect("begins"));
+    let taken = run.episode(EpisodeName::task("e")).expect("goes on");
+    taken.step(Step::new().reward(4.0).policy(3)).expect("records");
+    let all = EpisodeFilter::default();
+    assert_eq!(tasks(&run, &all), ["a", "b", "c", "d", "e"]);
+    let ends = |ends: &[&str]| EpisodeFilter {
+        ends: Some(ends.iter().map(|&end| end.to_owned()).collect()),
+        ..all.clone()
+    };
+    assert_eq!(tasks(&run, &ends(&["finished", "truncated"])), ["a", "b"]);
+    assert_eq!(tasks(&run, &ends(&["running"])), ["d", "e"]);
+    assert_eq!(tasks(&run, &EpisodeFilter { task: Some("b".to_owned()), ..all.clone() }), ["b"]);
+    assert_eq!(tasks(&run, &EpisodeFilter { iteration: Some(1), ..all.clone() }), [""; 0]);
+    assert_eq!(tasks(&run, &EpisodeFilter { reward: Some((0.5, 3.0)), ..all.clone() }), ["a", "b"]);
+    assert_eq!(tasks(&run, &EpisodeFilter { policy: Some(Value::Int(2)), ..all.clone() }), ["b"]);
+    assert_eq!(tasks(&run, &EpisodeFilter { since: Some(i64::MAX), ..all.clone() }), [""; 0]);
+    assert_eq!(
+        tasks(&run, &EpisodeFilter { all_attempts: true, ..all.clone() }),
+        ["a", "b", "c", "d", "e", "e"]
+    );
+    let e = run.episodes(&EpisodeFilter { task: Some("e".to_owned()), ..all }).expect("reads").remove(0);
+    assert_eq!((e.attempt, e.attempts, e.summary.total_reward, e.summary.steps), (1, 2, Some(4.0), 1));
+}
+
+/// A reader that stops after every event and goes on from its cursor sees each once, whoever recorded it.
+#[test]
+fn a_cursor_is_exact() {
+    let scratch = Scratch::new("cursor");
+    let mut cursor: Option<String> = None;
+    let (mut told, mut made) = (Vec::new(), BTreeSet::new());
+    for round in 0..6 {
+        // A writer of its own each time; the old ones are closed, and their segments sealed.
+        let run = scratch.run("run");
+        let noise = scratch.run("another");
+        for sample in 0..3 {
+            let name = EpisodeName { task: format!("t{round}"), iteration: 0, sample };
+            let episode = run.episode(name.clone()).expect("begins");
+            episode.step(Step::new().reward(1.0)).expect("records");
+            episode.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
+            made.insert(run.episode_id(&name));
+            record(&noise, &format!("{round}.{sample}"), &[], 0, "finished");
+        }
+        // Two of three are eaten, by two readers, one after the other.
+        for _ in 0..2 {
+            let mut follow = run.follow(cursor.as_deref()).expect("follows");
+            let (event, next) = follow.next(Duration::from_secs(10)).expect("reads").expect("there is more");
+            let RunEvent::Ended { episode, why, .. } = event;
+            assert_eq!(why, "finished");
+            told.push(episode);
+            cursor = Some(next);
+        }
+    }
+    let run = scratch.run("run");
+    let mut follow = run.follow(cursor.as_deref()).expect("follows");
+    while let Some((RunEvent::Ended { episode, .. }, _)) = follow.next(Duration::ZERO).expect("reads") {
+        told.push(episode);
+    }
+    assert_eq!(told.len(), 18, "{told:?}");
+    assert_eq!(told.into_iter().collect::<BTreeSet<_>>(), made);
+    // The cursor of a reader that saw everything shows nothing more.
+    let mut again = run.follow(Some(&follow.cursor())).expect("follows");
+    assert_eq!(again.next(Duration::ZERO).expect("reads"), None);
+}
+
+/// The end that a fenced owner wrote too late is never told; the one that counts is told once.
+#[test]
+fn a_fenced_end_is_not_told() {
+    let scratch = Scratch::new("fenced-end");
+    let (one, two) = (scratch.run("run"), scratch.run("run"));
+    let name = || EpisodeName::task("t");
+    let old = one.episode(name()).expect("begins");
+    old.step(Step::new()).expect("records");
+    let taking = Opening { busy: WhenBusy::Take, ..Opening::default() };
+    let new = two.open(name(), taking).expect("takes over");
+    // It is written, and refused: the log has it, the lineage does not.
+    let _ = old.end("finished", Ending::default()).map(|receipt| receipt.wait());
+    let _other = one.episode(EpisodeName::task("other")).expect("begins");
+    new.end("truncated", Ending::default()).expect("ends").wait().expect("is durable");
+    let mut follow = two.follow(None).expect("follows");
+    let (event, _) = follow.next(Duration::from_secs(10)).expect("reads").expect("there is one");
+    let episode = two.episode_id(&name());
+    assert_eq!(event, RunEvent::Ended { episode, attempt: 1, why: "truncated".to_owned() });
+    assert_eq!(follow.next(Duration::from_millis(300)).expect("reads"), None);
+}
+
+/// A follower that waits hears of an end as it comes, and a cursor from nowhere is refused.
+#[test]
+fn a_follower_waits() {
+    let scratch = Scratch::new("waits");
+    let run = scratch.run("run");
+    let mut follow = run.follow(None).expect("follows");
+    assert_eq!(follow.next(Duration::ZERO).expect("reads"), None);
+    std::thread::scope(|scope| {
+        scope.spawn(|| record(&run, "a", &[1.0], 0, "finished"));
+        let (event, _) = follow.next(Duration::from_secs(30)).expect("reads").expect("comes");
+        assert!(matches!(event, RunEvent::Ended { attempt: 0, .. }));
+    });
+    let error = run.follow(Some("1~nonsense~00000000")).expect_err("is no cursor").to_string();
+    assert!(error.contains("after") && error.contains("nonsense"), "{error}");
+}
