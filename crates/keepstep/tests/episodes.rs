@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use keepstep::{
-    Ending, Episode, EpisodeName, Error, Known, Opening, Options, Resume, Run, Step, Store, Value, WhenBusy,
+    Ending, Episode, EpisodeName, Error, Known, Level, Opening, Options, Resume, Run, Step, Store, Value,
+    WhenBusy,
 };
 
 /// A directory of its own; gone afterwards.
@@ -289,4 +290,31 @@ fn an_unnamed_episode_is_unique() {
     let catalog = run.store().catalog().expect("reads");
     let key = catalog.find(&one.id(), 0).expect("is there");
     assert_eq!(catalog.reader(&key).expect("reads").read().expect("reads").steps.len(), 1);
+}
+
+/// What no sync is known to have covered is copied by the taker, and counts; the copies are read like the rest.
+#[test]
+fn what_is_not_synced_is_copied() {
+    let scratch = Scratch::new("copied");
+    let options = Options { background_sync: Duration::from_secs(3600), ..Options::default() };
+    let one = Store::open(&scratch.0, options).expect("opens").run("run", Value::Null).expect("opens");
+    let old = one.episode(name()).expect("begins");
+    old.step(step(0)).expect("records");
+    for number in 1..4 {
+        old.submit_at(step(number), Level::Kill).expect("records").wait().expect("survives a kill");
+    }
+    let two = scratch.run();
+    let new = two.open(name(), taking()).expect("takes over");
+    assert_eq!(new.inherited(), 4);
+    let copied = |run: &Run| {
+        let view = run.view(&name()).expect("reads");
+        view.parts().iter().filter(|part| part.span.copied.is_some()).map(|part| part.steps.clone()).next()
+    };
+    assert!(copied(&two).is_some_and(|steps| steps.end == 4 && steps.start <= 1), "{:?}", copied(&two));
+    assert_eq!(actions(&two), [0, 1, 2, 3]);
+    // A third goes on from the copies.
+    let third = scratch.run();
+    let newer = third.open(name(), taking()).expect("takes over");
+    newer.step(step(4)).expect("records");
+    assert_eq!(actions(&third), [0, 1, 2, 3, 4]);
 }

@@ -67,26 +67,42 @@ pub struct Lineage {
 impl Catalog {
     /// What counts of an episode up to one of its attempts. All logs of the chain must have been looked at.
     pub fn lineage(&self, episode: &Id, chain: &Chain, attempt: u32) -> Result<Lineage> {
+        self.lineage_resting_on(self, episode, chain, attempt)
+    }
+
+    /// As [`Catalog::lineage`], but what was inherited is read from another catalog.
+    ///
+    /// A base is published when all that it names is synced; the log that has it may not say so yet. A catalog that
+    /// sees more than that is right for what was inherited, and wrong for what the attempt records itself.
+    pub fn lineage_resting_on(
+        &self,
+        inherited_in: &Catalog,
+        episode: &Id,
+        chain: &Chain,
+        attempt: u32,
+    ) -> Result<Lineage> {
         let what = || format!("attempt {attempt} at episode {episode}");
         let link = chain.link(attempt).ok_or_else(|| Error::NotFound { what: what() })?;
         let inherited: &[Span] = link.base.as_ref().map_or(&[], |base: &Base| &base.spans);
         let own = Span { writer: link.claim.writer, attempt, copied: None, from: 0, to: u32::MAX };
-        Lineage::new(self, episode, inherited, own)
+        Lineage::new(self, inherited_in, episode, inherited, own)
     }
 
     /// What one attempt recorded itself, in one log, with nothing that it inherited.
     pub fn alone(&self, episode: &Id, writer: &Id, attempt: u32) -> Result<Lineage> {
-        Lineage::new(
-            self,
-            episode,
-            &[],
-            Span { writer: *writer, attempt, copied: None, from: 0, to: u32::MAX },
-        )
+        let own = Span { writer: *writer, attempt, copied: None, from: 0, to: u32::MAX };
+        Lineage::new(self, self, episode, &[], own)
     }
 }
 
 impl Lineage {
-    fn new(catalog: &Catalog, episode: &Id, inherited: &[Span], own: Span) -> Result<Self> {
+    fn new(
+        catalog: &Catalog,
+        inherited_in: &Catalog,
+        episode: &Id,
+        inherited: &[Span],
+        own: Span,
+    ) -> Result<Self> {
         let mut lineage = Self {
             parts: Vec::new(),
             readers: Vec::new(),
@@ -97,7 +113,7 @@ impl Lineage {
             own_from: 0,
         };
         for &span in inherited {
-            lineage.add_part(catalog, episode, span, true)?;
+            lineage.add_part(inherited_in, episode, span, true)?;
         }
         lineage.own_from = lineage.lines.len();
         lineage.add_part(catalog, episode, own, false)?;
@@ -192,6 +208,12 @@ impl Lineage {
     /// Records that are missing: the part, and which of it.
     pub fn gaps(&self) -> &[(usize, Gap)] {
         &self.gaps
+    }
+
+    /// True if something that it inherited cannot be found.
+    pub fn misses_what_it_inherited(&self) -> bool {
+        let own = self.parts.len().saturating_sub(1);
+        self.gaps.iter().any(|(part, _)| *part < own)
     }
 
     /// The first thing that is lost before a line: what cannot be read, or is not there.

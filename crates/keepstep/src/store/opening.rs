@@ -11,7 +11,8 @@ use super::run::{EpisodeName, Run};
 use super::seats::Seat;
 use crate::error::{Doing, Error, Result};
 use crate::own::Standing;
-use crate::read::{End, Lineage};
+use crate::read::{Catalog, End, Lineage};
+use crate::recover::Recovery;
 use crate::segment::chain::{Chain, Link};
 use crate::write::{Start, SubjectName};
 
@@ -57,6 +58,10 @@ pub struct Opening {
 /// How often the owner is asked about while we wait for it.
 const WAIT_STEP: Duration = Duration::from_millis(20);
 
+/// How long an end that is written may take to be known as synced, and how often that is looked at.
+const SOON_MAX: Duration = Duration::from_secs(2);
+const SOON_STEP: Duration = Duration::from_millis(1);
+
 /// What opening an episode comes down to.
 enum Move {
     /// Nobody ever had it, or this process claimed its first attempt and recorded nothing.
@@ -65,6 +70,8 @@ enum Move {
     Take { attempt: u32, is_claimed: bool, was_alive: bool, evidence: Value },
     /// It is over.
     Over(String),
+    /// Its owner has written an end, and the log does not say yet that it is synced.
+    Soon,
     /// Somebody has it.
     Busy { owner: Id, attempt: u32, why: String },
 }
@@ -115,8 +122,10 @@ impl Opener<'_> {
         // Claims name their writer, so there must be one; then the chain can say "this is us".
         let writer = self.run.store().writer()?.id();
         loop {
+            let waited = Duration::from_micros((disk.uptime_us() - started_us).max(0) as u64);
             let chain = Chain::read(self.run.store().cards(), &self.id)?;
-            match self.next_move(&chain, &writer)? {
+            match self.next_move(&chain, &writer, waited < SOON_MAX)? {
+                Move::Soon => disk.sleep(SOON_STEP),
                 Move::Over(why) => return Err(Error::Ended { what: self.what(), why }),
                 Move::Begin { is_claimed } => {
                     if is_claimed || self.claim(0, &writer)? {
@@ -135,13 +144,10 @@ impl Opener<'_> {
                         return self.take_over(seat, attempt, was_alive, evidence, early);
                     }
                 }
-                Move::Busy { owner, attempt, why } => {
-                    let waited = Duration::from_micros((disk.uptime_us() - started_us).max(0) as u64);
-                    match self.how.busy {
-                        WhenBusy::Wait(patience) if waited < patience => disk.sleep(WAIT_STEP),
-                        _ => return Err(self.busy(&owner, attempt, &why)),
-                    }
-                }
+                Move::Busy { owner, attempt, why } => match self.how.busy {
+                    WhenBusy::Wait(patience) if waited < patience => disk.sleep(WAIT_STEP),
+                    _ => return Err(self.busy(&owner, attempt, &why)),
+                },
             }
         }
     }
@@ -151,7 +157,7 @@ impl Opener<'_> {
     }
 
     /// Looks at who had it last, and how that went.
-    fn next_move(&self, chain: &Chain, ours: &Id) -> Result<Move> {
+    fn next_move(&self, chain: &Chain, ours: &Id, may_wait: bool) -> Result<Move> {
         let (Some(newest), Some(force)) = (chain.newest(), chain.in_force()) else {
             return Ok(Move::Begin { is_claimed: false });
         };
@@ -161,8 +167,12 @@ impl Opener<'_> {
         let next = newest.claim.attempt + 1;
         if newest.claim.writer == *ours && !newest.is_in_force() {
             // An earlier try of this process got no further than its claim.
-            let (attempt, evidence) = (newest.claim.attempt, Value::Null);
-            return Ok(Move::Take { attempt, is_claimed: true, was_alive: false, evidence });
+            let attempt = newest.claim.attempt;
+            let (was_alive, evidence) = match self.run.store().leases().standing(&force.claim.writer) {
+                Standing::Dead(evidence) => (false, evidence),
+                _ => (true, Value::Null),
+            };
+            return Ok(Move::Take { attempt, is_claimed: true, was_alive, evidence });
         }
         let mut lineage = self.lineage(chain, force)?;
         if newest.claim.writer == *ours && next == 1 && lineage.lines().is_empty() {
@@ -175,14 +185,20 @@ impl Opener<'_> {
         let is_left = end.is_some() && newest.claim.attempt == force.claim.attempt;
         if is_left || newest.claim.writer == *ours {
             // Its owner said that it is done with it; or it is we ourselves, and have it open no more.
-            return Ok(Move::Take {
-                attempt: next,
-                is_claimed: false,
-                was_alive: false,
-                evidence: Value::Null,
-            });
+            let evidence = Value::Null;
+            return Ok(Move::Take { attempt: next, is_claimed: false, was_alive: true, evidence });
         }
-        Ok(self.ask_for(newest, next))
+        let next = self.ask_for(newest, next);
+        let is_ending =
+            matches!(next, Move::Busy { .. }) && may_wait && self.has_written_an_end(chain, force)?;
+        Ok(if is_ending { Move::Soon } else { next })
+    }
+
+    /// An end that is acknowledged may not be known to others yet: nobody should be told "busy" because of that.
+    fn has_written_an_end(&self, chain: &Chain, force: &Link) -> Result<bool> {
+        let mut catalog = Catalog::unread(self.run.store().storage(), Arc::new(Recovery::dirty()));
+        catalog.refresh_of(&writers_of(force))?;
+        Ok(catalog.lineage(&self.id, chain, force.claim.attempt)?.own_end().is_some())
     }
 
     /// Whether an owner that did not end its attempt can be taken from.

@@ -21,6 +21,7 @@ impl Store {
 
     /// What the store holds now; [`Catalog::refresh`] brings it up to date.
     pub fn catalog(&self) -> Result<Catalog> {
+        self.show();
         Catalog::open(Arc::clone(self.disk()), self.id(), self.recovery())
     }
 
@@ -42,6 +43,13 @@ impl Store {
     /// Looks for lost values elsewhere in the store, and publishes what it finds for all readers.
     pub fn heal(&self, progress: &mut dyn FnMut(Progress)) -> Result<HealReport> {
         tend::heal(&self.storage(), &*self.recovery(), progress)
+    }
+
+    /// Whoever records and reads sees what it recorded.
+    pub(super) fn show(&self) {
+        if let Some(writer) = self.inner.writer.get() {
+            writer.show();
+        }
     }
 
     pub(super) fn storage(&self) -> Arc<Storage> {

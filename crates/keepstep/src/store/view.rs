@@ -1,5 +1,8 @@
 //! What counts of an episode, for those who read it.
 
+use std::cell::RefCell;
+use std::sync::Arc;
+
 use keepstep_format::Id;
 
 use super::Store;
@@ -7,7 +10,8 @@ use super::opening::writers_of;
 use super::run::{EpisodeName, Run};
 use crate::error::{Error, Result};
 use crate::read::{Attempt, Catalog, End, Lineage, LineagePart};
-use crate::segment::chain::Chain;
+use crate::recover::Recovery;
+use crate::segment::chain::{Chain, Link};
 
 /// An episode as it stands: the attempt that counts, with what it inherited.
 #[derive(Debug)]
@@ -15,7 +19,7 @@ pub struct View {
     store: Store,
     episode: Id,
     chain: Chain,
-    lineage: std::cell::RefCell<Lineage>,
+    lineage: RefCell<Lineage>,
     parts: Vec<LineagePart>,
     attempt: u32,
 }
@@ -30,25 +34,35 @@ impl Run {
 impl Store {
     /// What counts of an episode now.
     pub fn view(&self, episode: &Id) -> Result<View> {
+        self.show();
         let chain = Chain::read(self.cards(), episode)?;
-        let mut catalog = Catalog::unread(self.storage(), self.recovery());
         let (attempt, lineage) = match chain.in_force() {
-            Some(link) => {
-                catalog.refresh_of(&writers_of(link))?;
-                let attempt = link.claim.attempt;
-                (attempt, catalog.lineage(episode, &chain, attempt)?)
-            }
+            Some(link) => (link.claim.attempt, self.lineage_of(episode, &chain, link)?),
             // Nobody claimed it: one without a name has one attempt, wherever it is.
             None => {
-                catalog.refresh()?;
+                let catalog = self.catalog()?;
                 let what = || Error::NotFound { what: format!("episode {episode}") };
                 let key = catalog.attempts_at(episode).last().copied().ok_or_else(what)?;
                 (key.attempt, catalog.alone(episode, &key.writer, key.attempt)?)
             }
         };
         let (store, parts) = (self.clone(), lineage.parts().to_vec());
-        let lineage = std::cell::RefCell::new(lineage);
+        let lineage = RefCell::new(lineage);
         Ok(View { store, episode: *episode, chain, lineage, parts, attempt })
+    }
+
+    /// What counts of an episode up to an attempt: what that one recorded only as far as it is known to be synced.
+    fn lineage_of(&self, episode: &Id, chain: &Chain, link: &Link) -> Result<Lineage> {
+        let (writers, attempt) = (writers_of(link), link.claim.attempt);
+        let mut catalog = Catalog::unread(self.storage(), self.recovery());
+        catalog.refresh_of(&writers)?;
+        let lineage = catalog.lineage(episode, chain, attempt)?;
+        if !lineage.misses_what_it_inherited() {
+            return Ok(lineage);
+        }
+        let mut all = Catalog::unread(self.storage(), Arc::new(Recovery::dirty()));
+        all.refresh_of(&writers)?;
+        catalog.lineage_resting_on(&all, episode, chain, attempt)
     }
 }
 
@@ -109,15 +123,13 @@ impl View {
     pub fn attempt(&self, attempt: u32) -> Result<View> {
         let what = || Error::NotFound { what: format!("attempt {attempt} at episode {}", self.episode) };
         let link = self.chain.link(attempt).filter(|link| link.is_in_force()).ok_or_else(what)?;
-        let mut catalog = Catalog::unread(self.store.storage(), self.store.recovery());
-        catalog.refresh_of(&writers_of(link))?;
-        let lineage = catalog.lineage(&self.episode, &self.chain, attempt)?;
+        let lineage = self.store.lineage_of(&self.episode, &self.chain, link)?;
         let parts = lineage.parts().to_vec();
         Ok(View {
             store: self.store.clone(),
             episode: self.episode,
             chain: self.chain.clone(),
-            lineage: std::cell::RefCell::new(lineage),
+            lineage: RefCell::new(lineage),
             parts,
             attempt,
         })

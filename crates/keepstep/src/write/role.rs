@@ -38,6 +38,11 @@ impl<T, L: Commit<T>> Role<T, L> {
         lock(&self.log)
     }
 
+    /// The role, if it is free now.
+    pub(crate) fn try_take(&self) -> Option<MutexGuard<'_, L>> {
+        try_lock(&self.log)
+    }
+
     /// After a push that woke nobody: if nobody is at it, commits what waits, here and now, once.
     pub(crate) fn commit_if_idle(&self) {
         // Whoever holds the role looks at the queue again when giving it up.

@@ -196,6 +196,22 @@ impl Writer {
         if child == parent { Ok(()) } else { Err(Error::Forked { parent, child }) }
     }
 
+    /// Lets readers see all that is acknowledged by now, rather than a moment later. A committer that is busy says it
+    /// itself with its next batch, and nobody waits for one that waits for the disk.
+    pub(crate) fn show(&self) {
+        const TRIES: u32 = 20;
+        const BETWEEN: Duration = Duration::from_micros(100);
+        for _ in 0..TRIES {
+            if self.check_process().is_err() {
+                return;
+            }
+            if let Some(mut log) = self.inner.role.try_take() {
+                return log.say_synced();
+            }
+            std::thread::sleep(BETWEEN);
+        }
+    }
+
     /// The sequence that the next record of a subject gets, if it has any here.
     pub(crate) fn next_seq(&self, key: &SubjectKey) -> Option<u32> {
         self.inner.role.take().subjects.get(key).copied()
