@@ -18,6 +18,8 @@ pub enum Job {
     RecordLive,
     /// Fills an open segment, says that it is ready, and waits to be killed.
     FillAndHang,
+    /// Records with many writers while its system calls are counted.
+    CountCalls,
 }
 
 /// The child's side.
@@ -25,6 +27,7 @@ pub fn run(factory: &dyn EngineFactory, job: Job, dir: &Path, quick: bool) {
     match job {
         Job::RecordLive => bars::record_and_report(factory, dir, quick),
         Job::FillAndHang => bars::fill_and_hang(factory, dir, quick),
+        Job::CountCalls => bars::record_between_marks(factory, dir, quick),
     }
 }
 
@@ -32,6 +35,21 @@ pub fn run(factory: &dyn EngineFactory, job: Job, dir: &Path, quick: bool) {
 pub fn output(factory: &dyn EngineFactory, job: Job, dir: &Path, quick: bool) -> String {
     let done =
         command(factory, job, dir, quick).stderr(Stdio::inherit()).output().expect("could not run a child");
+    assert!(done.status.success(), "the child for {job:?} failed: {}", done.status);
+    String::from_utf8(done.stdout).expect("the child prints text")
+}
+
+/// The same, started by another program.
+pub fn output_under(
+    mut starter: Command,
+    factory: &dyn EngineFactory,
+    job: Job,
+    dir: &Path,
+    quick: bool,
+) -> String {
+    let child = command(factory, job, dir, quick);
+    let done = starter.arg(child.get_program()).args(child.get_args()).stderr(Stdio::inherit()).output();
+    let done = done.expect("could not run a child");
     assert!(done.status.success(), "the child for {job:?} failed: {}", done.status);
     String::from_utf8(done.stdout).expect("the child prints text")
 }

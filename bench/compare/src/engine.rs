@@ -44,6 +44,8 @@ pub struct Stats {
     pub payload_bytes: u64,
     /// Bytes in the segment that is being written now.
     pub open_segment_bytes: u64,
+    /// How many batches were committed.
+    pub batches: u64,
 }
 
 /// An episode being recorded, by one thread at a time.

@@ -53,7 +53,11 @@ impl Engine for Keepstep {
 
     fn stats(&self) -> Stats {
         let stats = self.store.writer_stats();
-        Stats { payload_bytes: stats.stored_bytes, open_segment_bytes: stats.segment_bytes }
+        Stats {
+            payload_bytes: stats.stored_bytes,
+            open_segment_bytes: stats.segment_bytes,
+            batches: stats.batches,
+        }
     }
 
     fn close(self: Box<Self>) {

@@ -54,7 +54,7 @@ impl Engine for Naive {
 
     fn stats(&self) -> Stats {
         let payload_bytes = self.0.payload_bytes.load(Ordering::Relaxed);
-        Stats { payload_bytes, open_segment_bytes: payload_bytes }
+        Stats { payload_bytes, open_segment_bytes: payload_bytes, batches: 0 }
     }
 
     fn close(self: Box<Self>) {}

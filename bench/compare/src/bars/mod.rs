@@ -7,12 +7,14 @@ mod gibibyte;
 mod live_histories;
 mod lone_writer;
 mod memory;
+mod owning;
 mod rollouts;
 mod rounds;
 mod throughput;
 
 pub use after_kill::fill_and_hang;
 pub use memory::record_and_report;
+pub use owning::record_between_marks;
 
 use crate::engine::EngineFactory;
 use crate::settings::Settings;
@@ -49,4 +51,5 @@ pub const MEASUREMENTS: &[Measurement] = &[
     Measurement { bars: &["rss-live-4096x50", "lost-live-4096x50"], run: memory::peak_and_losses },
     Measurement { bars: &["open-1gib", "read-100-steps"], run: gibibyte::open_and_read },
     Measurement { bars: &["open-after-kill"], run: after_kill::open },
+    Measurement { bars: &["owning-syncs", "owning-look-ups"], run: owning::calls_per_batch },
 ];
