@@ -38,15 +38,18 @@ impl Recovery {
         Self { liveness, publishes: true }
     }
 
-    /// Scans every log as if its writer had just stopped, and publishes nothing: whoever takes over must see all that
-    /// may have been acknowledged, also what is not known to be synced yet.
-    pub fn dirty() -> Self {
-        Self::read_only(Box::new(|_| Liveness::Unknown))
-    }
-
     /// Scans, and publishes nothing.
     pub fn read_only(liveness: AskLiveness) -> Self {
         Self { liveness, publishes: false }
+    }
+
+    /// Scans every log as if its writer had just stopped, and publishes nothing: a dirty read.
+    ///
+    /// Everything that a writer ever acknowledged is in it, also where the log does not say so yet. What stands above
+    /// [`Scanned::synced_to`] may still go, with the power or when its writer gives the segment up: whoever builds on it
+    /// copies it first.
+    pub fn dirty() -> Self {
+        Self::read_only(Box::new(|_| Liveness::Unknown))
     }
 }
 
@@ -79,6 +82,10 @@ impl ScanUnsealed for Recovery {
                 }
                 card::Told::Closed(bytes) => {
                     standing.sealed_bytes = Some(bytes);
+                    // It may have been written and closed since it was measured: that is not a cut.
+                    let path = segment_path(&head.writer, head.number);
+                    let file_bytes = storage.file(&head.writer, head.number)?.bytes();
+                    standing.file_bytes = file_bytes.doing("measure", &path)?.max(standing.file_bytes);
                     name_is_taken = true;
                 }
                 card::Told::Damaged => (card_is_damaged, name_is_taken) = (true, true),

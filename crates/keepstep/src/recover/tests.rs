@@ -195,6 +195,30 @@ fn a_live_log_is_gone_on_with() {
     }
 }
 
+/// A dirty scan of a live log has all that was committed, tells what is not known to be synced, and leaves nothing behind.
+#[test]
+fn a_dirty_scan_goes_beyond_what_is_synced() {
+    let store = TestStore::new("dirty");
+    let (mut maker, bind) = three_steps();
+    maker.save(&store);
+    let clean = open(&store, &maker, Liveness::Live);
+    assert_eq!(sequences(scanned(&clean, 0), &bind), [0], "only what is synced exists yet");
+    let mut log = Log::new(store.storage(), maker.writer);
+    log.refresh(&Recovery::dirty()).unwrap();
+    let found = scanned(&log, 0);
+    assert_eq!(sequences(found, &bind), [0, 1, 2]);
+    assert!(found.synced_to < found.valid_to && found.lost.is_empty());
+    let offsets: Vec<u64> = found.records_of(&bind).iter().map(|record| record.offset).collect();
+    assert!(offsets[0] < found.synced_to && offsets[1] >= found.synced_to, "{offsets:?}");
+    // The writer goes on, and so does whoever looks again.
+    maker.record(&bind, Kind::Step, &step(2, history(4, 300)));
+    maker.commit();
+    append(&maker, &store);
+    log.refresh(&Recovery::dirty()).unwrap();
+    assert_eq!(sequences(scanned(&log, 0), &bind), [0, 1, 2, 3]);
+    assert_eq!(store.files().len(), 1, "nothing is published: {:?}", store.files());
+}
+
 /// A scanner that finds half a frame of a live log waits for the rest.
 #[test]
 fn a_live_log_that_is_cut_anywhere_is_a_prefix() {
@@ -229,21 +253,13 @@ fn a_live_log_that_is_cut_anywhere_is_a_prefix() {
 /// The card that a writer leaves when it closes says how long its last segment was: a cut is damage then.
 #[test]
 fn a_segment_that_was_closed_and_then_cut_is_damaged() {
-    use keepstep_format::fields;
     let store = TestStore::new("closed");
     let (mut maker, bind) = three_steps();
     let data_end = maker.offset();
     maker.seal();
     maker.save(&store);
     let bytes = maker.segments()[0].1.clone();
-    let fields = [
-        (fields::WRITER, Value::bytes(maker.writer.0)),
-        (fields::SEGMENT, Value::Int(0)),
-        (fields::FILE_BYTES, Value::Int(bytes.len() as i64)),
-    ];
-    let path = scan_path(&maker.writer, 0);
-    let storage = store.storage();
-    crate::segment::cards::publish_card(&storage, &path, keepstep_format::card::kind::SCAN, &fields).unwrap();
+    publish_closing(&store, &maker, bytes.len());
     let log = open(&store, &maker, Liveness::Dead);
     assert!(matches!(log.segment(0).unwrap().contents, Contents::Sealed(_)));
     // Cut where a commit ends: nothing that is left tells of it.
@@ -254,4 +270,36 @@ fn a_segment_that_was_closed_and_then_cut_is_damaged() {
     let last = found.lost.last().unwrap();
     assert_eq!((last.offset, last.bytes, last.damage), (cut, bytes.len() as u64 - cut, true));
     assert_eq!(sequences(found, &bind), [0, 1, 2]);
+}
+
+/// What a writer leaves that closes in good order.
+fn publish_closing(store: &TestStore, maker: &LogMaker, file_bytes: usize) {
+    use keepstep_format::fields;
+    let fields = [
+        (fields::WRITER, Value::bytes(maker.writer.0)),
+        (fields::SEGMENT, Value::Int(0)),
+        (fields::FILE_BYTES, Value::Int(file_bytes as i64)),
+    ];
+    let path = scan_path(&maker.writer, 0);
+    let kind = keepstep_format::card::kind::SCAN;
+    crate::segment::cards::publish_card(&store.storage(), &path, kind, &fields).unwrap();
+}
+
+/// A segment was measured, then its writer went on and closed it, then its card was read: that looked like a cut.
+#[test]
+fn a_log_that_is_closed_while_it_is_read_is_whole() {
+    let store = TestStore::new("closed-meanwhile");
+    let (mut maker, bind) = three_steps();
+    maker.save(&store);
+    let log = open(&store, &maker, Liveness::Unknown);
+    let (head, measured) = log.rescan(0).unwrap();
+    maker.record(&bind, Kind::Step, &step(2, history(4, 300)));
+    maker.commit();
+    maker.seal();
+    maker.save(&store);
+    publish_closing(&store, &maker, maker.segments()[0].1.len());
+    let mut found = Scanned::new();
+    Recovery::dirty().scan(&store.storage(), &head, log.doors(), &measured, &mut found).unwrap();
+    assert!(found.lost.is_empty(), "{:?}", found.lost);
+    assert_eq!(sequences(&found, &bind), [0, 1, 2, 3]);
 }
