@@ -138,10 +138,12 @@ pub enum Error {
         /// Why not.
         why: String,
     },
-    /// Another attempt owns the episode.
-    #[error("episode {episode} was taken over by attempt {attempt}: attempt {mine} may record nothing more")]
+    /// Another attempt owns the episode, or the stream was frozen: its list counts as attempt 1.
+    #[error(
+        "{episode} belongs to attempt {attempt} now (an episode was taken over, a stream was frozen): attempt {mine} may record nothing more"
+    )]
     Fenced {
-        /// Which.
+        /// Which episode or stream.
         episode: Id,
         /// Ours.
         mine: u32,

@@ -24,7 +24,7 @@ pub use options::Broken;
 pub use options::{Level, Options};
 pub use segment::Liveness;
 pub use store::{
-    Ending, Episode, EpisodeFilter, EpisodeInfo, EpisodeName, Known, Opening, Reaped, Resume, Run, RunEvent,
-    RunFollow, Store, Turn, View, WhenBusy,
+    Conflict, Ending, Episode, EpisodeFilter, EpisodeInfo, EpisodeName, Known, Opening, Reaped, Resume, Run,
+    RunEvent, RunFollow, Store, Stream, StreamView, Turn, View, WhenBusy,
 };
 pub use write::{CallKey, Prepared, Receipt, Recorder, Step, Tokens, WriterStats};

@@ -101,6 +101,10 @@ broken! {
     is_broken_post_to_last_only => PostToLastOnly,
     is_broken_baseless_is_empty => BaselessIsEmpty,
     is_broken_no_copy => NoCopy,
+    is_broken_freeze_reads_first => FreezeReadsFirst,
+    is_broken_put_looks_first => PutLooksFirst,
+    is_broken_freeze_copies_nothing => FreezeCopiesNothing,
+    is_broken_freeze_reads_clean => FreezeReadsClean,
 }
 
 /// Ways to get it wrong. Each was the obvious thing to do once; the crash tests must catch every one.
@@ -129,4 +133,12 @@ pub enum Broken {
     BaselessIsEmpty,
     /// A taker rests on what nobody is known to have synced.
     NoCopy,
+    /// Whoever freezes a stream reads it before its putters are told.
+    FreezeReadsFirst,
+    /// Whoever puts a first entry looks whether the stream is closed before it claims.
+    PutLooksFirst,
+    /// A freeze rests on entries that may not be synced.
+    FreezeCopiesNothing,
+    /// Whoever freezes a stream reads only what the logs say is synced.
+    FreezeReadsClean,
 }

@@ -5,6 +5,7 @@
 mod claims;
 mod lease;
 mod mailbox;
+pub(crate) mod streams;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -10,6 +10,7 @@ mod lineage;
 mod places;
 mod records;
 mod step;
+mod streams;
 #[cfg(test)]
 mod tests;
 
@@ -21,3 +22,4 @@ pub use lineage::{Line, Lineage, LineagePart};
 pub use places::RecordPlace;
 pub use records::{DamagedRecord, Gap, Item, Record, Records};
 pub use step::{Begin, Call, Discarded, End, Note, Step, StepKind};
+pub use streams::{EntrySet, LostEntry, StreamEntry, stream_bind, stream_entries};

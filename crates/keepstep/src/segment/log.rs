@@ -77,6 +77,15 @@ impl Segment {
         }
     }
 
+    /// True if what exists at `offset` stays, whatever becomes of its writer and of the power: it is known to be synced.
+    pub fn is_settled_at(&self, offset: u64) -> bool {
+        match &self.contents {
+            Contents::Sealed(_) => true,
+            Contents::Open(scanned) => scanned.is_from_card || offset < scanned.synced_to,
+            Contents::Unreadable(_) => false,
+        }
+    }
+
     /// The trailer says that it was sealed; if the contents are open all the same, the index is damaged.
     pub fn trailer(&self) -> Option<Trailer> {
         self.trailer

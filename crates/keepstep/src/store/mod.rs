@@ -4,11 +4,13 @@ mod cursor;
 mod endings;
 mod episode;
 mod events;
+mod freeze;
 mod opening;
 mod query;
 mod reading;
 mod run;
 mod seats;
+mod stream;
 mod takeover;
 mod view;
 
@@ -24,9 +26,11 @@ use keepstep_format::{FORMAT_VERSION, Id, fields};
 pub use endings::Reaped;
 pub use episode::{Ending, Episode, Known, Turn};
 pub use events::{RunEvent, RunFollow};
+pub use freeze::{Conflict, StreamView};
 pub use opening::{Opening, Resume, WhenBusy};
 pub use query::{EpisodeFilter, EpisodeInfo};
 pub use run::{EpisodeName, Run};
+pub use stream::Stream;
 pub use view::View;
 
 use crate::disk::{self, Disk, FileSystem, RealDisk};
@@ -61,6 +65,7 @@ struct Inner {
     cards: Arc<Storage>,
     /// What was seen of the logs when episodes were opened: looked at again, not read again.
     looking: Mutex<Catalog>,
+    streams: stream::OpenStreams,
 }
 
 impl std::fmt::Debug for Store {
@@ -105,6 +110,7 @@ impl Store {
             cards,
             writer: OnceLock::new(),
             making_writer: Mutex::new(()),
+            streams: stream::OpenStreams::default(),
             disk,
             id,
             key,

@@ -29,7 +29,7 @@ impl EpisodeName {
 /// A run that is open.
 #[derive(Debug, Clone)]
 pub struct Run {
-    store: Store,
+    pub(super) store: Store,
     name: String,
     birth: Id,
     generation: i64,

@@ -14,6 +14,7 @@ mod index;
 mod log;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod putter;
 mod ready;
 mod receipt;
 mod recorder;
@@ -27,6 +28,7 @@ mod writer;
 
 pub(crate) use copier::{CopyOf, copied_to, copy};
 pub(crate) use log::{Claimed, Identity, LookUp, OnClose};
+pub(crate) use putter::Putter;
 pub use receipt::Receipt;
 pub use recorder::{CallKey, Prepared, Recorder};
 pub use stats::WriterStats;

@@ -45,6 +45,11 @@ impl Receipt {
         }
     }
 
+    /// True if it is known that it was not recorded.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.ticket.event.failure(self.ticket.index).is_some()
+    }
+
     /// Waits until the level that was asked for is reached.
     pub fn wait(&self) -> Result<()> {
         self.wait_for(self.level, None).map(|_| ())

@@ -1,0 +1,189 @@
+//! The entries of a stream, out of the logs of all who put them.
+//!
+//! One id with one value is one entry, however often it was put. One id with several values is a conflict: it is told
+//! with all of them, and never settled here.
+
+use std::collections::BTreeMap;
+
+use keepstep_format::commit::{Bind, What};
+use keepstep_format::frame::Kind;
+use keepstep_format::hash::Hash;
+use keepstep_format::rehash::Rehash;
+use keepstep_format::value::Value;
+use keepstep_format::{Id, fields};
+
+use super::catalog::Catalog;
+use super::places::RecordPlace;
+use super::records::{Item, Record};
+use crate::error::{Error, Result};
+use crate::segment::names::segment_path;
+use crate::segment::{Contents, Log};
+
+/// An entry, as one process put it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StreamEntry {
+    /// What makes putting it again harmless.
+    pub id: String,
+    /// What it says.
+    pub value: Value,
+    /// The hash of the value.
+    pub hash: Hash,
+    /// When it was put.
+    pub time: i64,
+    /// Whose log it is in.
+    pub writer: Id,
+    /// Its number among that writer's entries.
+    pub seq: u32,
+    /// It is known to be synced: neither its writer nor the power can take it back.
+    pub is_settled: bool,
+}
+
+/// Something in the log of somebody who put entries that cannot be read: an entry, or perhaps some.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostEntry {
+    /// Whose log it was in.
+    pub writer: Id,
+    /// The file, and where in it.
+    pub path: String,
+    /// Where it starts there.
+    pub offset: u64,
+    /// What is known of it.
+    pub found: String,
+}
+
+impl LostEntry {
+    /// As an error, for those who cannot go on without it.
+    pub fn to_error(&self) -> Error {
+        Error::Damaged { path: self.path.clone(), offset: self.offset, found: self.found.clone() }
+    }
+}
+
+/// How the records of a stream are bound: attempt 0 has what was put, attempt 1 what a freezer copied.
+pub fn stream_bind(stream: &Id, attempt: u32) -> Bind {
+    Bind { what: What::Stream, id: *stream, attempt }
+}
+
+/// Gives one writer's entries from a sequence on, in order, and says what is lost.
+pub fn stream_entries(
+    catalog: &Catalog,
+    writer: &Id,
+    bind: &Bind,
+    from_seq: u32,
+    each: &mut dyn FnMut(StreamEntry),
+) -> Result<Vec<LostEntry>> {
+    let Some(log) = catalog.log(writer) else { return Ok(Vec::new()) };
+    let mut lost = unreadable_parts(catalog, writer);
+    let mut rehash = Rehash::new(catalog.storage().key());
+    let mut reader = catalog.bind_reader(writer, bind)?;
+    let mut last = at(0, 0);
+    for item in reader.records_from(from_seq) {
+        match item? {
+            Item::Record(record) if record.kind() == Some(Kind::Put) => {
+                last = last.max(record.place);
+                let segment = log.segment(record.place.segment);
+                let is_settled = segment.is_some_and(|segment| segment.is_settled_at(record.place.offset));
+                match entry(&record, writer, is_settled, &mut rehash) {
+                    Some(entry) => each(entry),
+                    None => lost.push(lost_at(writer, record.place, format!("entry {}", record.seq))),
+                }
+            }
+            // What a later version may add.
+            Item::Record(_) => {}
+            Item::Damaged(damaged) => {
+                lost.push(lost_at(writer, damaged.place, format!("entry {}", damaged.seq)));
+            }
+            Item::Gap(gap) => {
+                let found = format!("entries {} to {} are missing", gap.from, gap.to - 1);
+                lost.push(lost_at(writer, last, found));
+            }
+        }
+    }
+    lost.extend(
+        nameless_damage(log)
+            .filter(|place| *place > last)
+            .map(|place| lost_at(writer, place, "damage: what stood here, perhaps entries,".to_owned())),
+    );
+    Ok(lost)
+}
+
+/// Damage of which nobody knows whose records it took. What stands before the last entry would have left a gap.
+fn nameless_damage(log: &Log) -> impl Iterator<Item = RecordPlace> {
+    let open = log.segments().filter_map(|segment| Some((segment.number, segment.scanned()?)));
+    open.flat_map(|(number, scanned)| {
+        let nameless = scanned.lost.iter().filter(|range| {
+            range.damage && (!range.certain || range.records.iter().any(|lost| lost.bind.is_none()))
+        });
+        nameless.map(move |range| at(number, range.offset))
+    })
+}
+
+/// Segments of which nothing can be read.
+fn unreadable_parts(catalog: &Catalog, writer: &Id) -> Vec<LostEntry> {
+    let segments = catalog.log(writer).into_iter().flat_map(|log| log.segments());
+    segments
+        .filter_map(|segment| match &segment.contents {
+            Contents::Unreadable(error) => Some(lost_at(writer, at(segment.number, 0), error.to_string())),
+            _ => None,
+        })
+        .collect()
+}
+
+fn at(segment: u64, offset: u64) -> RecordPlace {
+    RecordPlace { segment, offset }
+}
+
+fn lost_at(writer: &Id, place: RecordPlace, found: String) -> LostEntry {
+    LostEntry {
+        writer: *writer,
+        path: segment_path(writer, place.segment),
+        offset: place.offset,
+        found: format!("{found} of a stream cannot be read"),
+    }
+}
+
+fn entry(record: &Record, writer: &Id, is_settled: bool, rehash: &mut Rehash<'_>) -> Option<StreamEntry> {
+    let value = record.get(fields::VALUE)?.clone();
+    Some(StreamEntry {
+        id: record.get(fields::NAME)?.as_str()?.to_owned(),
+        hash: rehash.value(&value)?,
+        value,
+        time: record.get(fields::TIME)?.as_int()?,
+        writer: *writer,
+        seq: record.seq,
+        is_settled,
+    })
+}
+
+/// Entries on their way to being one set: by id, with one of each value.
+#[derive(Debug, Default)]
+pub struct EntrySet {
+    by_id: BTreeMap<String, Vec<StreamEntry>>,
+}
+
+impl EntrySet {
+    /// Adds an entry. Of those that say the same one stays: settled before not, then the first by time, writer, sequence.
+    pub fn add(&mut self, entry: StreamEntry) {
+        let same_id = self.by_id.entry(entry.id.clone()).or_default();
+        match same_id.iter_mut().find(|other| other.hash == entry.hash) {
+            Some(other) if rank(&entry) < rank(other) => *other = entry,
+            Some(_) => {}
+            None => same_id.push(entry),
+        }
+    }
+
+    /// The entries, and those that contradict one another; each in the order of time, writer and sequence.
+    pub fn finish(self) -> (Vec<StreamEntry>, Vec<StreamEntry>) {
+        let (alone, many): (Vec<_>, Vec<_>) =
+            self.by_id.into_values().partition(|same_id| same_id.len() == 1);
+        let in_order = |sets: Vec<Vec<StreamEntry>>| {
+            let mut entries: Vec<_> = sets.into_iter().flatten().collect();
+            entries.sort_by_key(|entry| (entry.time, entry.writer, entry.seq));
+            entries
+        };
+        (in_order(alone), in_order(many))
+    }
+}
+
+fn rank(entry: &StreamEntry) -> (bool, i64, Id, u32) {
+    (!entry.is_settled, entry.time, entry.writer, entry.seq)
+}

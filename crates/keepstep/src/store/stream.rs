@@ -1,0 +1,252 @@
+//! A stream: an append-only set of entries that many processes share, frozen once.
+//!
+//! Putting the same entry again is harmless. Another value under the same id is refused where it can be seen, and told by
+//! [`Stream::freeze`] where it could not.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use keepstep_format::commit::What;
+use keepstep_format::frame::Kind;
+use keepstep_format::hash::Hash;
+use keepstep_format::rehash::Rehash;
+use keepstep_format::value::Value;
+use keepstep_format::{Id, fields, ids};
+
+use super::{Run, Store};
+use crate::error::{Error, Result};
+use crate::options::Level;
+use crate::own::streams::{COPIED, PUT, StreamFiles};
+use crate::read::{Catalog, stream_bind, stream_entries};
+use crate::segment::Storage;
+use crate::write::{Putter, Receipt, SubjectKey, SubjectName};
+
+/// While it puts, a process looks this often at what others put: more often would cost more than it finds.
+const LOOK_EVERY_US: i64 = 100_000;
+
+/// A stream that is open. Clones, and handles of the same stream from the same store, are one.
+#[derive(Clone)]
+pub struct Stream {
+    pub(super) store: Store,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// What all handles of one stream share.
+pub(super) struct Shared {
+    pub(super) files: StreamFiles,
+    pub(super) storage: Arc<Storage>,
+    run: String,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Made with the first entry, when the claim stands.
+    putter: Option<Arc<Putter>>,
+    /// Entries that this process put, or saw.
+    seen: HashMap<String, Seen>,
+    /// Entries that this process put and that are not durable yet.
+    in_flight: VecDeque<(String, Receipt)>,
+    others: Option<Others>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    hash: Hash,
+    is_durable: bool,
+}
+
+/// What was seen of other processes' entries.
+struct Others {
+    catalog: Catalog,
+    next_seq: HashMap<Id, u32>,
+    looked_us: i64,
+}
+
+/// The streams of a store that are open.
+#[derive(Default)]
+pub(super) struct OpenStreams(Mutex<HashMap<Id, Weak<Shared>>>);
+
+impl Run {
+    /// A stream of this run, by name. Nothing is written before the first entry.
+    pub fn stream(&self, name: &str) -> Stream {
+        let id = ids::stream(&self.birth(), name);
+        let mut open = self.store.inner.streams.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = open.get(&id).and_then(Weak::upgrade).unwrap_or_else(|| {
+            open.retain(|_, shared| shared.strong_count() > 0);
+            let files = StreamFiles { stream: id, birth: self.birth(), name: name.to_owned() };
+            let (storage, run) = (self.store.storage(), self.name().to_owned());
+            let shared = Arc::new(Shared { files, storage, run, state: Mutex::default() });
+            open.insert(id, Arc::downgrade(&shared));
+            shared
+        });
+        Stream { store: self.store.clone(), shared }
+    }
+}
+
+impl Stream {
+    /// Its id: the same on every machine.
+    pub fn id(&self) -> Id {
+        self.shared.files.stream
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.shared.files.name
+    }
+
+    /// Puts an entry. Returns at once; it is there for all when its receipt says that it is durable.
+    ///
+    /// The same value under the same id is fine. Another one is refused with `BadInput` if this process put the entry or
+    /// can see it, and else told by [`Stream::freeze`]. After a freeze, or a drop, the receipt says `Fenced`.
+    pub fn put(&self, id: &str, value: Value) -> Result<Receipt> {
+        let hash = Rehash::new(self.store.key()).value(&value).ok_or_else(|| Error::BadInput {
+            field: format!("entry {id:?}"),
+            value: "has a part that was lost to damage".to_owned(),
+            fix: "put a whole value".to_owned(),
+        })?;
+        let putter = self.putter()?;
+        let mut state = self.lock();
+        self.look_at_others(&mut state)?;
+        if let Some(receipt) = state.known(id, &hash, &putter)? {
+            return Ok(receipt);
+        }
+        drop(state);
+        // Encoded outside of the lock: threads that put large values do not wait for one another.
+        let time = self.store.disk().now_us();
+        let pending = putter.prepare(
+            Kind::Put,
+            time,
+            &[(fields::TIME, Value::Int(time)), (fields::NAME, Value::from(id)), (fields::VALUE, value)],
+        )?;
+        let mut state = self.lock();
+        if let Some(receipt) = state.known(id, &hash, &putter)? {
+            return Ok(receipt);
+        }
+        let receipt = putter.hand_over(pending)?;
+        state.seen.insert(id.to_owned(), Seen { hash, is_durable: false });
+        state.in_flight.push_back((id.to_owned(), receipt.clone()));
+        Ok(receipt)
+    }
+
+    /// What puts entries to this process's log. The claim stands before it is made, and nobody had closed the stream then.
+    fn putter(&self) -> Result<Arc<Putter>> {
+        // In a forked child another thread of the parent may hold the lock for ever: so the process is looked at first.
+        let writer = Arc::clone(self.store.writer()?);
+        let mut state = self.lock();
+        if let Some(putter) = &state.putter {
+            return Ok(Arc::clone(putter));
+        }
+        let (files, storage) = (&self.shared.files, &*self.shared.storage);
+        let fenced = || Error::Fenced { episode: files.stream, mine: PUT, attempt: COPIED };
+        let looks_first = self.store.inner.options.is_broken_put_looks_first();
+        if looks_first && files.is_closing(storage)? {
+            return Err(fenced());
+        }
+        files.claim(storage, &writer.id())?;
+        if !looks_first && files.is_closing(storage)? {
+            return Err(fenced());
+        }
+        let putter = Arc::new(self.new_putter(PUT, self.store.level())?);
+        state.putter = Some(Arc::clone(&putter));
+        Ok(putter)
+    }
+
+    /// What appends to an attempt of this stream in this process's log.
+    pub(super) fn new_putter(&self, attempt: u32, level: Level) -> Result<Putter> {
+        let files = &self.shared.files;
+        let key = SubjectKey { what: What::Stream, id: files.stream, attempt };
+        let (run, birth, task) = (self.shared.run.clone(), files.birth, files.name.clone());
+        let name = SubjectName { run, birth, task, ..SubjectName::default() };
+        Ok(Putter::new(Arc::clone(self.store.writer()?), key, name, level))
+    }
+
+    /// Brings what is known of other processes' entries up to date, now and then.
+    fn look_at_others(&self, state: &mut State) -> Result<()> {
+        let now_us = self.store.disk().now_us();
+        let is_fresh =
+            |others: &Others| (others.looked_us..others.looked_us + LOOK_EVERY_US).contains(&now_us);
+        if state.others.as_ref().is_some_and(is_fresh) {
+            return Ok(());
+        }
+        let storage = &self.shared.storage;
+        let own = self.store.writer()?.id();
+        let mut writers = self.shared.files.claimants(storage)?;
+        writers.retain(|writer| *writer != own);
+        let others = state.others.get_or_insert_with(|| Others {
+            catalog: Catalog::unread(Arc::clone(storage), self.store.recovery()),
+            next_seq: HashMap::new(),
+            looked_us: now_us,
+        });
+        others.looked_us = now_us;
+        others.catalog.refresh_of(&writers)?;
+        let bind = stream_bind(&self.id(), PUT);
+        for writer in &writers {
+            let next_seq = others.next_seq.entry(*writer).or_insert(0);
+            let from = *next_seq;
+            // What is lost there is told by those who read; it is no reason to stop recording.
+            stream_entries(&others.catalog, writer, &bind, from, &mut |entry| {
+                // What is not settled may be written again otherwise: it is looked at again.
+                if entry.is_settled && *next_seq == entry.seq {
+                    *next_seq = entry.seq.saturating_add(1);
+                }
+                let seen = Seen { hash: entry.hash, is_durable: entry.is_settled };
+                state.seen.entry(entry.id).or_insert(seen).become_durable_with(&seen);
+            })?;
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seen {
+    fn become_durable_with(&mut self, same: &Seen) {
+        self.is_durable |= same.is_durable && self.hash == same.hash;
+    }
+}
+
+impl State {
+    /// A receipt for an entry that is there, or on its way; an error if it says something else.
+    fn known(&mut self, id: &str, hash: &Hash, putter: &Putter) -> Result<Option<Receipt>> {
+        self.sweep();
+        let Some(seen) = self.seen.get(id) else { return Ok(None) };
+        if seen.hash != *hash {
+            return Err(Error::BadInput {
+                field: format!("entry {id:?}"),
+                value: "is in the stream with another value".to_owned(),
+                fix: "put it under another id; an entry never changes".to_owned(),
+            });
+        }
+        if seen.is_durable {
+            return Ok(Some(putter.already_durable()));
+        }
+        // If it is not ours, and may still go, it is put here too.
+        let in_flight = self.in_flight.iter().find(|(in_flight, _)| in_flight == id);
+        Ok(in_flight.map(|(_, receipt)| receipt.clone()))
+    }
+
+    /// Notes what has become durable, and forgets what was not recorded: it can be put again.
+    fn sweep(&mut self) {
+        while let Some((id, receipt)) = self.in_flight.front() {
+            if receipt.has_failed() {
+                self.seen.remove(id);
+            } else if receipt.level() >= Some(Level::Power) {
+                if let Some(seen) = self.seen.get_mut(id) {
+                    seen.is_durable = true;
+                }
+            } else {
+                return;
+            }
+            self.in_flight.pop_front();
+        }
+    }
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "<Stream {:?} of run {:?}>", self.shared.files.name, self.shared.run)
+    }
+}

@@ -1,0 +1,69 @@
+//! Appends records that need no order among themselves: entries of a stream, notes on a run.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use keepstep_format::frame::Kind;
+use keepstep_format::value::Value;
+
+use super::event::{Event, Stage};
+use super::handoff::{Ticket, WhenFull};
+use super::log::Pending;
+use super::receipt::Receipt;
+use super::subject::{Progress, Subject, SubjectKey, SubjectName};
+use super::writer::Writer;
+use crate::error::Result;
+use crate::options::Level;
+
+/// Appends records of one stream or run to this process's log. Shared by threads.
+pub(crate) struct Putter {
+    writer: Arc<Writer>,
+    subject: Arc<Subject>,
+    level: Level,
+    /// One record more than the queue holds is let through; this is it.
+    passed: Mutex<Option<Receipt>>,
+}
+
+impl Putter {
+    pub(crate) fn new(writer: Arc<Writer>, key: SubjectKey, name: SubjectName, level: Level) -> Self {
+        Self { writer, subject: Arc::new(Subject::new(key, name)), level, passed: Mutex::default() }
+    }
+
+    /// Encodes a record without handing it over. The numbers of the fields must rise.
+    pub(crate) fn prepare(&self, kind: Kind, time: i64, fields: &[(u8, Value)]) -> Result<Pending> {
+        self.writer.check_process()?;
+        let progress = Progress { time, ..Progress::default() };
+        self.writer.prepare(&self.subject, self.subject.epoch(), kind, fields, progress, self.level)
+    }
+
+    /// Hands a record over, and returns at once. Refused with `Busy` while the queue is full and one more has passed.
+    pub(crate) fn hand_over(&self, mut pending: Pending) -> Result<Receipt> {
+        self.writer.check_process()?;
+        // What failed since it was encoded is no reason for this one to fail.
+        pending.epoch = self.subject.epoch();
+        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        let may_pass =
+            passed.as_ref().is_none_or(|receipt| receipt.level().is_some() || receipt.has_failed());
+        let when_full = if may_pass { WhenFull::Pass } else { WhenFull::Refuse };
+        let receipt = self.receipt(self.writer.submit(pending, when_full)?);
+        *passed = Some(receipt.clone());
+        Ok(receipt)
+    }
+
+    /// Encodes a record and hands it over, waiting while the queue is full.
+    pub(crate) fn append_waiting(&self, kind: Kind, time: i64, fields: &[(u8, Value)]) -> Result<Receipt> {
+        let pending = self.prepare(kind, time, fields)?;
+        Ok(self.receipt(self.writer.submit(pending, WhenFull::Wait)?))
+    }
+
+    /// A receipt for what was durable before it was asked for.
+    pub(crate) fn already_durable(&self) -> Receipt {
+        let event = Arc::new(Event::new());
+        event.raise(Stage::Power);
+        self.receipt(Ticket { event, index: 0 })
+    }
+
+    fn receipt(&self, ticket: Ticket) -> Receipt {
+        let (writer, episode) = (Arc::clone(&self.writer), self.subject.key.id);
+        Receipt { writer, ticket, episode, index: None, level: self.level }
+    }
+}
