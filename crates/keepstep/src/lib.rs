@@ -22,6 +22,7 @@ pub use keepstep_format::value::Value;
 #[cfg(feature = "simulate")]
 pub use options::Broken;
 pub use options::{Level, Options};
+pub use read::NoteTarget;
 pub use segment::Liveness;
 pub use store::{
     Conflict, Ending, Episode, EpisodeFilter, EpisodeInfo, EpisodeName, Known, Opening, Reaped, Resume, Run,

@@ -5,6 +5,7 @@ mod endings;
 mod episode;
 mod events;
 mod freeze;
+mod notes;
 mod opening;
 mod query;
 mod reading;
@@ -66,6 +67,7 @@ struct Inner {
     /// What was seen of the logs when episodes were opened: looked at again, not read again.
     looking: Mutex<Catalog>,
     streams: stream::OpenStreams,
+    notes: notes::NotePutters,
 }
 
 impl std::fmt::Debug for Store {
@@ -111,6 +113,7 @@ impl Store {
             writer: OnceLock::new(),
             making_writer: Mutex::new(()),
             streams: stream::OpenStreams::default(),
+            notes: notes::NotePutters::default(),
             disk,
             id,
             key,

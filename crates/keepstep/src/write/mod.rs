@@ -14,6 +14,7 @@ mod index;
 mod log;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod note;
 mod putter;
 mod ready;
 mod receipt;
@@ -28,6 +29,7 @@ mod writer;
 
 pub(crate) use copier::{CopyOf, copied_to, copy};
 pub(crate) use log::{Claimed, Identity, LookUp, OnClose};
+pub(crate) use note::note_fields;
 pub(crate) use putter::Putter;
 pub use receipt::Receipt;
 pub use recorder::{CallKey, Prepared, Recorder};

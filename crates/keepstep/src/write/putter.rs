@@ -49,7 +49,12 @@ impl Putter {
         Ok(receipt)
     }
 
-    /// Encodes a record and hands it over, waiting while the queue is full.
+    /// Encodes a record and hands it over.
+    pub(crate) fn append(&self, kind: Kind, time: i64, fields: &[(u8, Value)]) -> Result<Receipt> {
+        self.hand_over(self.prepare(kind, time, fields)?)
+    }
+
+    /// As [`Putter::append`], but waits while the queue is full.
     pub(crate) fn append_waiting(&self, kind: Kind, time: i64, fields: &[(u8, Value)]) -> Result<Receipt> {
         let pending = self.prepare(kind, time, fields)?;
         Ok(self.receipt(self.writer.submit(pending, WhenFull::Wait)?))

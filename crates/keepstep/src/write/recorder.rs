@@ -211,6 +211,20 @@ impl Recorder {
         self.append_and_wait(Kind::Item, Step::new().with(fields::VALUE, value))
     }
 
+    /// Adds a note on this attempt, or on one of its steps. Returns at once.
+    ///
+    /// What is noted after the end is a note of the run.
+    pub fn note(&self, name: &str, value: Value, source: &str, step: Option<u64>) -> Result<Receipt> {
+        let mut note = Step::new();
+        for (number, value) in super::note::note_fields(name, value, source)? {
+            note.set(number, value);
+        }
+        if let Some(index) = step {
+            note.set(fields::INDEX, Value::Int(index as i64));
+        }
+        self.hand_over(Kind::Note, note, self.level)
+    }
+
     /// True if a turn was said and has no result.
     pub fn is_pending(&self) -> bool {
         self.lock().is_ok_and(|state| state.is_pending)

@@ -10,6 +10,7 @@ use keepstep_format::value::Value;
 use super::*;
 
 mod follow;
+mod notes;
 
 use crate::recover::Recovery;
 use crate::segment::testing::*;

@@ -1,0 +1,391 @@
+//! Notes: facts that were added to episodes, attempts and steps, by whoever had something to say.
+//!
+//! Of all that one source says under one name about one thing the newest counts, by time, writer and sequence. The older
+//! ones stay, in order.
+
+use std::collections::BTreeMap;
+
+use keepstep_format::commit::{Bind, What};
+use keepstep_format::frame::Kind;
+use keepstep_format::value::Value;
+use keepstep_format::{Id, fields};
+
+use super::catalog::Catalog;
+use super::places::{Next, RecordPlace};
+use super::records::{Gap, Item, Record, read_record};
+use crate::error::Result;
+use crate::segment::Contents;
+use crate::segment::cards::as_id;
+
+/// What a note is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NoteTarget {
+    /// The episode.
+    pub episode: Id,
+    /// The attempt; none: the episode as a whole.
+    pub attempt: Option<u32>,
+    /// The step; none: the attempt, or the episode, as a whole.
+    pub step: Option<u64>,
+}
+
+impl NoteTarget {
+    /// An episode as a whole.
+    pub fn episode(episode: Id) -> Self {
+        Self { episode, attempt: None, step: None }
+    }
+}
+
+/// What makes two notes speak of the same: the newest of them counts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NoteKey {
+    /// What it is about.
+    pub target: NoteTarget,
+    /// Which fact.
+    pub name: String,
+    /// Who says so.
+    pub source: String,
+}
+
+/// What was said once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NoteSaid {
+    /// When.
+    pub time: i64,
+    /// By which process.
+    pub writer: Id,
+    /// Its number among the records that it stands with.
+    pub seq: u32,
+    /// It stands with the records of the attempt itself; else with the notes of the run.
+    pub is_own: bool,
+    /// What. [`Value::Lost`] stands where a part was lost to damage.
+    pub value: Value,
+}
+
+/// What makes a note newer than another. The last is only to tell two notes apart that one process made at once.
+type Order = (i64, Id, u32, bool);
+
+impl NoteSaid {
+    fn order(&self) -> Order {
+        (self.time, self.writer, self.seq, self.is_own)
+    }
+}
+
+/// Notes that were lost to damage, or perhaps other records that stood with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostNotes {
+    /// Whose log they were in.
+    pub writer: Id,
+    /// The first, and the one behind the last.
+    pub seqs: (u32, u32),
+    /// Where it stands, if that is known.
+    pub place: Option<RecordPlace>,
+}
+
+/// Somebody was about to seal a group: its card says whether that came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SealHint {
+    /// When.
+    pub time: i64,
+    /// By which process.
+    pub writer: Id,
+    /// Its number among that writer's notes on the run.
+    pub seq: u32,
+    /// The group.
+    pub group: Id,
+}
+
+/// The name of the note that comes before a seal.
+pub const SEAL_NOTE: &str = "keepstep.seal";
+
+/// Notes by what they are about, each list from the oldest to the newest.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Notes {
+    by_key: BTreeMap<NoteKey, Vec<NoteSaid>>,
+}
+
+impl Notes {
+    /// What counts: the newest of those that say the same.
+    pub fn newest(&self, key: &NoteKey) -> Option<&NoteSaid> {
+        self.by_key.get(key)?.last()
+    }
+
+    /// All that was said, from the oldest to the newest.
+    pub fn history(&self, key: &NoteKey) -> &[NoteSaid] {
+        self.by_key.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    /// Everything, sorted by what it is about; each with its history, the newest last.
+    pub fn iter(&self) -> impl Iterator<Item = (&NoteKey, &[NoteSaid])> {
+        self.by_key.iter().map(|(key, said)| (key, said.as_slice()))
+    }
+
+    /// What is about one episode, its attempts and its steps.
+    pub fn of(&self, episode: &Id) -> impl Iterator<Item = (&NoteKey, &[NoteSaid])> {
+        let target = NoteTarget::episode(*episode);
+        let first = NoteKey { target, name: String::new(), source: String::new() };
+        let from = self.by_key.range(first..).map(|(key, said)| (key, said.as_slice()));
+        from.take_while(move |(key, _)| key.target.episode == target.episode)
+    }
+
+    fn add(&mut self, key: NoteKey, note: NoteSaid) {
+        let said = self.by_key.entry(key).or_default();
+        match said.binary_search_by_key(&note.order(), NoteSaid::order) {
+            // The same note, read again: from a copy, or from a log that was not settled.
+            Ok(at) => said[at] = note,
+            Err(at) => said.insert(at, note),
+        }
+    }
+
+    fn remove(&mut self, key: &NoteKey, order: &Order) {
+        let Some(said) = self.by_key.get_mut(key) else { return };
+        said.retain(|note| note.order() != *order);
+        if said.is_empty() {
+            self.by_key.remove(key);
+        }
+    }
+}
+
+/// All notes of one run, brought up to date as they come.
+#[derive(Debug)]
+pub struct NoteIndex {
+    catalog: Catalog,
+    bind: Bind,
+    next_seq: BTreeMap<Id, u32>,
+    notes: Notes,
+    seals: Vec<SealHint>,
+    lost: Vec<LostNotes>,
+    /// Notes in logs that may still take them back: read again at the next look.
+    unsettled: Vec<(NoteKey, Order)>,
+    unsettled_seals: Vec<SealHint>,
+}
+
+/// One record of a run's notes.
+enum Found {
+    Note(NoteKey, NoteSaid),
+    Seal(SealHint),
+}
+
+impl NoteIndex {
+    /// The notes of a run, by its birth.
+    pub fn new(catalog: Catalog, birth: Id) -> Result<Self> {
+        let bind = Bind { what: What::Run, id: birth, attempt: 0 };
+        let mut index = Self {
+            catalog,
+            bind,
+            next_seq: BTreeMap::new(),
+            notes: Notes::default(),
+            seals: Vec::new(),
+            lost: Vec::new(),
+            unsettled: Vec::new(),
+            unsettled_seals: Vec::new(),
+        };
+        index.read_new()?;
+        Ok(index)
+    }
+
+    /// Looks at what is new.
+    pub fn refresh(&mut self) -> Result<()> {
+        self.catalog.refresh()?;
+        self.read_new()
+    }
+
+    /// The notes of the run. What attempts noted on themselves stands with their records: see [`NoteIndex::episode`].
+    pub fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    /// Groups that somebody sealed or was about to seal, in the order of their time.
+    pub fn seals(&self) -> &[SealHint] {
+        &self.seals
+    }
+
+    /// What was lost to damage.
+    pub fn lost(&self) -> &[LostNotes] {
+        &self.lost
+    }
+
+    /// All notes on one episode: those of the run, and those that its attempts recorded themselves.
+    pub fn episode(&self, episode: &Id) -> Result<(Notes, Vec<LostNotes>)> {
+        let mut notes = Notes::default();
+        for (key, said) in self.notes.of(episode) {
+            notes.by_key.insert(key.clone(), said.to_vec());
+        }
+        let mut lost = Vec::new();
+        for (log, bind) in self.own_parts(episode) {
+            // A copy counts as what it is a copy of.
+            let writer = if let What::Copied { from } = bind.what { from } else { log };
+            let own = NoteTarget { episode: *episode, attempt: Some(bind.attempt), step: None };
+            for item in notes_of(&self.catalog, &log, &bind, 0)? {
+                match item {
+                    Item::Record(record) => match note(&record, &writer, Some(own)) {
+                        Some((key, said)) if key.target.episode == *episode => notes.add(key, said),
+                        Some(_) => {}
+                        None => lost.push(lost_record(log, record.seq, record.place)),
+                    },
+                    Item::Damaged(damaged) => lost.push(lost_record(log, damaged.seq, damaged.place)),
+                    Item::Gap(gap) => lost.push(lost_gap(log, gap)),
+                }
+            }
+        }
+        Ok((notes, lost))
+    }
+
+    fn read_new(&mut self) -> Result<()> {
+        for (key, order) in std::mem::take(&mut self.unsettled) {
+            self.notes.remove(&key, &order);
+        }
+        let doubtful = std::mem::take(&mut self.unsettled_seals);
+        self.seals.retain(|seal| !doubtful.contains(seal));
+        let writers: Vec<Id> = self.catalog.logs().map(|log| *log.writer()).collect();
+        for writer in writers {
+            self.read_log(&writer)?;
+        }
+        self.seals.sort_unstable();
+        Ok(())
+    }
+
+    fn read_log(&mut self, writer: &Id) -> Result<()> {
+        let from = self.next_seq.get(writer).copied().unwrap_or(0);
+        let (mut next, mut is_settled) = (from, true);
+        for item in notes_of(&self.catalog, writer, &self.bind, from)? {
+            let (place, to) = match &item {
+                Item::Record(record) => (Some(record.place), record.seq.saturating_add(1)),
+                Item::Damaged(damaged) => (Some(damaged.place), damaged.seq.saturating_add(1)),
+                Item::Gap(gap) => (None, gap.to),
+            };
+            is_settled &= place.is_none_or(|place| self.is_settled(writer, place));
+            self.take(writer, &item, is_settled);
+            if is_settled {
+                next = to;
+            }
+        }
+        self.next_seq.insert(*writer, next);
+        Ok(())
+    }
+
+    fn take(&mut self, writer: &Id, item: &Item, is_settled: bool) {
+        let lost = match item {
+            Item::Record(record) => match found(record, writer) {
+                Some(Found::Note(key, said)) => {
+                    if !is_settled {
+                        self.unsettled.push((key.clone(), said.order()));
+                    }
+                    return self.notes.add(key, said);
+                }
+                Some(Found::Seal(hint)) => {
+                    if !is_settled {
+                        self.unsettled_seals.push(hint);
+                    }
+                    return self.seals.push(hint);
+                }
+                None => lost_record(*writer, record.seq, record.place),
+            },
+            Item::Damaged(damaged) => lost_record(*writer, damaged.seq, damaged.place),
+            Item::Gap(gap) => lost_gap(*writer, *gap),
+        };
+        if !self.lost.contains(&lost) {
+            self.lost.push(lost);
+        }
+    }
+
+    fn is_settled(&self, writer: &Id, place: RecordPlace) -> bool {
+        let segment = self.catalog.log(writer).and_then(|log| log.segment(place.segment));
+        segment.is_some_and(|segment| segment.is_settled_at(place.offset))
+    }
+
+    /// Where attempts at an episode have records of their own, or copies of them: the log, and how they are bound.
+    fn own_parts(&self, episode: &Id) -> Vec<(Id, Bind)> {
+        let is_own =
+            |bind: &Bind| bind.id == *episode && matches!(bind.what, What::Attempt | What::Copied { .. });
+        let mut parts: Vec<(Id, Bind)> = Vec::new();
+        for log in self.catalog.logs() {
+            let mut add = |bind: Bind| {
+                if is_own(&bind) && !parts.contains(&(*log.writer(), bind)) {
+                    parts.push((*log.writer(), bind));
+                }
+            };
+            for segment in log.segments() {
+                match &segment.contents {
+                    Contents::Sealed(index) => {
+                        let entries = &index.footer.entries;
+                        let from = entries.partition_point(|entry| entry.id < *episode);
+                        let same = entries[from..].iter().take_while(|entry| entry.id == *episode);
+                        same.for_each(|entry| {
+                            add(Bind { what: entry.what, id: entry.id, attempt: entry.attempt });
+                        });
+                    }
+                    Contents::Open(scanned) => scanned.entries.iter().for_each(|entry| add(entry.bind)),
+                    Contents::Unreadable(_) => {}
+                }
+            }
+        }
+        parts
+    }
+}
+
+/// The notes among some records; other records are passed over without being read.
+fn notes_of(catalog: &Catalog, writer: &Id, bind: &Bind, from_seq: u32) -> Result<Vec<Item>> {
+    let mut reader = catalog.bind_reader(writer, bind)?;
+    let mut outline: Vec<Next> = reader.outline(from_seq).collect::<Result<_>>()?;
+    if matches!((bind.what, outline.first()), (What::Copied { .. }, Some(Next::Gap { .. }))) {
+        // Only what was not synced is copied: what stood before it is not missing.
+        outline.remove(0);
+    }
+    let mut items = Vec::new();
+    for next in outline {
+        match next {
+            Next::Here { seq, kind, place } if kind == Kind::Note as u8 => {
+                items.push(read_record(reader.bodies(), seq, kind, place)?);
+            }
+            Next::Lost { seq, kind, place } if may_be_a_note(kind) => {
+                items.push(Item::Damaged(super::records::DamagedRecord { seq, kind, place }));
+            }
+            Next::Gap { from, to } => items.push(Item::Gap(Gap { from, to })),
+            Next::Here { .. } | Next::Lost { .. } => {}
+        }
+    }
+    Ok(items)
+}
+
+/// Of a long record only a later part may have been found.
+fn may_be_a_note(kind: u8) -> bool {
+    kind == Kind::Note as u8 || kind == Kind::Chunk as u8
+}
+
+fn lost_record(writer: Id, seq: u32, place: RecordPlace) -> LostNotes {
+    LostNotes { writer, seqs: (seq, seq.saturating_add(1)), place: Some(place) }
+}
+
+fn lost_gap(writer: Id, gap: Gap) -> LostNotes {
+    LostNotes { writer, seqs: (gap.from, gap.to), place: None }
+}
+
+fn found(record: &Record, writer: &Id) -> Option<Found> {
+    if record.get(fields::NAME).and_then(Value::as_str) == Some(SEAL_NOTE) {
+        let (time, group) = (record.get(fields::TIME)?.as_int()?, as_id(record.get(fields::VALUE)?)?);
+        return Some(Found::Seal(SealHint { time, writer: *writer, seq: record.seq, group }));
+    }
+    note(record, writer, None).map(|(key, said)| Found::Note(key, said))
+}
+
+/// A note, if its record says all that it needs. `own` is what it is about unless it says something else.
+fn note(record: &Record, writer: &Id, own: Option<NoteTarget>) -> Option<(NoteKey, NoteSaid)> {
+    let text = |number: u8| Some(record.get(number)?.as_str()?.to_owned());
+    let step = match record.get(fields::INDEX) {
+        Some(index) => Some(u64::try_from(index.as_int()?).ok()?),
+        None => None,
+    };
+    let target = match record.get(fields::TARGET) {
+        Some(episode) => {
+            let attempt = match record.get(fields::TARGET_ATTEMPT) {
+                Some(attempt) => Some(u32::try_from(attempt.as_int()?).ok()?),
+                None => None,
+            };
+            NoteTarget { episode: as_id(episode)?, attempt, step }
+        }
+        None => NoteTarget { step, ..own? },
+    };
+    let key = NoteKey { target, name: text(fields::NAME)?, source: text(fields::SOURCE)? };
+    let (time, value) = (record.get(fields::TIME)?.as_int()?, record.get(fields::VALUE)?.clone());
+    Some((key, NoteSaid { time, writer: *writer, seq: record.seq, is_own: own.is_some(), value }))
+}

@@ -1,0 +1,58 @@
+//! Notes on episodes that this process need not record: they may have ended, or belong to others, or to the dead.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use keepstep_format::commit::What;
+use keepstep_format::frame::Kind;
+use keepstep_format::value::Value;
+use keepstep_format::{Id, fields};
+
+use super::{Run, Store};
+use crate::error::Result;
+use crate::read::{NoteIndex, NoteTarget};
+use crate::write::{Putter, Receipt, SubjectKey, SubjectName, note_fields};
+
+/// What appends notes to this process's log, by the birth of their run.
+#[derive(Default)]
+pub(super) struct NotePutters(Mutex<HashMap<Id, Arc<Putter>>>);
+
+impl Run {
+    /// Adds a note on an episode of this run, on an attempt at it, or on a step. Returns at once.
+    ///
+    /// The newest note counts of those that one source gives one name, on one thing; the older ones stay readable.
+    pub fn annotate(&self, target: NoteTarget, name: &str, value: Value, source: &str) -> Result<Receipt> {
+        let time = self.store().disk().now_us();
+        let mut note = vec![(fields::TIME, Value::Int(time))];
+        note.extend(target.step.map(|step| (fields::INDEX, Value::Int(step as i64))));
+        note.extend(note_fields(name, value, source)?);
+        note.push((fields::TARGET, Value::bytes(target.episode.0)));
+        note.extend(target.attempt.map(|it| (fields::TARGET_ATTEMPT, Value::Int(i64::from(it)))));
+        self.note_putter()?.append(Kind::Note, time, &note)
+    }
+
+    /// The notes of this run.
+    pub fn notes(&self) -> Result<NoteIndex> {
+        self.store().notes(self.birth())
+    }
+
+    pub(super) fn note_putter(&self) -> Result<Arc<Putter>> {
+        // In a forked child another thread of the parent may hold the lock for ever: so the process is looked at first.
+        let writer = Arc::clone(self.store().writer()?);
+        let mut putters = self.store().inner.notes.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let putter = putters.entry(self.birth()).or_insert_with(|| {
+            let key = SubjectKey { what: What::Run, id: self.birth(), attempt: 0 };
+            let (run, birth) = (self.name().to_owned(), self.birth());
+            let name = SubjectName { run, birth, ..SubjectName::default() };
+            Arc::new(Putter::new(writer, key, name, self.store().level()))
+        });
+        Ok(Arc::clone(putter))
+    }
+}
+
+impl Store {
+    /// The notes of a run, by its birth; [`NoteIndex::refresh`] brings them up to date.
+    pub fn notes(&self, birth: Id) -> Result<NoteIndex> {
+        NoteIndex::new(self.catalog()?, birth)
+    }
+}
