@@ -279,6 +279,33 @@ fn a_chain_of_takeovers() {
     assert_eq!(actions(&runs[0]), (0..10).collect::<Vec<_>>());
 }
 
+/// What is copied from another log is not fenced by letters about newer attempts: a process could not take back what it lost, and
+/// not even go on by itself with steps that no sync had covered yet.
+#[test]
+fn unsynced_steps_are_taken_back() {
+    let scratch = Scratch::new("unsynced");
+    let options = || Options {
+        level: Some(keepstep::Level::Kill),
+        background_sync: Duration::from_secs(3600),
+        ..Options::default()
+    };
+    let run = || Store::open(&scratch.0, options()).expect("opens").run("run", Value::Null).expect("opens");
+    let (one, two) = (run(), run());
+    for number in 0..3 {
+        let episode = one.episode(name()).expect("goes on");
+        assert_eq!(episode.inherited(), number);
+        episode.step(step(number as i64)).expect("records");
+    }
+    let other = two.open(name(), taking()).expect("takes over");
+    other.step(step(3)).expect("records");
+    let back = one.open(name(), taking()).expect("takes it back");
+    assert_eq!(back.inherited(), 4);
+    back.step(step(4)).expect("records");
+    drop((other, back));
+    one.store().close();
+    assert_eq!(actions(&two), [0, 1, 2, 3, 4]);
+}
+
 /// An episode without a name needs no claim and is read like any other.
 #[test]
 fn an_unnamed_episode_is_unique() {

@@ -175,7 +175,8 @@ impl Opener<'_> {
             return Ok(Move::Take { attempt, is_claimed: true, was_alive, evidence });
         }
         let mut lineage = self.lineage(chain, force)?;
-        if newest.claim.writer == *ours && next == 1 && lineage.lines().is_empty() {
+        let is_ours = newest.claim.writer == *ours;
+        if is_ours && next == 1 && lineage.lines().is_empty() && self.is_empty(chain, force)? {
             return Ok(Move::Begin { is_claimed: true });
         }
         let end = lineage.end()?;
@@ -183,7 +184,7 @@ impl Opener<'_> {
             return Ok(Move::Over(why));
         }
         let is_left = end.is_some() && newest.claim.attempt == force.claim.attempt;
-        if is_left || newest.claim.writer == *ours {
+        if is_left || is_ours {
             // Its owner said that it is done with it; or it is we ourselves, and have it open no more.
             let evidence = Value::Null;
             return Ok(Move::Take { attempt: next, is_claimed: false, was_alive: true, evidence });
@@ -244,6 +245,13 @@ impl Opener<'_> {
         let mut catalog = store.looking();
         catalog.refresh_of(&writers_of(force))?;
         catalog.lineage(&self.id, chain, force.claim.attempt)
+    }
+
+    /// True if the log has nothing of an attempt, also nothing that was only acknowledged at `kill` yet.
+    fn is_empty(&self, chain: &Chain, link: &Link) -> Result<bool> {
+        let mut catalog = Catalog::unread(self.run.store().storage(), Arc::new(Recovery::dirty()));
+        catalog.refresh_of(&writers_of(link))?;
+        Ok(catalog.lineage(&self.id, chain, link.claim.attempt)?.lines().is_empty())
     }
 
     /// Records the first attempt.

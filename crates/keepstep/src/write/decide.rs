@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
+use keepstep_format::commit::What;
 use keepstep_format::encode::Fresh;
 use keepstep_format::frame::{Kind, Place, Reference};
 use keepstep_format::hash::Hash;
@@ -156,6 +157,10 @@ impl Log {
     }
 
     pub(super) fn fence_of(&self, subject: &Subject) -> Option<Error> {
+        // A copy counts only by the base that refers to it, whatever was posted about the attempt it is of.
+        if matches!(subject.key.what, What::Copied { .. }) {
+            return None;
+        }
         let attempt = *self.fenced.get(&subject.key.id)?;
         let mine = subject.key.attempt;
         (mine < attempt).then_some(Error::Fenced { episode: subject.key.id, mine, attempt })
