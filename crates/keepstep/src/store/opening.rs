@@ -121,6 +121,7 @@ impl Opener<'_> {
         let started_us = disk.uptime_us();
         // Claims name their writer, so there must be one; then the chain can say "this is us".
         let writer = self.run.store().writer()?.id();
+        self.run.store().show();
         loop {
             let waited = Duration::from_micros((disk.uptime_us() - started_us).max(0) as u64);
             let chain = Chain::read(self.run.store().cards(), &self.id)?;
@@ -176,7 +177,11 @@ impl Opener<'_> {
         }
         let mut lineage = self.lineage(chain, force)?;
         let is_ours = newest.claim.writer == *ours;
-        if is_ours && next == 1 && lineage.lines().is_empty() && self.is_empty(chain, force)? {
+        if is_ours
+            && next == 1
+            && lineage.lines().is_empty()
+            && self.all_written(chain, force)?.lines().is_empty()
+        {
             return Ok(Move::Begin { is_claimed: true });
         }
         let end = lineage.end()?;
@@ -190,16 +195,10 @@ impl Opener<'_> {
             return Ok(Move::Take { attempt: next, is_claimed: false, was_alive: true, evidence });
         }
         let next = self.ask_for(newest, next);
-        let is_ending =
-            matches!(next, Move::Busy { .. }) && may_wait && self.has_written_an_end(chain, force)?;
+        // An end that is acknowledged may not be known to others yet: nobody should be told "busy" because of that.
+        let is_busy = matches!(next, Move::Busy { .. });
+        let is_ending = is_busy && may_wait && self.all_written(chain, force)?.own_end().is_some();
         Ok(if is_ending { Move::Soon } else { next })
-    }
-
-    /// An end that is acknowledged may not be known to others yet: nobody should be told "busy" because of that.
-    fn has_written_an_end(&self, chain: &Chain, force: &Link) -> Result<bool> {
-        let mut catalog = Catalog::unread(self.run.store().storage(), Arc::new(Recovery::dirty()));
-        catalog.refresh_of(&writers_of(force))?;
-        Ok(catalog.lineage(&self.id, chain, force.claim.attempt)?.own_end().is_some())
     }
 
     /// Whether an owner that did not end its attempt can be taken from.
@@ -247,11 +246,11 @@ impl Opener<'_> {
         catalog.lineage(&self.id, chain, force.claim.attempt)
     }
 
-    /// True if the log has nothing of an attempt, also nothing that was only acknowledged at `kill` yet.
-    fn is_empty(&self, chain: &Chain, link: &Link) -> Result<bool> {
+    /// What counts of the episode, with all that was written and is not known to be synced: acknowledged at `kill`, or a moment ago.
+    fn all_written(&self, chain: &Chain, link: &Link) -> Result<Lineage> {
         let mut catalog = Catalog::unread(self.run.store().storage(), Arc::new(Recovery::dirty()));
         catalog.refresh_of(&writers_of(link))?;
-        Ok(catalog.lineage(&self.id, chain, link.claim.attempt)?.lines().is_empty())
+        catalog.lineage(&self.id, chain, link.claim.attempt)
     }
 
     /// Records the first attempt.
