@@ -25,7 +25,8 @@ pub use options::{Level, Options};
 pub use read::NoteTarget;
 pub use segment::Liveness;
 pub use store::{
-    Conflict, Ending, Episode, EpisodeFilter, EpisodeInfo, EpisodeName, Known, Opening, Reaped, Resume, Run,
-    RunEvent, RunFollow, Store, Stream, StreamView, Turn, View, WhenBusy,
+    Conflict, Ending, Episode, EpisodeFilter, EpisodeInfo, EpisodeName, Group, GroupView, Known, Member,
+    Opening, Reaped, Resume, Run, RunEvent, RunFollow, SealedGroups, Store, Stream, StreamView, Turn, View,
+    WhenBusy,
 };
 pub use write::{CallKey, Prepared, Receipt, Recorder, Step, Tokens, WriterStats};
