@@ -99,7 +99,7 @@ fn a_cursor_is_exact() {
         for _ in 0..2 {
             let mut follow = run.follow(cursor.as_deref()).expect("follows");
             let (event, next) = follow.next(Duration::from_secs(10)).expect("reads").expect("there is more");
-            let RunEvent::Ended { episode, why, .. } = event;
+            let RunEvent::Ended { episode, why, .. } = event else { panic!("an end: {event:?}") };
             assert_eq!(why, "finished");
             told.push(episode);
             cursor = Some(next);
@@ -152,4 +152,31 @@ fn a_follower_waits() {
     });
     let error = run.follow(Some("1~nonsense~00000000")).expect_err("is no cursor").to_string();
     assert!(error.contains("after") && error.contains("nonsense"), "{error}");
+}
+
+/// A sealed group is told once, however many tried to seal it, and goes on across a cursor.
+#[test]
+fn a_seal_is_told_once() {
+    let scratch = Scratch::new("seals");
+    let (one, two) = (scratch.run("run"), scratch.run("run"));
+    record(&one, "a", &[1.0], 0, "finished");
+    record(&one, "b", &[1.0], 0, "finished");
+    let mut follow = two.follow(None).expect("follows");
+    let mut told = Vec::new();
+    let mut hear = |follow: &mut keepstep::RunFollow| {
+        while let Some((event, _)) = follow.next(Duration::from_millis(300)).expect("reads") {
+            told.push(event);
+        }
+        told.clone()
+    };
+    assert_eq!(hear(&mut follow).len(), 2, "the two ends");
+    std::thread::scope(|scope| {
+        for run in [&one, &two, &one, &two] {
+            scope.spawn(move || run.group("a", 0, 1).seal(None, "trainer", None).expect("seals"));
+        }
+    });
+    let mut again = two.follow(Some(&follow.cursor())).expect("follows");
+    let group = one.group("a", 0, 1).id();
+    assert_eq!(hear(&mut again)[2..], [RunEvent::Sealed { group }]);
+    assert_eq!(hear(&mut again).len(), 3);
 }

@@ -1,7 +1,7 @@
 //! Where somebody stopped reading a run, as a string that survives restarts.
 //!
-//! `1~<writer>.<segment>.<offset>~…~?<writer>.<episode>.<attempt>.<seq>.<why>~…~<checksum>`: how far each log was told, and what was seen
-//! and could not be decided yet.
+//! `1~<writer>.<segment>.<offset>~…~?<writer>.<episode>.<attempt>.<seq>.<why>~…~!<writer>.<group>.<time>~…~<checksum>`:
+//! how far each log was told, and the ends and seals that were seen and could not be decided yet.
 
 use keepstep_format::Id;
 
@@ -18,11 +18,20 @@ pub(super) struct Held {
     pub(super) why: String,
 }
 
+/// A seal that was announced, and was not there yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Announced {
+    pub(super) writer: Id,
+    pub(super) group: Id,
+    pub(super) time: i64,
+}
+
 /// Where somebody stopped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Cursor {
     pub(super) position: Position,
     pub(super) held: Vec<Held>,
+    pub(super) announced: Vec<Announced>,
 }
 
 const VERSION: &str = "1";
@@ -35,6 +44,9 @@ impl Cursor {
         }
         for Held { writer, episode, attempt, seq, why } in &self.held {
             text += &format!("~?{writer}.{episode}.{attempt}.{seq}.{why}");
+        }
+        for Announced { writer, group, time } in &self.announced {
+            text += &format!("~!{writer}.{group}.{time}");
         }
         let sum = crc32c::crc32c(text.as_bytes());
         text + &format!("~{sum:08x}")
@@ -59,14 +71,15 @@ impl Cursor {
         }
         let mut cursor = Self::default();
         for part in parts {
-            match part.strip_prefix('?') {
-                Some(held) => cursor.held.push(read_held(held)?),
-                None => {
-                    let mut fields = part.splitn(3, '.');
-                    let writer = fields.next()?.parse().ok()?;
-                    let place = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-                    cursor.position.insert(writer, place);
-                }
+            if let Some(held) = part.strip_prefix('?') {
+                cursor.held.push(read_held(held)?);
+            } else if let Some(announced) = part.strip_prefix('!') {
+                cursor.announced.push(read_announced(announced)?);
+            } else {
+                let mut fields = part.splitn(3, '.');
+                let writer = fields.next()?.parse().ok()?;
+                let place = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+                cursor.position.insert(writer, place);
             }
         }
         Some(cursor)
@@ -81,6 +94,15 @@ fn read_held(text: &str) -> Option<Held> {
         attempt: fields.next()?.parse().ok()?,
         seq: fields.next()?.parse().ok()?,
         why: fields.next()?.to_owned(),
+    })
+}
+
+fn read_announced(text: &str) -> Option<Announced> {
+    let mut fields = text.splitn(3, '.');
+    Some(Announced {
+        writer: fields.next()?.parse().ok()?,
+        group: fields.next()?.parse().ok()?,
+        time: fields.next()?.parse().ok()?,
     })
 }
 
@@ -99,7 +121,8 @@ mod tests {
             why: "finished".to_owned(),
         };
         let position = [(Id([1; 16]), (0, 128)), (Id([2; 16]), (u64::MAX, 7))].into_iter().collect();
-        let cursor = Cursor { position, held: vec![held] };
+        let announced = vec![Announced { writer: Id([3; 16]), group: Id([4; 16]), time: -5 }];
+        let cursor = Cursor { position, held: vec![held], announced };
         let text = cursor.to_text();
         assert_eq!(Cursor::parse(&text).expect("reads"), cursor);
         assert_eq!(Cursor::parse(&Cursor::default().to_text()).expect("reads"), Cursor::default());

@@ -1,4 +1,4 @@
-//! What happens in a run, for a trainer that eats it as it comes: episodes that ended.
+//! What happens in a run, for a trainer that eats it as it comes: episodes that ended, groups that were sealed.
 //!
 //! An END that stands in a log may not count: its writer may have been fenced before it was acknowledged. Whether it
 //! counts is what the next attempt's base says; while somebody has claimed that attempt and published none, nobody knows.
@@ -12,11 +12,12 @@ use keepstep_format::fields;
 use keepstep_format::frame::Kind;
 use keepstep_format::{Id, commit::Bind};
 
-use super::cursor::{Cursor, Held};
+use super::cursor::{Announced, Cursor, Held};
 use super::run::Run;
 use crate::error::Result;
 use crate::own::Standing;
-use crate::read::{Catalog, Follow, FollowFrom, Followed, Item};
+use crate::read::{Catalog, Follow, FollowFrom, Followed, Item, SEAL_NOTE};
+use crate::segment::cards::as_id;
 use crate::segment::chain::Chain;
 
 /// Something that happened in a run.
@@ -31,6 +32,11 @@ pub enum RunEvent {
         /// How.
         why: String,
     },
+    /// A group was sealed: [`Run::sealed_group`] has it.
+    Sealed {
+        /// The group.
+        group: Id,
+    },
 }
 
 /// Follows a run. Nothing is told twice, and nothing is left out, also across restarts.
@@ -38,6 +44,7 @@ pub struct RunFollow {
     run: Run,
     follow: Follow,
     held: Vec<Held>,
+    announced: Vec<Announced>,
 }
 
 /// How often what could not be decided is looked at again.
@@ -47,21 +54,22 @@ impl Run {
     /// Follows what happens in the run, from the beginning or from a cursor that [`RunFollow::next`] gave.
     pub fn follow(&self, after: Option<&str>) -> Result<RunFollow> {
         let store = self.store();
-        let (from, held) = match after {
-            None => (FollowFrom::Start, Vec::new()),
+        let (from, Cursor { held, announced, .. }) = match after {
+            None => (FollowFrom::Start, Cursor::default()),
             Some(text) => {
-                let Cursor { position, held } = Cursor::parse(text)?;
-                (FollowFrom::Behind(position), held)
+                let cursor = Cursor::parse(text)?;
+                (FollowFrom::Behind(cursor.position.clone()), cursor)
             }
         };
-        let follow = Follow::kinds(store.storage(), store.recovery(), from, &[Kind::End])?;
-        Ok(RunFollow { run: self.clone(), follow, held })
+        let follow = Follow::kinds(store.storage(), store.recovery(), from, &[Kind::End, Kind::Note])?;
+        Ok(RunFollow { run: self.clone(), follow, held, announced })
     }
 }
 
 impl std::fmt::Debug for RunFollow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "<RunFollow of {:?}, {} undecided>", self.run.name(), self.held.len())
+        let undecided = self.held.len() + self.announced.len();
+        write!(f, "<RunFollow of {:?}, {undecided} undecided>", self.run.name())
     }
 }
 
@@ -73,33 +81,70 @@ impl RunFollow {
 
     /// Behind everything that was told so far.
     pub fn cursor(&self) -> String {
-        Cursor { position: self.follow.position().clone(), held: self.held.clone() }.to_text()
+        let (held, announced) = (self.held.clone(), self.announced.clone());
+        Cursor { position: self.follow.position().clone(), held, announced }.to_text()
     }
 
     /// What happened next, and a cursor to go on behind it. Waits up to `timeout`; nothing if nothing happened.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<(RunEvent, String)>> {
         let started = Instant::now();
         loop {
-            if let Some(event) = self.decide_held()? {
+            let decided = match self.decide_held()? {
+                None => self.decide_announced()?,
+                decided => decided,
+            };
+            if let Some(event) = decided {
                 return Ok(Some((event, self.cursor())));
             }
             let left = timeout.saturating_sub(started.elapsed());
-            let patience = if self.held.is_empty() { left } else { left.min(DECIDE_AGAIN) };
+            let is_clear = self.held.is_empty() && self.announced.is_empty();
+            let patience = if is_clear { left } else { left.min(DECIDE_AGAIN) };
             match self.follow.next(patience)? {
-                Some(followed) => {
-                    if let Some(held) = self.seen(&followed)? {
-                        self.held.push(held);
-                    }
-                }
+                Some(followed) => match followed.bind.what {
+                    What::Run => self.announced.extend(self.announcement(&followed)),
+                    _ => self.held.extend(self.seen(&followed)?),
+                },
                 None if left <= patience => return Ok(None),
                 None => {}
             }
         }
     }
 
+    /// Somebody's word that a group of this run is about to be sealed.
+    fn announcement(&self, followed: &Followed) -> Option<Announced> {
+        let Item::Record(note) = &followed.item else { return None };
+        let text = |number: u8| note.get(number).and_then(|value| value.as_str());
+        if followed.bind.id != self.run.birth() || text(fields::NAME) != Some(SEAL_NOTE) {
+            return None;
+        }
+        let group = as_id(note.get(fields::VALUE)?)?;
+        Some(Announced { writer: followed.writer, group, time: note.get(fields::TIME)?.as_int()? })
+    }
+
+    fn decide_announced(&mut self) -> Result<Option<RunEvent>> {
+        let mut index = 0;
+        while index < self.announced.len() {
+            let Announced { writer, group, time } = self.announced[index];
+            // Asked before the seal is looked for: one that is gone by then seals nothing any more.
+            let is_gone = self.is_gone(&writer);
+            match self.run.was_sealed_by(&group, &writer, time)? {
+                Some(true) => {
+                    self.announced.remove(index);
+                    return Ok(Some(RunEvent::Sealed { group }));
+                }
+                None if !is_gone => index += 1,
+                _ => drop(self.announced.remove(index)),
+            }
+        }
+        Ok(None)
+    }
+
     /// An END of this run, or nothing of interest.
     fn seen(&self, followed: &Followed) -> Result<Option<Held>> {
         let Followed { writer, bind, item } = followed;
+        if matches!(item, Item::Record(record) if record.kind() != Some(Kind::End)) {
+            return Ok(None);
+        }
         let copied = match bind.what {
             What::Attempt => None,
             What::Copied { from } => Some(from),
@@ -111,6 +156,7 @@ impl RunFollow {
                 let why = record.get(fields::WHY).and_then(|why| why.as_str()).unwrap_or("unknown");
                 (record.seq, why.to_owned())
             }
+            Item::Damaged(lost) if lost.kind != Kind::End as u8 => return Ok(None),
             Item::Damaged(lost) => (lost.seq, "unknown".to_owned()),
             Item::Gap(_) => return Ok(None),
         };

@@ -84,6 +84,19 @@ impl Run {
         Group { run: self.clone(), id, task: task.to_owned(), iteration, size }
     }
 
+    /// Whether the seal of a group is the one that a writer announced at this time; nothing if there is no seal yet.
+    pub(super) fn was_sealed_by(&self, group: &Id, writer: &Id, time: i64) -> Result<Option<bool>> {
+        let path = seal_path(group);
+        match read_card(self.store().cards(), &path, kind::SEAL)? {
+            CardFound::Nothing => Ok(None),
+            CardFound::Damaged => Err(damaged(&path)),
+            CardFound::Card(card) => {
+                let said = card.get(fields::TIME).and_then(Value::as_int);
+                Ok(Some(card.id(fields::WRITER) == Some(*writer) && said == Some(time)))
+            }
+        }
+    }
+
     /// A group by its id, if it was sealed.
     pub fn sealed_group(&self, group: &Id) -> Result<Option<GroupView>> {
         let path = seal_path(group);
@@ -116,8 +129,9 @@ impl Run {
     }
 
     /// Says that a group is about to be sealed, for those who follow. Durable when it returns.
-    fn announce_seal(&self, group: &Id, source: &str) -> Result<()> {
-        let time = self.store().disk().now_us();
+    ///
+    /// Several may announce the same group; the seal says whose word it was, by writer and time.
+    fn announce_seal(&self, group: &Id, source: &str, time: i64) -> Result<()> {
         let note = [
             (fields::TIME, Value::Int(time)),
             (fields::NAME, Value::from(SEAL_NOTE)),
@@ -167,7 +181,7 @@ impl Group {
             return self.same_or_ended(sealed, rewards.as_ref(), source);
         }
         let view = self.propose(rewards.as_ref(), source, least)?;
-        self.run.announce_seal(&self.id, source)?;
+        self.run.announce_seal(&self.id, source, view.time)?;
         if self.publish(&view)? {
             return Ok(view);
         }
@@ -251,7 +265,7 @@ impl Group {
         let storage = self.run.store().cards();
         let path = seal_path(&self.id);
         disk::ensure_dir(storage.disk(), GROUPS).doing("create", GROUPS)?;
-        let fields = seal_fields(view, &self.run.birth());
+        let fields = seal_fields(view, &self.run.birth(), &self.run.store().writer()?.id());
         if self.run.store().inner.options.is_broken_rename() {
             return publish_by_rename(storage, &path, &fields);
         }
@@ -330,7 +344,7 @@ fn publish_by_rename(storage: &Storage, path: &str, fields: &[(u8, Value)]) -> R
     Ok(true)
 }
 
-fn seal_fields(view: &GroupView, birth: &Id) -> Vec<(u8, Value)> {
+fn seal_fields(view: &GroupView, birth: &Id, writer: &Id) -> Vec<(u8, Value)> {
     let member = |member: &Member| {
         Value::map([
             ("episode", Value::bytes(member.episode.0)),
@@ -346,6 +360,7 @@ fn seal_fields(view: &GroupView, birth: &Id) -> Vec<(u8, Value)> {
         (fields::TASK, Value::from(view.task.as_str())),
         (fields::ITERATION, Value::Int(view.iteration)),
         (fields::SOURCE, Value::from(view.source.as_str())),
+        (fields::WRITER, Value::bytes(writer.0)),
         (fields::GROUP, Value::bytes(view.group.0)),
         (fields::MEMBERS, Value::list(view.members.iter().map(member))),
         (fields::MISSING, Value::map(missing)),
