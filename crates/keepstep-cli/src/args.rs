@@ -3,7 +3,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::torture;
-use crate::verbs::{completions, demo, demo_recorder, doctor, dump, ls, show, stats, tail, verify};
+use crate::verbs::{
+    completions, demo, demo_recorder, diff, doctor, dump, export, ls, reap, show, stats, tail, verify,
+};
 
 /// keepstep keeps every step of an agent's rollout.
 #[derive(Debug, Parser)]
@@ -15,7 +17,7 @@ use crate::verbs::{completions, demo, demo_recorder, doctor, dump, ls, show, sta
 REF is run/task#iteration.sample~attempt@step, later parts optional, odd characters
 percent-encoded; or the beginning of an id, as long as no other begins so.
 
-Exit codes: 0 done, 1 failed, 2 usage, 3 done but data was lost or damaged.
+Exit codes: 0 done, 1 failed (`diff`: they differ), 2 usage, 3 done but data was lost or damaged.
 
 Start with:
   keepstep demo          record, kill -9, and see what is there
@@ -36,6 +38,12 @@ pub(crate) enum Verb {
     Show(show::Args),
     /// Show what was recorded last, and follow what comes in
     Tail(tail::Args),
+    /// Compare two episodes or attempts, step by step
+    Diff(diff::Args),
+    /// Write episodes in the formats of others
+    Export(export::Args),
+    /// Record `crashed` for what the dead left without a word
+    Reap(reap::Args),
     /// Count what is there, and who records
     Stats(stats::Args),
     /// Read everything, find and place all damage, and say what it cost

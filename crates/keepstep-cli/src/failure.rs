@@ -31,6 +31,11 @@ impl Exit {
             Self::Lost => 3,
         }
     }
+
+    /// The one that says more of what went wrong.
+    pub(crate) fn worse(self, other: Self) -> Self {
+        if other.code() > self.code() { other } else { self }
+    }
 }
 
 /// Why a verb failed.

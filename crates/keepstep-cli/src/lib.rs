@@ -5,6 +5,8 @@
 mod args;
 mod chance;
 mod child;
+mod choosing;
+mod comparing;
 mod doctor;
 mod failure;
 mod json;
@@ -73,6 +75,9 @@ fn dispatch(program: &Program, verb: Verb, screen: &mut Screen) -> Outcome {
         Verb::Ls(args) => verbs::ls::run(&args, screen),
         Verb::Show(args) => verbs::show::run(&args, screen),
         Verb::Tail(args) => verbs::tail::run(&args, screen),
+        Verb::Diff(args) => verbs::diff::run(&args, screen),
+        Verb::Export(args) => verbs::export::run(&args, screen),
+        Verb::Reap(args) => verbs::reap::run(&args, screen),
         Verb::Stats(args) => verbs::stats::run(&args, screen),
         Verb::Verify(args) => verbs::verify::run(&args, screen),
         Verb::Dump(args) => verbs::dump::run(&args, screen),

@@ -69,6 +69,43 @@ pub(crate) fn date(time_us: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
+/// A moment as people say it: `90s`, `5min`, `2h`, `3d` or `1w` ago, or a date (UTC) such as 2026-11-15 or 2026-11-15T10:33.
+pub(crate) fn moment(text: &str, now_us: i64) -> Option<i64> {
+    let unit_from = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let seconds = match &text[unit_from..] {
+        "s" => 1.0,
+        "min" => 60.0,
+        "h" => 3_600.0,
+        "d" => 86_400.0,
+        "w" => 604_800.0,
+        _ => return date_us(text),
+    };
+    let ago_us = text[..unit_from].parse::<f64>().ok()? * seconds * 1e6;
+    (ago_us < 1e18).then(|| now_us.saturating_sub(ago_us as i64))
+}
+
+/// The time of a date, with or without a time of day.
+fn date_us(text: &str) -> Option<i64> {
+    let (day, time) = text.split_once(['T', ' ']).unwrap_or((text, ""));
+    let mut parts = day.split('-').map(|part| part.parse::<i64>().ok());
+    let (year, month, day_of_month) = (parts.next()??, parts.next()??, parts.next()??);
+    let mut parts = time.split(':').filter(|part| !part.is_empty()).map(|part| part.parse::<i64>().ok());
+    let mut next = || parts.next().unwrap_or(Some(0));
+    let (hour, minute, second) = (next()?, next()?, next()?);
+    if !(1970..10_000).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day_of_month) {
+        return None;
+    }
+    // As in `date`: years that begin in March, in eras of 400.
+    let (from_march, year) = ((month + 9) % 12, if month <= 2 { year - 1 } else { year });
+    let day_of_year = (153 * from_march + 2) / 5 + day_of_month - 1;
+    let (era, year) = (year.div_euclid(400), year.rem_euclid(400));
+    let days = era * 146_097 + year * 365 + year / 4 - year / 100 + day_of_year - 719_468;
+    let time_us = (days * 86_400 + hour * 3_600 + minute * 60 + second) * 1_000_000;
+    // What the calendar does not have comes out as another day.
+    let is_real = date(time_us).starts_with(&format!("{day} {hour:02}:{minute:02}:{second:02}"));
+    is_real.then_some(time_us)
+}
+
 /// A reward or a return, short: what is cut off is far behind the point.
 pub(crate) fn reward(number: f64) -> String {
     if !number.is_finite() || number == 0.0 || (1e-3..1e9).contains(&number.abs()) {
@@ -84,31 +121,6 @@ pub(crate) fn hex(data: &[u8]) -> String {
     let mut out = String::with_capacity(data.len() * 2);
     for byte in data {
         let _ = write!(out, "{byte:02x}");
-    }
-    out
-}
-
-/// The decimal digits of a big integer: sign and little-endian magnitude.
-pub(crate) fn big_digits(negative: bool, magnitude: &[u8]) -> String {
-    const GROUP: u64 = 1_000_000_000;
-    // Groups of nine digits, the lowest first; each byte from the top multiplies all by 256.
-    let mut groups: Vec<u64> = vec![0];
-    for byte in magnitude.iter().rev() {
-        let mut carry = u64::from(*byte);
-        for group in &mut groups {
-            let next = *group * 256 + carry;
-            *group = next % GROUP;
-            carry = next / GROUP;
-        }
-        if carry > 0 {
-            groups.push(carry);
-        }
-    }
-    let mut out = String::from(if negative { "-" } else { "" });
-    let mut from_top = groups.iter().rev();
-    let _ = write!(out, "{}", from_top.next().unwrap_or(&0));
-    for group in from_top {
-        let _ = write!(out, "{group:09}");
     }
     out
 }
@@ -149,9 +161,21 @@ mod tests {
     }
 
     #[test]
-    fn big_integers_keep_every_digit() {
-        assert_eq!(big_digits(false, &(u128::MAX).to_le_bytes()), u128::MAX.to_string());
-        assert_eq!(big_digits(true, &1_000_000_000u64.to_le_bytes()), "-1000000000");
-        assert_eq!(big_digits(false, &[]), "0");
+    fn a_moment_is_a_date_or_so_long_ago() {
+        const NOW: i64 = 1_794_738_782_000_000;
+        let ago = |text: &str| moment(text, NOW).map(|moment| (NOW - moment) / 1_000_000);
+        assert_eq!(
+            ["90s", "5min", "2h", "3d", "1w", "1.5h"].map(ago),
+            [90, 300, 7200, 259_200, 604_800, 5400].map(Some)
+        );
+        let said = |text: &str| moment(text, NOW).map(date);
+        let known = |text: &str| Some(text.to_owned());
+        assert_eq!(said("2000-02-29"), known("2000-02-29 00:00:00 UTC"));
+        assert_eq!(said("2026-11-15 10:33:02"), known("2026-11-15 10:33:02 UTC"));
+        assert_eq!(said("2026-11-15T10:33"), known("2026-11-15 10:33:00 UTC"));
+        for text in ["", "soon", "5", "-5min", "2026-13-01", "2026-02-30", "2026-11-15T25:00", "1e99d", "2x"]
+        {
+            assert_eq!(moment(text, NOW), None, "{text}");
+        }
     }
 }

@@ -15,8 +15,13 @@ pub(crate) fn store_path(given: Option<&Path>) -> PathBuf {
 
 /// Opens a store to look at it; nothing is created.
 pub(crate) fn open_to_read(path: &Path) -> Outcome<Store> {
+    open_with(path, Options::default())
+}
+
+/// As [`open_to_read`], saying how.
+pub(crate) fn open_with(path: &Path, options: Options) -> Outcome<Store> {
     // Looking asks for no level: a store in memory may be looked at too.
-    let options = Options { level: Some(keepstep::Level::Kill), ..Options::default() };
+    let options = Options { level: Some(keepstep::Level::Kill), ..options };
     Store::open_existing(path, options).map_err(|error| match error {
         Error::NotAStore { .. } if !path.exists() => {
             Failure::new(format!("there is no store at {}", path.display()))

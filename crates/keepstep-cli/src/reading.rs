@@ -1,12 +1,13 @@
 //! What a store holds, as the verbs show it: runs, and episodes with their names.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 
-use keepstep::read::{AttemptInfo, AttemptKey, Catalog};
+use keepstep::read::Catalog;
 use keepstep::segment::cards::{CardFound, read_card};
-use keepstep::{Error, Id, Liveness, Store};
+use keepstep::{Error, Id, Listed, Store};
 use keepstep_format::card::kind;
-use keepstep_format::fields;
+use keepstep_format::{fields, ids};
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::json::Json;
@@ -28,49 +29,32 @@ pub(crate) struct Run {
 /// One attempt at an episode, by name.
 #[derive(Debug, Clone)]
 pub(crate) struct Episode {
-    pub(crate) key: AttemptKey,
+    listed: Listed,
     pub(crate) run: String,
     pub(crate) birth: Id,
     pub(crate) task: String,
     pub(crate) iteration: i64,
     pub(crate) sample: i64,
-    /// How it ended, if somebody said so.
-    pub(crate) why: Option<String>,
-    pub(crate) steps: u64,
-    pub(crate) records: u64,
-    pub(crate) total_reward: Option<f64>,
-    pub(crate) first_time: Option<i64>,
-    pub(crate) last_time: Option<i64>,
-    pub(crate) liveness: Liveness,
+}
+
+impl Deref for Episode {
+    type Target = Listed;
+
+    fn deref(&self) -> &Listed {
+        &self.listed
+    }
 }
 
 impl Episode {
-    fn of(info: AttemptInfo) -> Self {
-        let summary = info.summary;
+    fn of(listed: Listed) -> Self {
+        let summary = &listed.summary;
         Self {
-            key: info.key,
-            run: summary.run.unwrap_or_default(),
+            run: summary.run.clone().unwrap_or_default(),
             birth: summary.birth.unwrap_or_default(),
-            task: summary.task.unwrap_or_default(),
+            task: summary.task.clone().unwrap_or_default(),
             iteration: summary.iteration.unwrap_or(0),
             sample: summary.sample.unwrap_or(0),
-            why: summary.why,
-            steps: summary.steps,
-            records: info.records,
-            total_reward: summary.total_reward,
-            first_time: summary.first_time,
-            last_time: summary.last_time,
-            liveness: info.liveness,
-        }
-    }
-
-    /// How it ended; of one that nobody ended, whether somebody still can.
-    pub(crate) fn state(&self) -> &str {
-        match (&self.why, self.liveness) {
-            (Some(why), _) => why,
-            (None, Liveness::Live) => "running",
-            (None, Liveness::Unknown) => "silent",
-            (None, Liveness::Dead) => "interrupted",
+            listed,
         }
     }
 
@@ -80,30 +64,47 @@ impl Episode {
             ("ref", Json::from(self.reference().to_string())),
             ("id", self.key.episode.to_string().into()),
             ("attempt", self.key.attempt.into()),
+            ("attempts", self.attempts.into()),
+            ("in_force", self.is_in_force.into()),
             ("run", Json::from(&*self.run)),
             ("task", Json::from(&*self.task)),
             ("iteration", self.iteration.into()),
             ("sample", self.sample.into()),
             ("state", Json::from(self.state())),
-            ("why", Json::from(self.why.clone())),
-            ("steps", self.steps.into()),
-            ("return", self.total_reward.into()),
-            ("first_time_us", self.first_time.into()),
-            ("last_time_us", self.last_time.into()),
+            ("why", Json::from(self.summary.why.clone())),
+            ("steps", self.summary.steps.into()),
+            ("return", self.summary.total_reward.into()),
+            ("first_time_us", self.summary.first_time.into()),
+            ("last_time_us", self.summary.last_time.into()),
             ("writer", self.key.writer.to_string().into()),
         ])
     }
 
-    /// How to name it on the command line. The attempt stands there from the second on.
+    /// How to name it on the command line. The attempt stands there unless it is the one that counts; one without a name
+    /// of its own is called by its id.
     pub(crate) fn reference(&self) -> Ref {
-        let attempt = (self.key.attempt > 0).then_some(self.key.attempt);
+        let attempt = (!self.is_in_force).then_some(self.key.attempt);
+        let is_named = ids::episode(&self.birth, &self.task, self.iteration, self.sample) == self.key.episode;
+        if !is_named {
+            return Ref { name: Name::Bare(self.key.episode.to_string()), attempt, step: None };
+        }
         Ref { attempt, ..Ref::episode(&self.run, &self.task, self.iteration, self.sample) }
+    }
+
+    /// What the episode is called, whichever attempt this is.
+    pub(crate) fn name(&self) -> Ref {
+        Ref { attempt: None, ..self.reference() }
+    }
+
+    /// As the store lists it.
+    pub(crate) fn listed(&self) -> &Listed {
+        &self.listed
     }
 }
 
 /// All attempts in a catalog, sorted by name.
-pub(crate) fn episodes(catalog: &mut Catalog) -> Outcome<Vec<Episode>> {
-    let mut episodes: Vec<Episode> = catalog.attempts()?.into_iter().map(Episode::of).collect();
+fn episodes(store: &Store, catalog: &mut Catalog) -> Outcome<Vec<Episode>> {
+    let mut episodes: Vec<Episode> = store.list(catalog)?.into_iter().map(Episode::of).collect();
     episodes.sort_by(|a, b| {
         let name = |it: &Episode| (it.iteration, it.sample, it.key.attempt, it.key.writer);
         (&a.run, natural(&a.task), name(a)).cmp(&(&b.run, natural(&b.task), name(b)))
@@ -158,10 +159,14 @@ pub(crate) fn runs(catalog: &Catalog) -> Outcome<Vec<Run>> {
     Ok(runs.into_values().collect())
 }
 
+/// True if a reference names this attempt.
+pub(crate) fn fits_attempt(episode: &Episode, wanted: &Ref) -> bool {
+    wanted.attempt == Some(episode.key.attempt)
+}
+
 /// What a reference means among these episodes: all that fit.
 pub(crate) fn matching<'e>(episodes: &'e [Episode], wanted: &Ref) -> Vec<&'e Episode> {
-    let fits_attempt =
-        |episode: &Episode| wanted.attempt.is_none_or(|attempt| attempt == episode.key.attempt);
+    let fits_attempt = |episode: &Episode| wanted.attempt.is_none() || fits_attempt(episode, wanted);
     let fits = |episode: &Episode| match &wanted.name {
         Name::Bare(text) => episode.run == *text,
         Name::Episode { run, task, iteration, sample } => {
@@ -182,22 +187,41 @@ pub(crate) fn matching<'e>(episodes: &'e [Episode], wanted: &Ref) -> Vec<&'e Epi
     }
 }
 
-/// The one attempt that is meant: the newest, where none is named.
+/// The one attempt that is meant: the one that counts, where none is named.
 pub(crate) fn one<'e>(episodes: &'e [Episode], text: &str, wanted: &Ref) -> Outcome<&'e Episode> {
     let found = matching(episodes, wanted);
-    let Some(newest) = found.iter().max_by_key(|episode| episode.key.attempt) else {
+    let Some(newest) = found.iter().max_by_key(|episode| (episode.is_in_force, episode.key.attempt)) else {
         let failure = Failure::new(format!("no episode here is called {text:?}"));
         return Err(failure.hint("`keepstep ls` shows what is there").hint(SHAPE));
     };
-    let others = found.iter().filter(|episode| episode.key.episode != newest.key.episode).count();
-    if others > 0 {
-        let first: Vec<String> =
-            found.iter().take(5).map(|episode| episode.reference().to_string()).collect();
-        let more = if found.len() > first.len() { ", …" } else { "" };
-        let failure = Failure::new(format!("{text:?} may mean any of {} episodes", others + 1));
+    let mut meant: Vec<&&Episode> = Vec::new();
+    for episode in &found {
+        if meant.iter().all(|had| had.key.episode != episode.key.episode) {
+            meant.push(episode);
+        }
+    }
+    if meant.len() > 1 {
+        let first: Vec<String> = meant.iter().take(5).map(|episode| episode.name().to_string()).collect();
+        let more = if meant.len() > first.len() { ", …" } else { "" };
+        let failure = Failure::new(format!("{text:?} may mean any of {} episodes", meant.len()));
         return Err(failure.hint(format!("name one: {}{more}", first.join(", "))));
     }
     Ok(newest)
+}
+
+/// Says of which episodes it is not known what they inherited.
+pub(crate) fn tell_unknown_lineages(episodes: &[Episode], screen: &mut Screen) -> Outcome {
+    let mut exit = Exit::Done;
+    for episode in episodes {
+        let Some(trouble) = &episode.trouble else { continue };
+        if exit == Exit::Done {
+            screen.flush()?;
+        }
+        exit = Exit::Lost;
+        let said = format!("{}: {trouble}", episode.name());
+        screen.say(&format!("{} {}", screen.talk.red("damaged:"), shown(&said)));
+    }
+    Ok(exit)
 }
 
 /// Says which files could not be read; that they could not is what the exit code says too.
@@ -220,7 +244,7 @@ pub(crate) fn tell_troubles(catalog: &Catalog, screen: &mut Screen) -> Outcome {
 /// The catalog and all attempts in it.
 pub(crate) fn open(store: &Store) -> Outcome<(Catalog, Vec<Episode>)> {
     let mut catalog = store.catalog()?;
-    let episodes = episodes(&mut catalog)?;
+    let episodes = episodes(store, &mut catalog)?;
     Ok((catalog, episodes))
 }
 

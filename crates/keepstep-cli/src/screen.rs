@@ -6,6 +6,8 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
+use keepstep::export::json::is_hostile;
+
 use crate::failure::Outcome;
 use crate::json::Json;
 
@@ -95,12 +97,6 @@ impl Paint {
     pub(crate) fn cyan(self, text: &str) -> String {
         self.paint("36", text)
     }
-}
-
-/// True for what must not reach a terminal as it is: controls, and what turns the direction of text.
-pub(crate) fn is_hostile(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// A text as it may be shown, on one line.

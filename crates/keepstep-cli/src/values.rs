@@ -3,8 +3,9 @@
 //! Everything that was recorded passes through here or through JSON on its way to a screen, so it is escaped here.
 
 use keepstep::Value;
+use keepstep::export::json::big_digits;
 
-use crate::numbers::{big_digits, bytes};
+use crate::numbers::bytes;
 use crate::screen::{cut, shown};
 
 /// A value on one line, at most so many characters of it.

@@ -10,64 +10,7 @@ mod program;
 use std::path::Path;
 use std::process::Stdio;
 
-use program::{Said, Scratch, demo_store, program, run};
-
-/// All lines of JSON that a verb prints, each checked to be one whole document.
-fn json_lines(said: &Said) -> Vec<&str> {
-    let lines: Vec<&str> = said.out.lines().collect();
-    for line in &lines {
-        assert_eq!(after_json(line), Some(""), "not JSON: {line}");
-    }
-    lines
-}
-
-/// What follows the first JSON document in a text; nothing if there is none.
-fn after_json(text: &str) -> Option<&str> {
-    let rest = text.trim_start();
-    match rest.chars().next()? {
-        '{' => {
-            after_items(&rest[1..], '}', |text| after_json(after_text(text)?.trim_start().strip_prefix(':')?))
-        }
-        '[' => after_items(&rest[1..], ']', after_json),
-        '"' => after_text(rest),
-        _ => ["null", "true", "false"]
-            .iter()
-            .find_map(|word| rest.strip_prefix(word))
-            .or_else(|| after_number(rest)),
-    }
-}
-
-fn after_items(text: &str, close: char, item: impl Fn(&str) -> Option<&str>) -> Option<&str> {
-    let mut rest = text.trim_start();
-    if let Some(after) = rest.strip_prefix(close) {
-        return Some(after);
-    }
-    loop {
-        rest = item(rest)?.trim_start();
-        match rest.strip_prefix(close) {
-            Some(after) => return Some(after),
-            None => rest = rest.strip_prefix(',')?,
-        }
-    }
-}
-
-fn after_text(text: &str) -> Option<&str> {
-    let mut rest = text.trim_start().strip_prefix('"')?;
-    loop {
-        let at = rest.find(|c: char| c == '"' || c == '\\' || c.is_control())?;
-        match rest.as_bytes()[at] {
-            b'"' => return Some(&rest[at + 1..]),
-            b'\\' => rest = rest.get(at + 2..)?,
-            _ => return None,
-        }
-    }
-}
-
-fn after_number(text: &str) -> Option<&str> {
-    let end =
-        text.find(|c: char| !matches!(c, '0'..='9' | '-' | '+' | '.' | 'e' | 'E')).unwrap_or(text.len());
-    text[..end].parse::<f64>().ok().map(|_| &text[end..])
-}
+use program::{Said, Scratch, demo_store, json_lines, program, run};
 
 #[test]
 fn the_verbs_that_read_agree_with_one_another() {
@@ -297,7 +240,21 @@ fn completions_have_all_verbs_but_the_hidden() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let said = run(scratch.dir(), ["completions", shell]);
         assert_eq!(said.code, Some(0), "{shell}: {said:?}");
-        let verbs = ["demo", "ls", "show", "tail", "stats", "verify", "doctor", "torture", "completions"];
+        let verbs = [
+            "demo",
+            "ls",
+            "show",
+            "tail",
+            "diff",
+            "export",
+            "jsonl",
+            "reap",
+            "stats",
+            "verify",
+            "doctor",
+            "torture",
+            "completions",
+        ];
         assert!(verbs.iter().all(|verb| said.out.contains(verb)), "{shell}");
         assert!(!said.out.contains("torture-recorder") && !said.out.contains("dump"), "{shell}");
     }

@@ -1,11 +1,12 @@
 //! keepstep keeps every step of an agent's rollout, so that no crash costs more than the step in flight.
 //!
 //! The rooms are named after a step's journey: `write` records it, `recover` finds what a dead writer left, `read` gives it
-//! back, `tend` looks after the whole, `own` says whose it is. They do not know one another; `store` knows them all, and
-//! `disk` is the only door to storage.
+//! back, `tend` looks after the whole, `own` says whose it is, `export` writes it for others. They do not know one another;
+//! `store` knows them all, and `disk` is the only door to storage.
 
 pub mod disk;
 mod error;
+pub mod export;
 mod options;
 mod own;
 pub mod read;
@@ -25,8 +26,8 @@ pub use options::{Level, Options};
 pub use read::NoteTarget;
 pub use segment::Liveness;
 pub use store::{
-    Conflict, Ending, Episode, EpisodeFilter, EpisodeInfo, EpisodeName, Group, GroupView, Known, Member,
-    Opening, Reaped, Resume, Run, RunEvent, RunFollow, SealedGroups, Store, Stream, StreamView, Turn, View,
-    WhenBusy,
+    Conflict, Ending, Episode, EpisodeFilter, EpisodeInfo, EpisodeName, Group, GroupView, Happened, Known,
+    Listed, Member, Opening, Reaped, Resume, Run, RunEvent, RunFollow, SealedGroups, Search, Store, Stream,
+    StreamView, Turn, View, WhenBusy,
 };
 pub use write::{CallKey, Prepared, Receipt, Recorder, Step, Tokens, WriterStats};

@@ -174,7 +174,7 @@ impl Demo<'_> {
         for task in tasks {
             let promised = acknowledged.get(task).copied().unwrap_or(0);
             let episode = episodes.iter().find(|episode| episode.task == *task && episode.iteration == 0);
-            let found = episode.map_or(0, |episode| episode.steps);
+            let found = episode.map_or(0, |episode| episode.summary.steps);
             let missing = promised.saturating_sub(found);
             lost += missing;
             more += found.saturating_sub(promised);
@@ -192,7 +192,7 @@ impl Demo<'_> {
     fn unfinished(&self) -> Outcome<Vec<String>> {
         let episodes = self.episodes()?;
         let unfinished =
-            episodes.into_iter().filter(|episode| episode.why.is_none() && episode.iteration == 0);
+            episodes.into_iter().filter(|episode| episode.summary.why.is_none() && episode.iteration == 0);
         Ok(unfinished.map(|episode| episode.task).collect())
     }
 

@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use keepstep::export::json::big_digits;
 use keepstep::format::commit::Bind;
 use keepstep::read::{Catalog, Item, Record};
 use keepstep::segment::Contents;
 use keepstep::{Id, Value};
 
 use crate::failure::{Exit, Outcome};
-use crate::numbers::{big_digits, hex};
+use crate::numbers::hex;
 use crate::place::open_to_read;
 use crate::reading;
 use crate::screen::Screen;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use keepstep::Id;
 
+use crate::choosing::Filter;
 use crate::failure::{Failure, Outcome};
 use crate::json::Json;
 use crate::numbers::{count, counted, now_us, reward, span_us};
@@ -20,7 +21,13 @@ use crate::screen::{Screen, Side, Table};
   keepstep ls /mnt/data/runs
   keepstep ls shop-agent              the episodes of one run
   keepstep ls /mnt/data/runs shop-agent/shop-17
-  keepstep ls --all --json | jq 'select(.state == \"errored\") | .ref'")]
+  keepstep ls --ending errored,crashed --since 2h
+  keepstep ls --attempts shop-agent/shop-17#0.0
+  keepstep ls --all --json | jq 'select(.state == \"errored\") | .ref'
+
+An episode is listed by the attempt that counts, with what it inherited. Its state is how it
+ended, or running, silent (not heard of, not proven dead) or interrupted (dead, and nobody
+recorded it yet: `keepstep reap` does).")]
 pub(crate) struct Args {
     /// The store, where it does not stand first among the targets
     #[arg(short, long)]
@@ -31,24 +38,35 @@ pub(crate) struct Args {
     /// List the episodes of all runs
     #[arg(short, long)]
     all: bool,
+    /// List all attempts, not only those that count
+    #[arg(long)]
+    attempts: bool,
+    #[command(flatten)]
+    filter: Filter,
     /// Print one line of JSON for each
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
+    let chooser = args.filter.chooser()?;
     let (store, refs) = open_split(args.store.as_deref(), &args.targets)?;
     let refs = parse_all(&refs)?;
     let (catalog, mut episodes) = reading::open(&store)?;
-    if refs.is_empty() && !args.all {
+    let is_named = |episode: &Episode| refs.iter().any(|(_, it)| reading::fits_attempt(episode, it));
+    if refs.is_empty() && !args.all && !args.attempts && !chooser.chooses() {
+        episodes.retain(|episode| episode.is_in_force);
         list_runs(args, &reading::runs(&catalog)?, &episodes, screen)?;
     } else {
         if !refs.is_empty() {
             episodes = chosen(&episodes, &refs)?;
         }
+        episodes.retain(|episode| args.attempts || episode.is_in_force || is_named(episode));
+        episodes.retain(|episode| chooser.takes(episode));
         list_episodes(args, &episodes, screen)?;
     }
-    reading::tell_troubles(&catalog, screen)
+    let troubles = reading::tell_unknown_lineages(&episodes, screen)?;
+    Ok(troubles.worse(reading::tell_troubles(&catalog, screen)?))
 }
 
 pub(crate) fn parse_all(texts: &[String]) -> Outcome<Vec<(String, Ref)>> {
@@ -60,7 +78,7 @@ pub(crate) fn parse_all(texts: &[String]) -> Outcome<Vec<(String, Ref)>> {
 }
 
 /// The episodes that any of the references means; each must mean one at least.
-fn chosen(episodes: &[Episode], refs: &[(String, Ref)]) -> Outcome<Vec<Episode>> {
+pub(crate) fn chosen(episodes: &[Episode], refs: &[(String, Ref)]) -> Outcome<Vec<Episode>> {
     let mut chosen: Vec<Episode> = Vec::new();
     for (text, wanted) in refs {
         let found = reading::matching(episodes, wanted);
@@ -107,8 +125,8 @@ fn sum_up(runs: &[Run], episodes: &[Episode]) -> Vec<Sum> {
             .entry((episode.run.clone(), generation, episode.birth))
             .or_insert_with(|| Sum { name: episode.run.clone(), ..Sum::default() });
         sum.episodes += 1;
-        sum.steps += episode.steps;
-        sum.last_time = sum.last_time.max(episode.last_time);
+        sum.steps += episode.summary.steps;
+        sum.last_time = sum.last_time.max(episode.summary.last_time);
         *sum.states.entry(episode.state().to_owned()).or_default() += 1;
     }
     sums.into_values().collect()
@@ -167,6 +185,7 @@ fn list_episodes(args: &Args, episodes: &[Episode], screen: &mut Screen) -> Outc
         ("STATE", Side::Left),
         ("STEPS", Side::Right),
         ("RETURN", Side::Right),
+        ("ATTEMPTS", Side::Right),
         ("LAST STEP", Side::Right),
         ("ID", Side::Left),
     ];
@@ -177,15 +196,17 @@ fn list_episodes(args: &Args, episodes: &[Episode], screen: &mut Screen) -> Outc
         table.row([
             episode.reference().to_string(),
             episode.state().to_owned(),
-            count(episode.steps),
-            episode.total_reward.map_or("-".to_owned(), reward),
-            age(episode.last_time),
+            count(episode.summary.steps),
+            episode.summary.total_reward.map_or("-".to_owned(), reward),
+            count(episode.attempts.into()),
+            age(episode.summary.last_time),
             episode.key.episode.to_string()[..12].to_owned(),
         ]);
     }
     show(&table, screen)?;
     screen.flush()?;
-    screen.say(&format!("{}: {}", counted(episodes.len() as u64, "episode"), told_states(&states)));
+    let noun = if args.attempts { "attempt" } else { "episode" };
+    screen.say(&format!("{}: {}", counted(episodes.len() as u64, noun), told_states(&states)));
     Ok(())
 }
 
@@ -196,7 +217,7 @@ fn show(table: &Table, screen: &mut Screen) -> Outcome<()> {
     Ok(())
 }
 
-fn told_states(states: &BTreeMap<String, u64>) -> String {
+pub(crate) fn told_states(states: &BTreeMap<String, u64>) -> String {
     let told: Vec<String> =
         states.iter().map(|(state, number)| format!("{} {state}", count(*number))).collect();
     if told.is_empty() { "-".to_owned() } else { told.join(", ") }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use keepstep::Liveness;
-use keepstep::read::{Catalog, Told};
+use keepstep::read::{LineagePart, Step, Told};
+use keepstep::{Liveness, Store, View};
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::json::Json;
@@ -12,6 +12,7 @@ use crate::place::{open_to_read, store_path};
 use crate::reading::{self, Episode};
 use crate::screen::{Screen, shown};
 use crate::telling::Entry;
+use crate::values::brief;
 use crate::verbs::ls::parse_all;
 
 /// Arguments of `keepstep show`.
@@ -19,8 +20,11 @@ use crate::verbs::ls::parse_all;
 #[command(after_help = "Examples:
   keepstep show shop-agent/shop-17            all steps, one line each
   keepstep show shop-agent/shop-17#0.2@14     everything that step 14 has
+  keepstep show shop-agent/shop-17#0.2~0      the first attempt, also if another goes on from it
   keepstep show -s /mnt/data/runs 9c9e9966    by the beginning of its id
-  keepstep show shop-agent/shop-17 --json | jq 'select(.what == \"step\") | .reward'")]
+  keepstep show shop-agent/shop-17 --json | jq 'select(.what == \"step\") | .reward'
+
+Without ~attempt it is the one that counts, with the steps that it inherited from others.")]
 pub(crate) struct Args {
     /// The store
     #[arg(short, long)]
@@ -43,9 +47,10 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         if at > 0 && !args.json {
             screen.line("")?;
         }
+        let shown = Shown { args, store: &store, episode, view: store.view_of(&catalog, &episode.key)? };
         is_whole &= match wanted.step {
-            Some(step) => show_step(args, &catalog, episode, step, screen)?,
-            None => show_episode(args, &catalog, episode, screen)?,
+            Some(step) => shown.one_step(step, screen)?,
+            None => shown.all(screen)?,
         };
     }
     if is_whole {
@@ -59,99 +64,199 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     Ok(Exit::Lost)
 }
 
-/// What stands first in every line of JSON.
-fn names(episode: &Episode) -> [(&'static str, Json); 2] {
-    [("ref", episode.reference().to_string().into()), ("id", episode.key.episode.to_string().into())]
+/// An episode that is shown.
+struct Shown<'a> {
+    args: &'a Args,
+    store: &'a Store,
+    episode: &'a Episode,
+    view: View,
 }
 
-/// All that happened. False if something is damaged.
-fn show_episode(args: &Args, catalog: &Catalog, episode: &Episode, screen: &mut Screen) -> Outcome<bool> {
-    let mut reader = catalog.reader(&episode.key)?;
-    let mut is_whole = true;
-    if !args.json {
-        heading(episode, screen)?;
+impl Shown<'_> {
+    /// What stands first in every line of JSON.
+    fn names(&self) -> [(&'static str, Json); 2] {
+        let episode = self.episode;
+        [("ref", episode.reference().to_string().into()), ("id", episode.key.episode.to_string().into())]
     }
-    let mut tell = |entry: &Entry, screen: &mut Screen| {
-        is_whole &= !entry.is_damaged();
-        match args.json {
-            true => screen.json(&entry.json(names(episode))),
-            false => screen.line(&entry.line(screen.data)),
-        }
-    };
-    let mut steps = reader.steps();
-    for told in steps.by_ref() {
-        let told = told?;
-        // The heading says it already.
-        if !args.json && matches!(told, Told::Begin(_)) {
-            continue;
-        }
-        tell(&Entry::of_told(&told), screen)?;
-    }
-    for step in steps.pending() {
-        tell(&Entry::of_pending(step), screen)?;
-    }
-    Ok(is_whole)
-}
 
-fn heading(episode: &Episode, screen: &mut Screen) -> Outcome<()> {
-    let mut said = vec![episode.state().to_owned(), counted(episode.steps, "step")];
-    said.extend(episode.total_reward.map(|total| format!("return {}", reward(total))));
-    let name = screen.data.bold(&episode.reference().to_string());
-    screen.line(&format!("{name}  {}", shown(&said.join(", "))))?;
-    screen.line(&format!("id      {}, attempt {}", episode.key.episode, episode.key.attempt))?;
-    let liveness = match episode.liveness {
-        Liveness::Live => "still recording",
-        Liveness::Dead => "gone",
-        Liveness::Unknown => "not heard of",
-    };
-    screen.line(&format!("writer  {}, {liveness}", episode.key.writer))?;
-    if let (Some(first), Some(last)) = (episode.first_time, episode.last_time) {
-        screen.line(&format!("time    {}, for {}", date(first), span_us((last - first).max(0))))?;
-    }
-    screen.line("")?;
-    let titles = format!("{:>5}  {:<5}  {:>9}  {:<56}  {}", "STEP", "KIND", "REWARD", "SAID", "SEEN");
-    screen.line(&screen.data.bold(&titles))
-}
-
-/// One step in full. False if something of it is damaged.
-fn show_step(
-    args: &Args,
-    catalog: &Catalog,
-    episode: &Episode,
-    index: u64,
-    screen: &mut Screen,
-) -> Outcome<bool> {
-    let mut reader = catalog.reader(&episode.key)?;
-    let mut steps = reader.steps();
-    let mut found = None;
-    let mut has_gap = false;
-    for told in steps.by_ref() {
-        let told = told?;
-        has_gap |= matches!(told, Told::Gap(_) | Told::Damaged(_));
-        if matches!(&told, Told::Step(step) if u64::try_from(step.index) == Ok(index)) {
-            found = Some(Entry::of_told(&told));
-            break;
+    /// All that happened. False if something is damaged.
+    fn all(&self, screen: &mut Screen) -> Outcome<bool> {
+        if self.args.json {
+            self.lineage_json(screen)?;
+        } else {
+            self.heading(screen)?;
         }
+        let mut is_whole = true;
+        for told in self.view.told() {
+            let told = told?;
+            // How it ended comes last, and may be in no log; the heading says it already, and how it began.
+            let is_told_elsewhere = match told {
+                Told::End(_) => true,
+                Told::Begin(_) => !self.args.json,
+                _ => false,
+            };
+            if !is_told_elsewhere {
+                is_whole &= self.tell(&Entry::of_told(&told), screen)?;
+            }
+        }
+        if let Some(step) = self.view.pending()? {
+            is_whole &= self.tell(&Entry::of_pending(&step), screen)?;
+        }
+        if let Some(end) = self.view.ending()? {
+            is_whole &= end.damaged.is_empty();
+            if self.args.json {
+                self.tell(&Entry::of_told(&Told::End(Box::new(end))), screen)?;
+            }
+        }
+        Ok(is_whole)
     }
-    let pending =
-        || steps.pending().iter().find(|step| u64::try_from(step.index) == Ok(index)).map(Entry::of_pending);
-    let Some(entry) = found.or_else(pending) else {
-        let failure = Failure::new(format!("{} has no step {index}", episode.reference()));
-        return Err(match (episode.steps, has_gap) {
+
+    /// Prints one thing that happened. False if something of it is damaged.
+    fn tell(&self, entry: &Entry, screen: &mut Screen) -> Outcome<bool> {
+        match self.args.json {
+            true => screen.json(&entry.json(self.names()))?,
+            false => screen.line(&entry.line(screen.data))?,
+        }
+        Ok(!entry.is_damaged())
+    }
+
+    fn heading(&self, screen: &mut Screen) -> Outcome<()> {
+        let episode = self.episode;
+        let summary = &episode.summary;
+        let mut said = vec![episode.state().to_owned(), counted(self.view.steps(), "step")];
+        said.extend(summary.total_reward.map(|total| format!("return {}", reward(total))));
+        let name = screen.data.bold(&episode.reference().to_string());
+        screen.line(&format!("{name}  {}", shown(&said.join(", "))))?;
+        let attempts = match episode.attempts {
+            0 | 1 => String::new(),
+            many => format!(" of {many}"),
+        };
+        screen
+            .line(&format!("id      {}, attempt {}{attempts}", episode.key.episode, episode.key.attempt))?;
+        let liveness = match episode.liveness {
+            Liveness::Live => "still recording",
+            Liveness::Dead => "gone",
+            Liveness::Unknown => "not heard of",
+        };
+        let writer = self.store.describe(&episode.key.writer);
+        screen.line(&format!("writer  {}, {liveness}", shown(&writer)))?;
+        if let (Some(first), Some(last)) = (summary.first_time, summary.last_time) {
+            screen.line(&format!("time    {}, for {}", date(first), span_us((last - first).max(0))))?;
+        }
+        self.ending_line(screen)?;
+        self.lineage_lines(screen)?;
+        screen.line("")?;
+        let titles = format!("{:>5}  {:<5}  {:>9}  {:<56}  {}", "STEP", "KIND", "REWARD", "SAID", "SEEN");
+        screen.line(&screen.data.bold(&titles))
+    }
+
+    fn ending_line(&self, screen: &mut Screen) -> Outcome<()> {
+        const CHARS_MAX: usize = 200;
+        let Some(end) = self.view.ending()? else { return Ok(()) };
+        let mut said = vec![end.why.unwrap_or_else(|| "how is lost".to_owned())];
+        said.extend(end.limit.map(|limit| format!("limit {limit}")));
+        said.extend(end.said_by.map(|who| format!("said by {who}")));
+        said.extend(end.error.map(|error| format!("error {}", brief(&error, CHARS_MAX))));
+        let evidence = end.evidence.filter(|evidence| *evidence != keepstep::Value::Null);
+        said.extend(evidence.map(|evidence| format!("evidence {}", brief(&evidence, CHARS_MAX))));
+        screen.line(&format!("ended   {}", shown(&said.join(", "))))
+    }
+
+    /// Which steps come from which attempt, and by whom; nothing if all are its own.
+    fn lineage_lines(&self, screen: &mut Screen) -> Outcome<()> {
+        let parts: Vec<&LineagePart> =
+            self.view.parts().iter().filter(|part| !part.steps.is_empty()).collect();
+        if parts.iter().all(|part| part.span.attempt == self.view.number()) {
+            return Ok(());
+        }
+        for (at, part) in parts.iter().enumerate() {
+            let title = if at == 0 { "steps" } else { "" };
+            let last = part.steps.end - 1;
+            let steps = if part.steps.start == last {
+                last.to_string()
+            } else {
+                format!("{} to {last}", part.steps.start)
+            };
+            let by = self.store.describe(&recorder_of(part));
+            screen.line(&format!(
+                "{title:<8}{steps} from attempt {}, by {}",
+                part.span.attempt,
+                shown(&by)
+            ))?;
+        }
+        Ok(())
+    }
+
+    fn lineage_json(&self, screen: &mut Screen) -> Outcome<()> {
+        for part in self.view.parts() {
+            let writer = recorder_of(part);
+            let more = [
+                ("what", Json::from("lineage")),
+                ("attempt", part.span.attempt.into()),
+                ("from_step", part.steps.start.into()),
+                ("to_step", part.steps.end.into()),
+                ("writer", writer.to_string().into()),
+                ("by", self.store.describe(&writer).into()),
+            ];
+            screen.json(&Json::map(self.names().into_iter().chain(more)))?;
+        }
+        Ok(())
+    }
+
+    /// One step in full. False if something of it is damaged.
+    fn one_step(&self, index: u64, screen: &mut Screen) -> Outcome<bool> {
+        let Some(entry) = self.find(index)? else { return Err(self.no_step(index)?) };
+        if self.args.json {
+            screen.json(&entry.json(self.names()))?;
+        } else {
+            screen.line(&screen.data.bold(&self.episode.reference().at_step(index).to_string()))?;
+            let attempt = self.view.attempt_of(index);
+            if attempt != self.view.number() {
+                screen.line(&format!("{} attempt {attempt}", screen.data.bold("from:")))?;
+            }
+            for line in entry.all_lines(screen.data) {
+                screen.line(&line)?;
+            }
+        }
+        Ok(!entry.is_damaged())
+    }
+
+    /// A step, or the turn that is pending, by its index.
+    fn find(&self, index: u64) -> Outcome<Option<Entry>> {
+        let is_it = |step: &Step| u64::try_from(step.index) == Ok(index);
+        // Nearly always it stands where it should; behind a gap it does not.
+        if index < self.view.steps() {
+            let step = self.view.step(index)?;
+            if is_it(&step) {
+                return Ok(Some(Entry::of_told(&Told::Step(Box::new(step)))));
+            }
+        }
+        for told in self.view.told() {
+            let told = told?;
+            if matches!(&told, Told::Step(step) if is_it(step)) {
+                return Ok(Some(Entry::of_told(&told)));
+            }
+        }
+        Ok(self.view.pending()?.filter(is_it).as_ref().map(Entry::of_pending))
+    }
+
+    fn no_step(&self, index: u64) -> Outcome<Failure> {
+        let failure = Failure::new(format!("{} has no step {index}", self.episode.reference()));
+        let mut has_gap = false;
+        for told in self.view.told() {
+            has_gap |= matches!(told?, Told::Gap(_) | Told::Damaged(_));
+        }
+        Ok(match (self.view.steps(), has_gap) {
             (_, true) => failure
                 .hint("some of its records are damaged: `keepstep verify` says which")
                 .with_exit(Exit::Lost),
             (0, _) => failure.hint("it has no step at all yet"),
             (steps, _) => failure.hint(format!("it has {}, from 0 to {}", counted(steps, "step"), steps - 1)),
-        });
-    };
-    if args.json {
-        screen.json(&entry.json(names(episode)))?;
-    } else {
-        screen.line(&screen.data.bold(&episode.reference().at_step(index).to_string()))?;
-        for line in entry.all_lines(screen.data) {
-            screen.line(&line)?;
-        }
+        })
     }
-    Ok(!entry.is_damaged())
+}
+
+/// Who recorded a part, also if somebody copied it since.
+fn recorder_of(part: &LineagePart) -> keepstep::Id {
+    part.span.copied.unwrap_or(part.span.writer)
 }

@@ -57,6 +57,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
 #[derive(Debug, Default)]
 struct Stats {
     runs: u64,
+    episodes: u64,
     attempts: u64,
     steps: u64,
     records: u64,
@@ -77,9 +78,12 @@ impl Stats {
         let mut stats = Self::default();
         for episode in episodes {
             stats.attempts += 1;
-            stats.steps += episode.steps;
             stats.records += episode.records;
-            *stats.states.entry(episode.state().to_owned()).or_default() += 1;
+            if episode.is_in_force {
+                stats.episodes += 1;
+                stats.steps += episode.summary.steps;
+                *stats.states.entry(episode.state().to_owned()).or_default() += 1;
+            }
         }
         for log in catalog.logs() {
             *match log.liveness() {
@@ -136,6 +140,7 @@ impl Stats {
             ("store", Json::from(path)),
             ("id", Json::from(id)),
             ("runs", self.runs.into()),
+            ("episodes", self.episodes.into()),
             ("attempts", self.attempts.into()),
             ("states", Json::map(states)),
             ("steps", self.steps.into()),
@@ -184,9 +189,14 @@ impl Stats {
         let unknown =
             if self.unknown > 0 { format!(", {} not heard of", self.unknown) } else { String::new() };
         let segments = self.sealed + self.open + self.unreadable;
+        let attempts = if self.attempts > self.episodes {
+            format!(", in {}", counted(self.attempts, "attempt"))
+        } else {
+            String::new()
+        };
         vec![
             ("runs", count(self.runs)),
-            ("episodes", format!("{}{states}", count(self.attempts))),
+            ("episodes", format!("{}{states}{attempts}", count(self.episodes))),
             ("steps", format!("{} in {}", count(self.steps), counted(self.records, "record"))),
             ("bytes", format!("{} in {}", bytes(self.bytes), counted(segments, "segment"))),
             ("size", ratio),

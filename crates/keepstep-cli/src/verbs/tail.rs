@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use keepstep::format::commit::What;
-use keepstep::read::{AttemptKey, Catalog, Follow, FollowFrom, Item};
+use keepstep::read::{AttemptKey, Catalog, End, Follow, FollowFrom, Item, Told};
 use keepstep::{Id, Liveness, Store};
 
 use crate::failure::{Exit, Outcome};
@@ -17,8 +17,10 @@ use crate::screen::{Screen, shown};
 use crate::telling::Entry;
 use crate::verbs::ls::parse_all;
 
-/// How often a follower asks whether somebody still records.
+/// How often a follower of a store looks up.
 const ASK_EVERY: Duration = Duration::from_secs(2);
+/// How often a follower of an episode asks who records it now.
+const ASK_OWNER_EVERY: Duration = Duration::from_millis(500);
 
 /// Arguments of `keepstep tail`.
 #[derive(Debug, Clone, clap::Args)]
@@ -26,9 +28,11 @@ const ASK_EVERY: Duration = Duration::from_secs(2);
   keepstep tail                               what was recorded last, in any episode
   keepstep tail -f /mnt/data/runs             and what comes in, until Ctrl-C
   keepstep tail -f shop-agent/shop-17#0.2     one episode, until it ends
+  keepstep tail -f shop-agent/shop-17#0.2~0   one attempt at it, until that ends
   keepstep tail -n 100 --json shop-agent/shop-17
 
-A step shows as soon as it is durable; following sleeps while nothing happens.")]
+A step shows as soon as it is durable; following sleeps while nothing happens. An episode is
+followed from attempt to attempt: if its recorder dies, it goes on with whoever takes it over.")]
 pub(crate) struct Args {
     /// The store, where it does not stand first
     #[arg(short, long)]
@@ -57,7 +61,11 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         Some((text, wanted)) => {
             let (_, episodes) = reading::open(&store)?;
             let episode = reading::one(&episodes, text, wanted)?.clone();
-            Tail::new(args, &store, vec![episode.clone()]).one_episode(&episode, screen)
+            Tail::new(args, &store, vec![episode.clone()]).one_episode(
+                &episode,
+                wanted.attempt.is_some(),
+                screen,
+            )
         }
         None => Tail::new(args, &store, Vec::new()).whole_store(screen),
     }
@@ -89,8 +97,8 @@ impl<'a> Tail<'a> {
         if self.is_whole { Exit::Done } else { Exit::Lost }
     }
 
-    fn one_episode(mut self, episode: &Episode, screen: &mut Screen) -> Outcome {
-        let AttemptKey { episode: id, attempt, writer } = episode.key;
+    fn one_episode(mut self, episode: &Episode, stays: bool, screen: &mut Screen) -> Outcome {
+        let AttemptKey { episode: id, attempt, .. } = episode.key;
         // The follower stands before the last records are read: nothing falls in between.
         let follow = if self.args.follow {
             Some(self.store.follow_attempt(id, attempt, FollowFrom::Now)?)
@@ -103,29 +111,86 @@ impl<'a> Tail<'a> {
         for item in &last {
             has_ended |= self.tell(episode.key, item, screen)?;
         }
-        let Some(mut follow) = follow.filter(|_| !has_ended) else { return Ok(self.exit()) };
+        let Some(mut follow) = follow else { return Ok(self.exit()) };
         screen.flush()?;
+        let mut key = episode.key;
         loop {
-            match follow.next(ASK_EVERY)? {
+            if !has_ended {
+                has_ended = self.follow_one(key, &mut follow, stays, screen)?;
+            }
+            match self.next_attempt(key)?.filter(|_| !stays) {
+                Some(next) => {
+                    screen.flush()?;
+                    screen.say(&format!(
+                        "attempt {} goes on, by {}",
+                        next.attempt,
+                        self.store.describe(&next.writer)
+                    ));
+                    // Its name is that of the episode: it is the attempt that counts.
+                    self.names.insert((id, next.attempt), episode.name().to_string());
+                    follow = self.store.follow_attempt(id, next.attempt, FollowFrom::Start)?;
+                    (key, has_ended) = (next, false);
+                }
+                None if has_ended => return Ok(self.exit()),
+                None => {}
+            }
+        }
+    }
+
+    /// Follows one attempt until it has ended, or another has its place. True if it has ended.
+    fn follow_one(
+        &mut self,
+        key: AttemptKey,
+        follow: &mut Follow,
+        stays: bool,
+        screen: &mut Screen,
+    ) -> Outcome<bool> {
+        let mut was_missed = false;
+        loop {
+            match follow.next(ASK_OWNER_EVERY)? {
                 Some(followed) => {
-                    let key = AttemptKey { episode: id, attempt, writer: followed.writer };
-                    if self.tell(key, &followed.item, screen)? {
-                        return Ok(self.exit());
+                    if self.tell(AttemptKey { writer: followed.writer, ..key }, &followed.item, screen)? {
+                        return Ok(true);
                     }
                     screen.flush()?;
                 }
-                None if self.store.liveness(&writer) == Liveness::Dead => {
+                None if !stays && self.next_attempt(key)?.is_some() => return Ok(false),
+                None if self.store.found_end(&key.episode, key.attempt)?.is_some() => {
+                    self.tell_found_end(key, screen)?;
+                    return Ok(true);
+                }
+                None if self.store.liveness(&key.writer) == Liveness::Dead && !was_missed => {
                     // It may have said something between the last look and its death.
                     while let Some(followed) = follow.next(Duration::ZERO)? {
-                        self.tell(episode.key, &followed.item, screen)?;
+                        if self.tell(key, &followed.item, screen)? {
+                            return Ok(true);
+                        }
                     }
                     screen.flush()?;
-                    screen.say("its recorder is gone, without a word about the end");
-                    return Ok(self.exit());
+                    if stays {
+                        screen.say("its recorder is gone, without a word about the end");
+                        return Ok(true);
+                    }
+                    screen.say(
+                        "its recorder is gone, without a word about the end; waiting for another attempt",
+                    );
+                    was_missed = true;
                 }
                 None => {}
             }
         }
+    }
+
+    /// The attempt that counts in place of this one.
+    fn next_attempt(&self, key: AttemptKey) -> Outcome<Option<AttemptKey>> {
+        Ok(self.store.in_force(&key.episode)?.filter(|now| now.attempt > key.attempt))
+    }
+
+    /// An end that its owner did not say is in no log.
+    fn tell_found_end(&self, key: AttemptKey, screen: &mut Screen) -> Outcome<()> {
+        let Some((why, evidence)) = self.store.found_end(&key.episode, key.attempt)? else { return Ok(()) };
+        let end = End { why: Some(why), evidence: Some(evidence), ..End::default() };
+        self.print(key, &Entry::of_told(&Told::End(Box::new(end))), screen)
     }
 
     fn whole_store(mut self, screen: &mut Screen) -> Outcome {
@@ -133,7 +198,7 @@ impl<'a> Tail<'a> {
         let (catalog, mut episodes) = reading::open(self.store)?;
         self.learn_names(&episodes);
         // The newest records are in the episodes that were heard of last.
-        episodes.sort_by_key(|episode| std::cmp::Reverse(episode.last_time));
+        episodes.sort_by_key(|episode| std::cmp::Reverse(episode.summary.last_time));
         let mut last: Vec<(i64, AttemptKey, Item)> = Vec::new();
         for episode in episodes.iter().take(self.args.lines) {
             let mut time = 0;
@@ -192,23 +257,28 @@ impl<'a> Tail<'a> {
         is_new
     }
 
+    /// True if it is the end of its episode.
     fn show(&mut self, key: AttemptKey, item: &Item, screen: &mut Screen) -> Outcome<bool> {
         let entry = Entry::of_item(item);
         self.is_whole &= !entry.is_damaged();
+        self.print(key, &entry, screen)?;
+        Ok(entry.what == "end")
+    }
+
+    fn print(&self, key: AttemptKey, entry: &Entry, screen: &mut Screen) -> Outcome<()> {
         let name =
             self.names.get(&(key.episode, key.attempt)).cloned().unwrap_or_else(|| key.episode.to_string());
         if self.args.json {
-            screen.json(&entry.json([("ref", Json::from(name)), ("id", key.episode.to_string().into())]))?;
-        } else {
-            let time = entry.get("time_us").and_then(|time| time.as_int()).map(date).unwrap_or_default();
-            let time = screen.data.dim(time.get(11..19).unwrap_or("        "));
-            screen.line(&format!(
-                "{time} {} {}",
-                screen.data.cyan(&shown(&name)),
-                entry.line(screen.data)
-            ))?;
+            let names = [
+                ("ref", Json::from(name)),
+                ("id", key.episode.to_string().into()),
+                ("attempt", key.attempt.into()),
+            ];
+            return screen.json(&entry.json(names));
         }
-        Ok(entry.what == "end")
+        let time = entry.get("time_us").and_then(|time| time.as_int()).map(date).unwrap_or_default();
+        let time = screen.data.dim(time.get(11..19).unwrap_or("        "));
+        screen.line(&format!("{time} {} {}", screen.data.cyan(&shown(&name)), entry.line(screen.data)))
     }
 }
 

@@ -3,13 +3,17 @@
 //! A claim without a base changes nothing for readers: whoever made it died, or is not done yet. Attempt 0 inherits
 //! nothing and needs no base.
 
+use std::collections::BTreeMap;
+
 use keepstep_format::card::kind;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
 use super::Storage;
 use super::cards::{CardFound, Fields, as_id, read_card};
-use crate::error::{Error, Result};
+use super::names::parse_number;
+use crate::disk::join;
+use crate::error::{Doing, Error, Result};
 
 /// Somebody's word that an attempt is theirs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +117,29 @@ impl Chain {
         writers.dedup();
         writers
     }
+}
+
+/// The attempts that have a base, of each episode that was ever taken over: by the names of the cards, none is read.
+pub fn list_bases(storage: &Storage) -> Result<BTreeMap<Id, Vec<u32>>> {
+    const CLAIMS: &str = "claims";
+    let mut bases: BTreeMap<Id, Vec<u32>> = BTreeMap::new();
+    let disk = storage.disk();
+    for shard in disk.list(CLAIMS).doing("list", CLAIMS)?.iter().filter(|entry| entry.is_dir) {
+        let folder = join(CLAIMS, &shard.name);
+        for entry in disk.list(&folder).doing("list", &folder)? {
+            if let Some((episode, attempt)) = parse_base(&entry.name) {
+                bases.entry(episode).or_default().push(attempt);
+            }
+        }
+    }
+    bases.values_mut().for_each(|attempts| attempts.sort_unstable());
+    Ok(bases)
+}
+
+/// Whose base has this name.
+fn parse_base(name: &str) -> Option<(Id, u32)> {
+    let (episode, attempt) = name.strip_suffix(".base")?.split_once('.')?;
+    Some((episode.parse().ok()?, u32::try_from(parse_number(attempt)?).ok()?))
 }
 
 /// Where the claim of an attempt stands.

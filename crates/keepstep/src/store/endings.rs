@@ -1,5 +1,7 @@
 //! Endings that nobody said: found by whoever looks next, with what shows it.
 
+use std::time::Duration;
+
 use keepstep_format::Id;
 use keepstep_format::card::kind;
 use keepstep_format::fields;
@@ -8,9 +10,9 @@ use keepstep_format::value::Value;
 use super::Store;
 use crate::error::Result;
 use crate::own::{Letter, Standing, post};
-use crate::read::AttemptInfo;
+use crate::read::{AttemptKey, End};
 use crate::segment::cards::{CardFound, publish_card, read_card};
-use crate::segment::chain::Chain;
+use crate::segment::chain::read_claim;
 
 /// An attempt that was found dead.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +21,8 @@ pub struct Reaped {
     pub episode: Id,
     /// Which attempt at it.
     pub attempt: u32,
+    /// Whose log it is in.
+    pub writer: Id,
     /// How many steps it left.
     pub steps: u64,
     /// What shows that its owner is gone.
@@ -31,35 +35,70 @@ fn end_path(episode: &Id, attempt: u32) -> String {
     format!("ends/{}/{hex}.{attempt}", &hex[..2])
 }
 
+/// What a search for the dead found.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Search {
+    /// Attempts whose owner is dead and never said how they ended.
+    pub dead: Vec<Reaped>,
+    /// Attempts whose owner is not heard of, and not proven dead yet.
+    pub silent: Vec<AttemptKey>,
+    /// How long until all that are silent count as dead, if they stay so.
+    pub wait: Duration,
+}
+
 impl Store {
     /// Records `crashed` for each attempt whose owner is dead and never said how it ended.
     ///
     /// An owner that is only silent is waited for: run it again after the lease.
     pub fn reap(&self) -> Result<Vec<Reaped>> {
-        let attempts = self.catalog()?.attempts()?;
         let mut reaped = Vec::new();
-        for info in attempts.iter().filter(|info| info.summary.why.is_none()) {
-            if let Some(found) = self.reap_one(info)? {
-                reaped.push(found);
+        for dead in self.find_dead()?.dead {
+            if self.bury(&dead)? {
+                reaped.push(dead);
             }
         }
         Ok(reaped)
     }
 
-    fn reap_one(&self, info: &AttemptInfo) -> Result<Option<Reaped>> {
-        let key = info.key;
-        let Standing::Dead(evidence) = self.leases().standing(&key.writer) else { return Ok(None) };
-        let chain = Chain::read(self.cards(), &key.episode)?;
-        let is_anothers = chain.link(key.attempt).is_some_and(|link| link.claim.writer != key.writer);
-        if is_anothers || self.found_end(&key.episode, key.attempt)?.is_some() {
-            return Ok(None);
+    /// Finds what [`Store::reap`] would record, and records nothing.
+    pub fn find_dead(&self) -> Result<Search> {
+        let mut catalog = self.catalog()?;
+        let mut found = Search::default();
+        for listed in self.list(&mut catalog)?.iter().filter(|listed| listed.summary.why.is_none()) {
+            let key = listed.key;
+            let standing = self.leases().standing(&key.writer);
+            if standing == Standing::Live || self.is_anothers(&key)? {
+                continue;
+            }
+            match standing {
+                Standing::Live => {}
+                Standing::Silent { left, .. } => {
+                    found.silent.push(key);
+                    found.wait = found.wait.max(left);
+                }
+                Standing::Dead(evidence) => {
+                    let AttemptKey { episode, attempt, writer } = key;
+                    let steps = listed.summary.steps;
+                    found.dead.push(Reaped { episode, attempt, writer, steps, evidence });
+                }
+            }
         }
+        Ok(found)
+    }
+
+    /// True if somebody else has claimed the attempt that this writer recorded.
+    fn is_anothers(&self, key: &AttemptKey) -> Result<bool> {
+        let claim = read_claim(self.cards(), &key.episode, key.attempt)?;
+        Ok(claim.is_some_and(|claim| claim.writer != key.writer))
+    }
+
+    /// Records that an attempt crashed. False if somebody else did.
+    fn bury(&self, dead: &Reaped) -> Result<bool> {
+        let Reaped { episode, attempt, writer, steps, ref evidence } = *dead;
         // Should it only have been slow, its next call must fail: what was recorded as its end stays its end.
-        let letter = Letter { what: 1, id: key.episode, attempt: key.attempt + 1, from: key.writer };
-        post(&**self.disk(), &self.id(), self.key(), &key.writer, &letter)?;
-        let steps = info.summary.steps;
-        let is_new = self.record_end_of(&key.episode, key.attempt, "crashed", &evidence, Some(steps))?;
-        Ok(is_new.then_some(Reaped { episode: key.episode, attempt: key.attempt, steps, evidence }))
+        let letter = Letter { what: 1, id: episode, attempt: attempt + 1, from: writer };
+        post(&**self.disk(), &self.id(), self.key(), &writer, &letter)?;
+        self.record_end_of(&episode, attempt, "crashed", evidence, Some(steps))
     }
 
     /// Records how an attempt of somebody else ended. False if that was known.
@@ -91,16 +130,27 @@ impl Store {
 
     /// How somebody else found that an attempt had ended, and what shows it.
     pub fn found_end(&self, episode: &Id, attempt: u32) -> Result<Option<(String, Value)>> {
+        let found = self.found_ending(episode, attempt)?;
+        Ok(found.and_then(|end| Some((end.why?, end.evidence.unwrap_or(Value::Null)))))
+    }
+
+    /// As [`Store::found_end`], with who found it and when.
+    pub(super) fn found_ending(&self, episode: &Id, attempt: u32) -> Result<Option<End>> {
         let CardFound::Card(card) = read_card(self.cards(), &end_path(episode, attempt), kind::END)? else {
             return Ok(None);
         };
         let Some(end) = card.get(fields::ENDS).and_then(|ends| ends.as_list()?.first().cloned()) else {
             return Ok(None);
         };
-        let Value::Map(entries) = end.plain() else { return Ok(None) };
-        let get =
-            |name: &str| entries.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, it)| it.clone());
-        let why = get("why").and_then(|why| why.as_str().map(str::to_owned));
-        Ok(why.map(|why| (why, get("evidence").unwrap_or(Value::Null))))
+        let text = |name: &str| end.get(name).and_then(|it| it.as_str().map(str::to_owned));
+        let Some(why) = text("why") else { return Ok(None) };
+        Ok(Some(End {
+            time: end.get("time").and_then(Value::as_int),
+            why: Some(why),
+            limit: text("limit"),
+            said_by: text("said_by"),
+            evidence: end.get("evidence").cloned(),
+            ..End::default()
+        }))
     }
 }

@@ -6,6 +6,7 @@ mod episode;
 mod events;
 mod freeze;
 mod group;
+mod listing;
 mod notes;
 mod opening;
 mod query;
@@ -26,16 +27,17 @@ use keepstep_format::hash::ContentKey;
 use keepstep_format::value::Value;
 use keepstep_format::{FORMAT_VERSION, Id, fields};
 
-pub use endings::Reaped;
+pub use endings::{Reaped, Search};
 pub use episode::{Ending, Episode, Known, Turn};
 pub use events::{RunEvent, RunFollow};
 pub use freeze::{Conflict, StreamView};
 pub use group::{Group, GroupView, Member, SealedGroups};
+pub use listing::Listed;
 pub use opening::{Opening, Resume, WhenBusy};
 pub use query::{EpisodeFilter, EpisodeInfo};
 pub use run::{EpisodeName, Run};
 pub use stream::Stream;
-pub use view::View;
+pub use view::{Happened, View};
 
 use crate::disk::{self, Disk, FileSystem, RealDisk};
 use crate::error::{Doing, Error, Result};

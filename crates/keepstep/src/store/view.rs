@@ -1,6 +1,8 @@
 //! What counts of an episode, for those who read it.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::iter::Peekable;
 use std::sync::Arc;
 
 use keepstep_format::Id;
@@ -9,7 +11,7 @@ use super::Store;
 use super::opening::writers_of;
 use super::run::{EpisodeName, Run};
 use crate::error::{Error, Result};
-use crate::read::{Attempt, Catalog, End, Lineage, LineagePart};
+use crate::read::{Attempt, AttemptKey, Catalog, End, Fold, Gap, Item, Lineage, LineagePart, Step, Told};
 use crate::recover::Recovery;
 use crate::segment::chain::{Chain, Link};
 
@@ -46,9 +48,7 @@ impl Store {
                 (key.attempt, catalog.alone(episode, &key.writer, key.attempt)?)
             }
         };
-        let (store, parts) = (self.clone(), lineage.parts().to_vec());
-        let lineage = RefCell::new(lineage);
-        Ok(View { store, episode: *episode, chain, lineage, parts, attempt })
+        Ok(View::new(self, *episode, chain, lineage, attempt))
     }
 
     /// What counts of an episode up to an attempt: what that one recorded only as far as it is known to be synced.
@@ -66,7 +66,99 @@ impl Store {
     }
 }
 
+impl Store {
+    /// An attempt at an episode, with what it inherited, as a catalog knows it: many can be read from one look.
+    pub fn view_of(&self, catalog: &Catalog, key: &AttemptKey) -> Result<View> {
+        let AttemptKey { episode, attempt, writer } = *key;
+        let chain = Chain::read(self.cards(), &episode)?;
+        let counts =
+            chain.link(attempt).is_some_and(|link| link.is_in_force() && link.claim.writer == writer);
+        let lineage = if counts {
+            catalog.lineage(&episode, &chain, attempt)?
+        } else {
+            catalog.alone(&episode, &writer, attempt)?
+        };
+        Ok(View::new(self, episode, chain, lineage, attempt))
+    }
+
+    /// The attempt at an episode that counts now, and whose it is; none if nobody ever claimed it.
+    pub fn in_force(&self, episode: &Id) -> Result<Option<AttemptKey>> {
+        let chain = Chain::read(self.cards(), episode)?;
+        Ok(chain.in_force().map(|link| AttemptKey {
+            episode: *episode,
+            attempt: link.claim.attempt,
+            writer: link.claim.writer,
+        }))
+    }
+
+    /// Who a writer is, for people: its process and host, as it told them.
+    pub fn describe(&self, writer: &Id) -> String {
+        self.leases().describe(writer)
+    }
+}
+
+/// What happened in an episode, in order.
+#[derive(Debug)]
+pub struct Happened<'v> {
+    view: &'v View,
+    /// The next record.
+    at: usize,
+    gaps: Peekable<std::vec::IntoIter<(usize, Gap)>>,
+    fold: Fold,
+    ready: VecDeque<Told>,
+    is_over: bool,
+}
+
+impl Happened<'_> {
+    /// What comes next in the log; none at its end.
+    fn next_item(&mut self) -> Result<Option<Item>> {
+        let mut lineage = self.view.lineage.borrow_mut();
+        let line = lineage.lines().get(self.at).map(|line| (line.part, line.seq));
+        let is_due = |(of, gap): &(usize, Gap)| line.is_none_or(|line| (*of, gap.from) < line);
+        if let Some((_, gap)) = self.gaps.next_if(is_due) {
+            return Ok(Some(Item::Gap(gap)));
+        }
+        if line.is_none() {
+            return Ok(None);
+        }
+        self.at += 1;
+        lineage.item(self.at - 1).map(Some)
+    }
+}
+
+impl Iterator for Happened<'_> {
+    type Item = Result<Told>;
+
+    fn next(&mut self) -> Option<Result<Told>> {
+        loop {
+            if let Some(told) = self.ready.pop_front() {
+                return Some(Ok(told));
+            }
+            if self.is_over {
+                return None;
+            }
+            let told = match self.next_item() {
+                Ok(Some(item)) => self.fold.add(item),
+                Ok(None) => {
+                    self.is_over = true;
+                    self.fold.finish()
+                }
+                Err(error) => {
+                    self.is_over = true;
+                    return Some(Err(error));
+                }
+            };
+            self.ready.extend(told);
+        }
+    }
+}
+
 impl View {
+    fn new(store: &Store, episode: Id, chain: Chain, lineage: Lineage, attempt: u32) -> Self {
+        let (store, parts) = (store.clone(), lineage.parts().to_vec());
+        Self { store, episode, chain, lineage: RefCell::new(lineage), parts, attempt }
+    }
+
     /// Its id.
     pub fn id(&self) -> Id {
         self.episode
@@ -96,7 +188,7 @@ impl View {
     }
 
     /// One step.
-    pub fn step(&self, index: u64) -> Result<crate::read::Step> {
+    pub fn step(&self, index: u64) -> Result<Step> {
         self.lineage.borrow_mut().step(index)
     }
 
@@ -107,6 +199,12 @@ impl View {
 
     /// How it ended: as its owner said, or as somebody found. None while it runs, or if nobody looked yet.
     pub fn ending(&self) -> Result<Option<End>> {
+        let found = || self.store.found_ending(&self.episode, self.attempt);
+        // What an owner said after it was taken over is not how the attempt ended: the taker found it without an end.
+        let was_taken_over = self.chain.in_force().is_some_and(|link| link.claim.attempt > self.attempt);
+        if was_taken_over && let Some(end) = found()? {
+            return Ok(Some(end));
+        }
         let said = self.lineage.borrow_mut().end()?;
         if said.is_some() {
             return Ok(said);
@@ -115,8 +213,31 @@ impl View {
         if adopted.is_some() {
             return Ok(Some(End { why: adopted, ..End::default() }));
         }
-        let found = self.store.found_end(&self.episode, self.attempt)?;
-        Ok(found.map(|(why, evidence)| End { why: Some(why), evidence: Some(evidence), ..End::default() }))
+        found()
+    }
+
+    /// A turn that was said and has no result.
+    pub fn pending(&self) -> Result<Option<Step>> {
+        self.lineage.borrow_mut().pending()
+    }
+
+    /// What happened in it, in order, without holding more than a step of it.
+    pub fn told(&self) -> Happened<'_> {
+        let gaps = self.lineage.borrow().gaps().to_vec();
+        Happened {
+            view: self,
+            at: 0,
+            gaps: gaps.into_iter().peekable(),
+            fold: Fold::new(),
+            ready: VecDeque::new(),
+            is_over: false,
+        }
+    }
+
+    /// The attempt that recorded a step.
+    pub fn attempt_of(&self, step: u64) -> u32 {
+        let part = self.parts.iter().find(|part| part.steps.contains(&step));
+        part.map_or(self.attempt, |part| part.span.attempt)
     }
 
     /// Another attempt at the episode, with what it inherited.
@@ -124,14 +245,6 @@ impl View {
         let what = || Error::NotFound { what: format!("attempt {attempt} at episode {}", self.episode) };
         let link = self.chain.link(attempt).filter(|link| link.is_in_force()).ok_or_else(what)?;
         let lineage = self.store.lineage_of(&self.episode, &self.chain, link)?;
-        let parts = lineage.parts().to_vec();
-        Ok(View {
-            store: self.store.clone(),
-            episode: self.episode,
-            chain: self.chain.clone(),
-            lineage: RefCell::new(lineage),
-            parts,
-            attempt,
-        })
+        Ok(Self::new(&self.store, self.episode, self.chain.clone(), lineage, attempt))
     }
 }

@@ -2,13 +2,10 @@
 //!
 //! What JSON has no word for is an object with one `$` key, and never an invalid document: NaN is `{"$float":"nan"}`.
 
-mod value;
-
 use std::fmt;
 
-use crate::screen::is_hostile;
-
-pub(crate) use value::value;
+use keepstep::Value;
+use keepstep::export::json::{write_float, write_text, write_value};
 
 /// A JSON document.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +18,13 @@ pub(crate) enum Json {
     Text(String),
     List(Vec<Json>),
     Map(Vec<(String, Json)>),
+    /// Something that was recorded.
+    Recorded(Value),
+}
+
+/// A recorded value as JSON.
+pub(crate) fn value(value: &Value) -> Json {
+    Json::Recorded(value.clone())
 }
 
 impl Json {
@@ -89,6 +93,7 @@ impl fmt::Display for Json {
                 }
                 f.write_str("]")
             }
+            Self::Recorded(value) => write_value(f, value),
             Self::Map(entries) => {
                 f.write_str("{")?;
                 for (at, (key, json)) in entries.iter().enumerate() {
@@ -103,60 +108,9 @@ impl fmt::Display for Json {
     }
 }
 
-/// The shortest digits that give the same float back.
-fn write_float(f: &mut fmt::Formatter<'_>, number: f64) -> fmt::Result {
-    match number {
-        _ if number.is_nan() => f.write_str(r#"{"$float":"nan"}"#),
-        _ if number.is_infinite() => write!(f, r#"{{"$float":"{number}"}}"#),
-        _ => write!(f, "{number:?}"),
-    }
-}
-
-/// Escapes what JSON must have escaped, and what a terminal must not see.
-fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    f.write_str("\"")?;
-    let mut from = 0;
-    for (at, c) in text.char_indices() {
-        if c != '"' && c != '\\' && !is_hostile(c) {
-            continue;
-        }
-        f.write_str(&text[from..at])?;
-        from = at + c.len_utf8();
-        match c {
-            '"' | '\\' => write!(f, "\\{c}")?,
-            '\n' => f.write_str("\\n")?,
-            '\r' => f.write_str("\\r")?,
-            '\t' => f.write_str("\\t")?,
-            c => c.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(f, "\\u{unit:04x}"))?,
-        }
-    }
-    f.write_str(&text[from..])?;
-    f.write_str("\"")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// `--json` is read by other programs: whatever was recorded, it must parse.
-    #[test]
-    fn every_float_and_every_character_is_valid_json() {
-        let floats = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 1.0, 0.1, 1e300, 5e-324];
-        let printed: Vec<String> = floats.into_iter().map(|x| Json::from(x).to_string()).collect();
-        let known = [
-            r#"{"$float":"nan"}"#,
-            r#"{"$float":"inf"}"#,
-            r#"{"$float":"-inf"}"#,
-            "-0.0",
-            "1.0",
-            "0.1",
-            "1e300",
-            "5e-324",
-        ];
-        assert_eq!(printed, known);
-        let text = Json::from("a\"b\\c\n\t\r\u{1}\u{7f}\u{202e}\u{e0001}Käse🧀").to_string();
-        assert_eq!(text, r#""a\"b\\c\n\t\r\u0001\u007f\u202e\udb40\udc01Käse🧀""#);
-    }
 
     #[test]
     fn containers_have_no_spaces() {

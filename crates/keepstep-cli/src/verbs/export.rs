@@ -1,0 +1,198 @@
+//! `keepstep export`: episodes in the formats of others.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use keepstep::export::{Jsonl, JsonlCounts, JsonlOptions, NewFile};
+use keepstep::read::Catalog;
+use keepstep::{Error, Store};
+
+use crate::choosing::{Chooser, Filter};
+use crate::failure::{Exit, Failure, Outcome};
+use crate::json::Json;
+use crate::numbers::{bytes, counted};
+use crate::place::{open_to_read, store_path};
+use crate::progress;
+use crate::reading::{self, Episode};
+use crate::screen::Screen;
+use crate::verbs::ls::{chosen, parse_all, told_states};
+
+/// Arguments of `keepstep export`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "Examples:
+  keepstep export jsonl shop-agent -o steps.jsonl
+  keepstep export jsonl --help                      what a line has, and what to choose from")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum Format {
+    /// JSON Lines: a step a line, with all its fields
+    Jsonl(JsonlArgs),
+}
+
+/// Arguments of `keepstep export jsonl`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "Examples:
+  keepstep export jsonl shop-agent/shop-17#0.0 | jq .reward
+  keepstep export jsonl shop-agent -o steps.jsonl
+  keepstep export jsonl shop-agent --ending finished,truncated --new -o steps.jsonl
+  keepstep export jsonl --all -o everything.jsonl --json
+
+Each line has the names of its episode, how that ended, and the step. The attempt that counts is
+written, with what it inherited; `recorded_in` is the attempt that recorded the step. With --new
+a prompt that goes on from that of the step before is `prompt_new`, behind `prompt_repeats`
+messages or characters of it. What JSON has no word for: {\"$bytes\":base64},
+{\"$array\":dtype,\"shape\":…,\"data\":…}, {\"$float\":\"nan\"}, {\"$media\":…}, {\"$type\":…}.
+
+A file appears when it is whole; until then what had its name stays.")]
+struct JsonlArgs {
+    /// The store
+    #[arg(short, long)]
+    store: Option<PathBuf>,
+    /// Runs or episodes
+    #[arg(value_name = "REF", required_unless_present = "all")]
+    refs: Vec<String>,
+    /// Export all runs
+    #[arg(short, long, conflicts_with = "refs")]
+    all: bool,
+    /// Where to write to; stdout without it, or for -
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Write of each prompt only what is new in it
+    #[arg(long)]
+    new: bool,
+    #[command(flatten)]
+    filter: Filter,
+    /// Say what was written as JSON on stdout; needs -o
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
+    let Format::Jsonl(args) = &args.format;
+    let output = args.output.as_ref().filter(|path| path.as_os_str() != "-");
+    if args.json && output.is_none() {
+        let hint = "with -o FILE the steps go to the file, and what was written is told as JSON";
+        return Err(crate::usage("--json has no place: the steps themselves go to stdout", hint));
+    }
+    let refs = parse_all(&args.refs)?;
+    if let Some((text, _)) = refs.iter().find(|(_, wanted)| wanted.step.is_some()) {
+        let hint = "leave @step out; `keepstep show REF@STEP --json` prints one";
+        return Err(crate::usage(format!("{text:?} is a step, and episodes are exported"), hint));
+    }
+    let chooser = args.filter.chooser()?;
+    let store = open_to_read(&store_path(args.store.as_deref()))?;
+    let (catalog, episodes) = reading::open(&store)?;
+    let mut chosen = if args.all { episodes } else { chosen(&episodes, &refs)? };
+    // Without a number it is the attempt that counts.
+    let is_named = |it: &Episode| refs.iter().any(|(_, wanted)| reading::fits_attempt(it, wanted));
+    chosen.retain(|episode| episode.is_in_force || is_named(episode));
+    let left_out = leave_out(&mut chosen, &chooser);
+    let work = Work { args, store: &store, catalog: &catalog, episodes: &chosen };
+    let written = match output {
+        Some(path) => {
+            let (file, written) = work.write(NewFile::create(path)?)?;
+            file.keep()?;
+            written
+        }
+        None => {
+            let (_, written) = work.write(screen.out())?;
+            screen.flush()?;
+            written
+        }
+    };
+    tell(args, &chosen, &left_out, &written, screen)?;
+    let damage = if written.damaged > 0 { Exit::Lost } else { Exit::Done };
+    Ok(damage.worse(reading::tell_unknown_lineages(&chosen, screen)?))
+}
+
+/// Takes out what was not asked for; gives how those stand.
+fn leave_out(chosen: &mut Vec<Episode>, chooser: &Chooser<'_>) -> BTreeMap<String, u64> {
+    let mut left_out = BTreeMap::new();
+    chosen.retain(|episode| {
+        let is_taken = chooser.takes(episode);
+        if !is_taken {
+            *left_out.entry(episode.state().to_owned()).or_default() += 1;
+        }
+        is_taken
+    });
+    left_out
+}
+
+struct Work<'a> {
+    args: &'a JsonlArgs,
+    store: &'a Store,
+    catalog: &'a Catalog,
+    episodes: &'a [Episode],
+}
+
+impl Work<'_> {
+    fn write<W: Write>(&self, out: W) -> Outcome<(W, JsonlCounts)> {
+        let steps = self.episodes.iter().map(|episode| episode.summary.steps).sum();
+        let bar = progress::bar(steps, "steps");
+        let mut jsonl = Jsonl::new(out, JsonlOptions { only_new: self.args.new });
+        for episode in self.episodes {
+            let view = self.store.view_of(self.catalog, &episode.key)?;
+            jsonl.episode(episode.listed(), &view, &mut || bar.inc(1)).map_err(failed)?;
+        }
+        let done = jsonl.finish().map_err(failed)?;
+        bar.finish_and_clear();
+        Ok(done)
+    }
+}
+
+/// Whoever read our output may have gone away, as `head` does.
+fn failed(error: Error) -> Failure {
+    match error {
+        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe => Failure::ReaderGone,
+        other => other.into(),
+    }
+}
+
+fn tell(
+    args: &JsonlArgs,
+    episodes: &[Episode],
+    left_out: &BTreeMap<String, u64>,
+    written: &JsonlCounts,
+    screen: &mut Screen,
+) -> Outcome<()> {
+    if args.json {
+        let states = left_out.iter().map(|(state, number)| (state.as_str(), Json::from(*number)));
+        return screen.json(&Json::map([
+            ("episodes", Json::from(written.episodes)),
+            ("steps", written.steps.into()),
+            ("bytes", written.bytes.into()),
+            ("left_out", Json::map(states)),
+            ("pending_turns", written.pending.into()),
+            ("damaged", written.damaged.into()),
+        ]));
+    }
+    let (episodes_told, steps) = (counted(written.episodes, "episode"), counted(written.steps, "step"));
+    screen.say(&format!("{episodes_told}, {steps}, {} written", bytes(written.bytes)));
+    if !left_out.is_empty() {
+        screen.say(&format!("left out: {}", told_states(left_out)));
+    }
+    // Nobody should train on broken rollouts without having asked for it.
+    let mut broken = BTreeMap::new();
+    for episode in episodes.iter().filter(|it| !matches!(it.state(), "finished" | "truncated")) {
+        *broken.entry(episode.state().to_owned()).or_default() += 1;
+    }
+    if !broken.is_empty() && !args.filter.names_endings() {
+        screen.say(&format!("not all of them came to their end: {}", told_states(&broken)));
+        screen.say(&format!(
+            "{} --ending finished,truncated leaves them out; each line says how its episode ended",
+            screen.talk.cyan("hint:")
+        ));
+    }
+    if written.damaged > 0 {
+        let damaged = counted(written.damaged, "place");
+        screen.say(&format!("{} {damaged}; the lines say which fields", screen.talk.red("damaged:")));
+        screen.say(&format!("{} `keepstep verify` says what it cost", screen.talk.cyan("hint:")));
+    }
+    Ok(())
+}

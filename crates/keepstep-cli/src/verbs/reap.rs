@@ -1,0 +1,118 @@
+//! `keepstep reap`: records `crashed` for what the dead left without a word.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use keepstep::read::AttemptKey;
+use keepstep::{Options, Reaped, Search, Store};
+
+use crate::failure::{Exit, Outcome};
+use crate::json::{self, Json};
+use crate::numbers::{count, counted};
+use crate::place::{open_with, store_path};
+use crate::progress;
+use crate::reading;
+use crate::screen::{Screen, Side, Table};
+use crate::values::brief;
+
+/// Arguments of `keepstep reap`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "Examples:
+  keepstep reap                       in KEEPSTEP_STORE, or in ./runs
+  keepstep reap /mnt/data/runs --dry-run
+  keepstep reap --wait                also those that are silent since a reboot
+  keepstep reap --json | jq -r .ref
+
+What crashed can be gone on with, like all that is not finished or truncated. A recorder whose
+lock cannot be asked, as after a reboot, counts as dead when its heartbeat stands still for the
+lease; until then its episodes are silent.")]
+pub(crate) struct Args {
+    /// The store
+    store: Option<PathBuf>,
+    /// Say what would be recorded, and record nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Wait out the lease of those that are silent
+    #[arg(long)]
+    wait: bool,
+    /// How long a recorder may be silent, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
+    lease: f64,
+    /// Print one line of JSON for each
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
+    let Ok(lease) = Duration::try_from_secs_f64(args.lease) else {
+        return Err(crate::usage(format!("--lease {} is no time", args.lease), "give seconds, such as 30"));
+    };
+    let store = open_with(&store_path(args.store.as_deref()), Options { lease, ..Options::default() })?;
+    let mut found = store.find_dead()?;
+    if args.wait && !found.silent.is_empty() {
+        found = wait_for_the_silent(&store, found)?;
+    }
+    let silent = found.silent.len() as u64;
+    let reaped = if args.dry_run { found.dead } else { store.reap()? };
+    show(args, &store, &reaped, screen)?;
+    screen.flush()?;
+    let noun = if reaped.len() == 1 { "attempt" } else { "attempts" };
+    let done = if args.dry_run { "would be recorded as crashed" } else { "recorded as crashed" };
+    screen.say(&format!("{} {noun} {done}", count(reaped.len() as u64)));
+    if silent > 0 {
+        screen.say(&format!("{} not heard of, and not proven dead", counted(silent, "attempt")));
+        screen.say(&format!(
+            "{} `keepstep reap --wait` waits until their lease is over",
+            screen.talk.cyan("hint:")
+        ));
+    }
+    Ok(Exit::Done)
+}
+
+/// Looks again until all that are silent have spoken, or have been so for the lease.
+fn wait_for_the_silent(store: &Store, mut found: Search) -> Outcome<Search> {
+    const LOOK_EVERY: Duration = Duration::from_secs(1);
+    let started = Instant::now();
+    let bar = progress::bar(found.wait.as_secs() + 1, "waiting for the silent, in seconds");
+    while !found.silent.is_empty() {
+        std::thread::sleep(found.wait.min(LOOK_EVERY).max(Duration::from_millis(10)));
+        bar.set_position(started.elapsed().as_secs());
+        found = store.find_dead()?;
+    }
+    bar.finish_and_clear();
+    Ok(found)
+}
+
+fn show(args: &Args, store: &Store, reaped: &[Reaped], screen: &mut Screen) -> Outcome<()> {
+    let (_, episodes) = reading::open(store)?;
+    let names: HashMap<AttemptKey, String> =
+        episodes.iter().map(|episode| (episode.key, episode.reference().to_string())).collect();
+    let name = |it: &Reaped| {
+        let key = AttemptKey { episode: it.episode, attempt: it.attempt, writer: it.writer };
+        names.get(&key).cloned().unwrap_or_else(|| it.episode.to_string())
+    };
+    if args.json {
+        for it in reaped {
+            screen.json(&Json::map([
+                ("ref", Json::from(name(it))),
+                ("id", it.episode.to_string().into()),
+                ("attempt", it.attempt.into()),
+                ("steps", it.steps.into()),
+                ("recorded", (!args.dry_run).into()),
+                ("evidence", json::value(&it.evidence)),
+            ]))?;
+        }
+        return Ok(());
+    }
+    if reaped.is_empty() {
+        return Ok(());
+    }
+    let columns =
+        [("EPISODE", Side::Left), ("ATTEMPT", Side::Right), ("STEPS", Side::Right), ("EVIDENCE", Side::Left)];
+    let mut table = Table::new(&columns);
+    for it in reaped {
+        table.row([name(it), it.attempt.to_string(), count(it.steps), brief(&it.evidence, 120)]);
+    }
+    table.lines(screen.data).iter().try_for_each(|line| screen.line(line))
+}

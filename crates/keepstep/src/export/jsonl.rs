@@ -1,0 +1,170 @@
+//! JSON Lines: a step a line, with the names of its episode, so that each line can be understood alone.
+//!
+//! No more than two steps are held at a time, however long the episodes are.
+
+use std::fmt::Write as _;
+use std::io;
+
+use keepstep_format::value::Value;
+
+use super::json::{write_text, write_value};
+use crate::error::{Doing, Result};
+use crate::read::{Step, StepKind, Told};
+use crate::store::{Listed, View};
+
+/// How lines are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct JsonlOptions {
+    /// A prompt that goes on from the one of the step before is written as what is new in it.
+    pub only_new: bool,
+}
+
+/// What was written so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct JsonlCounts {
+    /// Episodes.
+    pub episodes: u64,
+    /// Steps: as many lines.
+    pub steps: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Turns that have no result yet: no steps, and so left out.
+    pub pending: u64,
+    /// Steps of which a field is lost, and places where records are missing.
+    pub damaged: u64,
+}
+
+/// Writes episodes as JSON Lines.
+#[derive(Debug)]
+pub struct Jsonl<W> {
+    out: W,
+    options: JsonlOptions,
+    line: String,
+    counts: JsonlCounts,
+}
+
+impl<W: io::Write> Jsonl<W> {
+    /// Writes to this.
+    pub fn new(out: W, options: JsonlOptions) -> Self {
+        Self { out, options, line: String::new(), counts: JsonlCounts::default() }
+    }
+
+    /// Writes an episode: the attempt of this view, with what it inherited. `after` is called behind each step.
+    pub fn episode(&mut self, listed: &Listed, view: &View, after: &mut dyn FnMut()) -> Result<()> {
+        let names = names(listed);
+        let mut before: Option<Value> = None;
+        for told in view.told() {
+            match told? {
+                Told::Step(step) => {
+                    self.step(&names, &step, view, before.as_ref())?;
+                    before = step.prompt;
+                    after();
+                }
+                Told::Gap(_) | Told::Damaged(_) => self.counts.damaged += 1,
+                _ => {}
+            }
+        }
+        self.counts.pending += u64::from(view.pending()?.is_some());
+        self.counts.episodes += 1;
+        Ok(())
+    }
+
+    /// Writes what is held back, and gives back where it was written to.
+    pub fn finish(mut self) -> Result<(W, JsonlCounts)> {
+        self.out.flush().doing("write", "the export")?;
+        Ok((self.out, self.counts))
+    }
+
+    fn step(&mut self, names: &str, step: &Step, view: &View, before: Option<&Value>) -> Result<()> {
+        self.line.clear();
+        self.line.push_str(names);
+        let index = u64::try_from(step.index).unwrap_or(0);
+        // Writing to a text cannot fail.
+        let _ = write!(self.line, ",\"recorded_in\":{},\"index\":{}", view.attempt_of(index), step.index);
+        self.fields(step, before);
+        self.line.push_str("}\n");
+        self.out.write_all(self.line.as_bytes()).doing("write", "the export")?;
+        self.counts.steps += 1;
+        self.counts.bytes += self.line.len() as u64;
+        self.counts.damaged += u64::from(!step.damaged.is_empty());
+        Ok(())
+    }
+
+    fn fields(&mut self, step: &Step, before: Option<&Value>) {
+        let kind = match step.kind {
+            StepKind::First => "FIRST",
+            StepKind::Mid => "MID",
+            StepKind::Last => "LAST",
+        };
+        self.field("kind", Some(&Value::from(kind)));
+        self.field("time_us", step.time.map(Value::Int).as_ref());
+        match step.prompt.as_ref().and_then(|prompt| self.new_in(before?, prompt)) {
+            Some((repeated, new)) => {
+                self.field("prompt_repeats", Some(&Value::Int(repeated as i64)));
+                self.field("prompt_new", Some(&new));
+            }
+            None => self.field("prompt", step.prompt.as_ref()),
+        }
+        let numbers = [step.reward, step.discount].map(|number| number.map(Value::Float));
+        let agent = step.agent.as_deref().map(Value::from);
+        let damaged = step.damaged.iter().map(|name| Value::from(*name)).collect::<Vec<_>>();
+        let damaged = (!damaged.is_empty()).then(|| Value::list(damaged));
+        for (name, value) in [
+            ("response", step.response.as_ref()),
+            ("action", step.action.as_ref()),
+            ("observation", step.observation.as_ref()),
+            ("reward", numbers[0].as_ref()),
+            ("reward_terms", step.reward_terms.as_ref()),
+            ("discount", numbers[1].as_ref()),
+            ("tokens", step.tokens.as_ref()),
+            ("policy", step.policy.as_ref()),
+            ("agent", agent.as_ref()),
+            ("info", step.info.as_ref()),
+            ("state", step.state.as_ref()),
+            ("error", step.error.as_ref()),
+            ("value", step.value.as_ref()),
+            ("damaged", damaged.as_ref()),
+        ] {
+            self.field(name, value);
+        }
+    }
+
+    /// A field that was not recorded is left out: absence is no null.
+    fn field(&mut self, name: &str, value: Option<&Value>) {
+        if let Some(value) = value {
+            let _ = write!(self.line, ",\"{name}\":");
+            let _ = write_value(&mut self.line, value);
+        }
+    }
+
+    /// How much of the prompt before is repeated, and what comes after that.
+    fn new_in(&self, before: &Value, prompt: &Value) -> Option<(usize, Value)> {
+        if !self.options.only_new {
+            return None;
+        }
+        match (before.plain(), prompt.plain()) {
+            (Value::List(before), Value::List(now)) if !before.is_empty() && now.starts_with(before) => {
+                Some((before.len(), Value::list(now[before.len()..].to_vec())))
+            }
+            (Value::Str(before), Value::Str(now)) if !before.is_empty() => {
+                let new = now.strip_prefix(&**before)?;
+                Some((before.chars().count(), Value::from(new)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What every line of an episode begins with.
+fn names(listed: &Listed) -> String {
+    let (key, summary) = (&listed.key, &listed.summary);
+    let mut out = String::from("{\"run\":");
+    let _ = write_text(&mut out, summary.run.as_deref().unwrap_or_default());
+    out.push_str(",\"task\":");
+    let _ = write_text(&mut out, summary.task.as_deref().unwrap_or_default());
+    let (iteration, sample) = (summary.iteration.unwrap_or(0), summary.sample.unwrap_or(0));
+    let _ = write!(out, ",\"iteration\":{iteration},\"sample\":{sample}");
+    let _ = write!(out, ",\"episode\":\"{}\",\"attempt\":{},\"ending\":", key.episode, key.attempt);
+    let _ = write_text(&mut out, listed.state());
+    out
+}

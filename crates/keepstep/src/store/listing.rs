@@ -1,0 +1,188 @@
+//! Lists what a store holds: each attempt with what it inherited, how it stands, and which of them counts.
+//!
+//! Indexes and the names of cards say nearly all of it. Cards are read for episodes that were taken over and for
+//! attempts without an end, steps only where an attempt went on from the middle of another.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use keepstep_format::Id;
+
+use super::Store;
+use crate::error::{Error, Result};
+use crate::read::{AttemptInfo, AttemptKey, Catalog};
+use crate::segment::chain::{Base, Chain, Link, list_bases, read_claim};
+use crate::segment::{Liveness, Summary};
+
+/// What a list shows of an attempt.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// Which.
+    pub key: AttemptKey,
+    /// Its name, times, and how it ended, as it said or as somebody found. Steps and return are those of its lineage.
+    pub summary: Summary,
+    /// How many records it has itself.
+    pub records: u64,
+    /// Whether its writer is still there.
+    pub liveness: Liveness,
+    /// How many attempts at the episode really began.
+    pub attempts: u32,
+    /// True for the attempt that counts: the newest that really began.
+    pub is_in_force: bool,
+    /// A card of the episode cannot be read, so that what the attempt inherited is not known.
+    pub trouble: Option<Error>,
+}
+
+impl Listed {
+    /// How it ended; of one that nobody ended, whether somebody still can.
+    pub fn state(&self) -> &str {
+        match (&self.summary.why, self.liveness) {
+            (Some(why), _) => why,
+            (None, Liveness::Live) if self.is_in_force => "running",
+            // Another attempt really began, and its base is the proof.
+            (None, Liveness::Live) => "superseded",
+            (None, Liveness::Unknown) => "silent",
+            (None, Liveness::Dead) => "interrupted",
+        }
+    }
+}
+
+impl Store {
+    /// All attempts in the store, sorted by episode and attempt. The catalog is brought up to date.
+    pub fn list(&self, catalog: &mut Catalog) -> Result<Vec<Listed>> {
+        // Bases first: all that they rest on is in the logs that are looked at after them.
+        let bases = list_bases(self.cards())?;
+        catalog.refresh()?;
+        let mut episodes: BTreeMap<Id, Vec<AttemptInfo>> = BTreeMap::new();
+        for info in catalog.attempts()? {
+            episodes.entry(info.key.episode).or_default().push(info);
+        }
+        let mut out = Vec::new();
+        for (episode, infos) in episodes {
+            let bases = bases.get(&episode).map_or(&[][..], |bases| bases);
+            out.extend(self.list_episode(catalog, &episode, infos, bases)?);
+        }
+        Ok(out)
+    }
+
+    fn list_episode(
+        &self,
+        catalog: &Catalog,
+        episode: &Id,
+        infos: Vec<AttemptInfo>,
+        bases: &[u32],
+    ) -> Result<Vec<Listed>> {
+        let (chain, trouble) = self.chain_of(episode, bases)?;
+        let name = infos.first().map(|info| info.summary.clone()).unwrap_or_default();
+        let began: BTreeSet<u32> =
+            infos.iter().map(|info| info.key.attempt).chain(bases.iter().copied()).collect();
+        let mut listed: Vec<Listed> = Vec::new();
+        for &attempt in &began {
+            let mut found: Vec<AttemptInfo> =
+                infos.iter().filter(|info| info.key.attempt == attempt).cloned().collect();
+            let link = chain.link(attempt);
+            if found.is_empty() {
+                found.extend(link.map(|link| self.without_records(episode, link, &name)));
+            }
+            let owner = self.who_counts(episode, attempt, &found)?;
+            for AttemptInfo { key, summary, records, liveness } in found {
+                let is_in_force = Some(&attempt) == began.last() && Some(key.writer) == owner;
+                let (attempts, trouble) = (began.len() as u32, trouble.clone());
+                let mut one = Listed { key, summary, records, liveness, attempts, is_in_force, trouble };
+                if let Some(base) = link.and_then(|link| link.base.as_ref()) {
+                    self.add_inherited(catalog, &mut one, base, &listed)?;
+                }
+                self.add_found_end(&mut one)?;
+                listed.push(one);
+            }
+        }
+        Ok(listed)
+    }
+
+    /// What was claimed of an episode, if it was ever taken over; or why that cannot be said.
+    fn chain_of(&self, episode: &Id, bases: &[u32]) -> Result<(Chain, Option<Error>)> {
+        if bases.is_empty() {
+            return Ok((Chain::default(), None));
+        }
+        match Chain::read(self.cards(), episode) {
+            Ok(chain) => Ok((chain, None)),
+            Err(error @ Error::Damaged { .. }) => Ok((Chain::default(), Some(error))),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn add_found_end(&self, one: &mut Listed) -> Result<()> {
+        // What an owner said after it was taken over is not how the attempt ended: its taker found it without an end.
+        if one.summary.why.is_none() || !one.is_in_force {
+            let found = self.found_end(&one.key.episode, one.key.attempt)?;
+            one.summary.why = found.map(|(why, _)| why).or(one.summary.why.take());
+        }
+        Ok(())
+    }
+
+    /// An attempt that really began, and recorded nothing yet.
+    fn without_records(&self, episode: &Id, link: &Link, name: &Summary) -> AttemptInfo {
+        let key = AttemptKey { episode: *episode, attempt: link.claim.attempt, writer: link.claim.writer };
+        let time = link.base.as_ref().map(|base| base.time);
+        let summary = Summary {
+            why: None,
+            steps: 0,
+            total_reward: None,
+            first_time: time,
+            last_time: time,
+            ..name.clone()
+        };
+        AttemptInfo { key, summary, records: 0, liveness: self.liveness(&key.writer) }
+    }
+
+    /// Whose records of an attempt count, if several writers have some: the claim says so.
+    fn who_counts(&self, episode: &Id, attempt: u32, found: &[AttemptInfo]) -> Result<Option<Id>> {
+        let first = found.first().map(|info| info.key.writer);
+        if found.len() < 2 {
+            return Ok(first);
+        }
+        Ok(read_claim(self.cards(), episode, attempt)?.map(|claim| claim.writer).or(first))
+    }
+
+    /// Adds what an attempt inherited to what it recorded itself.
+    fn add_inherited(
+        &self,
+        catalog: &Catalog,
+        one: &mut Listed,
+        base: &Base,
+        before: &[Listed],
+    ) -> Result<()> {
+        one.summary.steps = one.summary.steps.max(base.inherited);
+        one.summary.why = one.summary.why.take().or_else(|| base.adopted.clone());
+        if base.inherited == 0 {
+            return Ok(());
+        }
+        let source = before.iter().find(|it| it.key.attempt == base.resumed);
+        let inherited = match source.filter(|source| source.summary.steps == base.inherited) {
+            Some(source) => source.summary.total_reward,
+            // It went on from the middle, or the log that it went on from was cut since.
+            None => self.return_up_to(catalog, &one.key, base.inherited)?,
+        };
+        one.summary.total_reward = match (inherited, one.summary.total_reward) {
+            (Some(before), Some(own)) => Some(before + own),
+            (before, own) => before.or(own),
+        };
+        Ok(())
+    }
+
+    /// The sum of the rewards of the first steps; none if there was none.
+    fn return_up_to(&self, catalog: &Catalog, key: &AttemptKey, steps: u64) -> Result<Option<f64>> {
+        let view = match self.view_of(catalog, key) {
+            Ok(view) => view,
+            // What is damaged shows nothing here; reading the episode says what is wrong.
+            Err(Error::Damaged { .. } | Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut total = None;
+        for index in 0..steps.min(view.steps()) {
+            if let Some(reward) = view.step(index)?.reward {
+                *total.get_or_insert(0.0) += reward;
+            }
+        }
+        Ok(total)
+    }
+}

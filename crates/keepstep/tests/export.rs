@@ -1,0 +1,326 @@
+//! Lists and exports: each attempt with what it inherited, and a step a line for others to read.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use keepstep::export::{Jsonl, JsonlCounts, JsonlOptions};
+use keepstep::read::Told;
+use keepstep::{
+    Ending, EpisodeName, Error, Listed, Opening, Options, Resume, Run, Step, Store, Value, WhenBusy,
+};
+
+/// A directory of its own; gone afterwards.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("export-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Self(path)
+    }
+
+    /// Another opener of the same store: it has a writer of its own, as another process would.
+    fn run(&self) -> Run {
+        let store = Store::open(&self.0, Options::default()).expect("opens");
+        store.run("run", Value::Null).expect("opens")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Others see what a living process wrote a moment after it is durable.
+fn until(is_seen: impl Fn() -> bool) {
+    while !is_seen() {
+        std::thread::yield_now();
+    }
+}
+
+fn taking() -> Opening {
+    Opening { busy: WhenBusy::Take, ..Opening::default() }
+}
+
+/// Others see that an attempt has ended a moment after it has.
+fn patient() -> Opening {
+    Opening { busy: WhenBusy::Wait(Duration::from_secs(60)), ..Opening::default() }
+}
+
+fn step(number: i64) -> Step {
+    let prompt = (0..=number).map(|it| Value::from(format!("message {it}")));
+    Step::new().prompt(Value::list(prompt.collect::<Vec<_>>())).action(number).reward(number as f64)
+}
+
+fn list(run: &Run) -> Vec<Listed> {
+    let mut catalog = run.store().catalog().expect("reads");
+    run.store().list(&mut catalog).expect("lists")
+}
+
+/// Task, attempt, state, steps, return, attempts, in force.
+type Row = (String, u32, String, u64, Option<f64>, u32, bool);
+
+fn rows(run: &Run) -> Vec<Row> {
+    let mut rows: Vec<Row> = list(run)
+        .iter()
+        .map(|it| {
+            assert!(it.trouble.is_none(), "{it:?}");
+            let summary = &it.summary;
+            let task = summary.task.clone().expect("has a name");
+            (
+                task,
+                it.key.attempt,
+                it.state().to_owned(),
+                summary.steps,
+                summary.total_reward,
+                it.attempts,
+                it.is_in_force,
+            )
+        })
+        .collect();
+    rows.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+    rows
+}
+
+fn row(
+    task: &str,
+    attempt: u32,
+    state: &str,
+    steps: u64,
+    total: Option<f64>,
+    attempts: u32,
+    force: bool,
+) -> Row {
+    (task.to_owned(), attempt, state.to_owned(), steps, total, attempts, force)
+}
+
+/// Each way to go on: all steps and return of a lineage are listed with the attempt that counts, and only one counts.
+#[test]
+fn a_list_has_what_each_attempt_inherited() {
+    let scratch = Scratch::new("list");
+    let (one, two) = (scratch.run(), scratch.run());
+    let name = EpisodeName::task;
+    let record = |episode: &keepstep::Episode, numbers: std::ops::Range<i64>| {
+        numbers.for_each(|number| drop(episode.step(step(number)).expect("records")));
+    };
+    let end = |episode: keepstep::Episode| {
+        episode.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
+    };
+    // Taken over while alive, and finished by the taker.
+    let old = one.episode(name("a-taken")).expect("begins");
+    record(&old, 0..4);
+    let new = two.open(name("a-taken"), taking()).expect("takes over");
+    record(&new, 4..6);
+    end(new);
+    // Gone back to the second step, by its own process.
+    let first = one.episode(name("b-rewound")).expect("begins");
+    record(&first, 0..5);
+    drop(first);
+    let again = one.open(name("b-rewound"), Opening { at: Some(2), ..patient() }).expect("rewinds");
+    record(&again, 2..3);
+    // Begun anew, and nothing recorded yet: it still counts, with nothing inherited.
+    let first = one.episode(name("c-restarted")).expect("begins");
+    record(&first, 0..3);
+    drop(first);
+    let fresh = Opening { resume: Resume::Restart, ..patient() };
+    let anew = one.open(name("c-restarted"), fresh).expect("restarts");
+    // Never taken over.
+    let alone = one.episode(name("d-alone")).expect("begins");
+    record(&alone, 0..2);
+    until(|| rows(&two).last().map(|row| row.3) == Some(2));
+    assert_eq!(
+        rows(&two),
+        [
+            row("a-taken", 0, "superseded", 4, Some(6.0), 2, false),
+            row("a-taken", 1, "finished", 6, Some(15.0), 2, true),
+            row("b-rewound", 0, "aborted", 5, Some(10.0), 2, false),
+            row("b-rewound", 1, "running", 3, Some(3.0), 2, true),
+            row("c-restarted", 0, "aborted", 3, Some(3.0), 2, false),
+            row("c-restarted", 1, "running", 0, None, 2, true),
+            row("d-alone", 0, "running", 2, Some(1.0), 1, true),
+        ]
+    );
+    // Whatever the one that was taken over says now is not how its attempt ended.
+    drop((old, again, anew, alone));
+    let old = &rows(&scratch.run())[0];
+    assert_eq!(*old, row("a-taken", 0, "superseded", 4, Some(6.0), 2, false));
+    let view = two.view(&name("a-taken")).expect("reads").attempt(0).expect("reads");
+    assert_eq!(view.ending().expect("reads").expect("is known").why.as_deref(), Some("superseded"));
+}
+
+/// An attempt whose taker died right behind the base has no record of its own, and counts all the same.
+#[test]
+fn a_base_without_records_is_listed() {
+    let scratch = Scratch::new("base");
+    let (one, two) = (scratch.run(), scratch.run());
+    let name = || EpisodeName::task("task");
+    let old = one.episode(name()).expect("begins");
+    (0..3).for_each(|number| drop(old.step(step(number)).expect("records")));
+    let new = two.open(name(), taking()).expect("takes over");
+    let writer = list(&two).iter().find(|it| it.is_in_force).expect("is listed").key.writer;
+    drop((old, new));
+    one.store().close();
+    two.store().close();
+    // As if the power had gone before the taker's own log was there.
+    let folder = scratch.0.join(format!("writers/{writer}"));
+    for entry in std::fs::read_dir(&folder).expect("lists") {
+        let path = entry.expect("lists").path();
+        if path.extension().is_some_and(|extension| extension == "seg") {
+            std::fs::remove_file(path).expect("removes");
+        }
+    }
+    std::fs::remove_dir_all(scratch.0.join("scans")).expect("removes");
+    let reader = scratch.run();
+    assert_eq!(
+        rows(&reader),
+        [
+            row("task", 0, "superseded", 3, Some(3.0), 2, false),
+            row("task", 1, "interrupted", 3, Some(3.0), 2, true),
+        ]
+    );
+    // It is found dead like any other, and looking for the dead records nothing.
+    for _ in 0..2 {
+        let dead = reader.store().find_dead().expect("looks").dead;
+        assert_eq!(dead.iter().map(|it| (it.attempt, it.steps)).collect::<Vec<_>>(), [(1, 3)]);
+    }
+    assert_eq!(reader.store().reap().expect("reaps").len(), 1);
+    assert_eq!(reader.store().reap().expect("reaps").len(), 0);
+    assert_eq!(rows(&reader)[1], row("task", 1, "crashed", 3, Some(3.0), 2, true));
+    let ending = reader.view(&name()).expect("reads").ending().expect("reads").expect("is known");
+    assert_eq!(ending.said_by.as_deref(), Some("whoever found it"));
+    assert!(ending.evidence.is_some() && ending.time.is_some());
+}
+
+/// A base that cannot be read hides neither its episode nor the others.
+#[test]
+fn a_damaged_base_is_told() {
+    let scratch = Scratch::new("damaged");
+    let run = scratch.run();
+    for task in ["a", "b"] {
+        let episode = run.episode(EpisodeName::task(task)).expect("begins");
+        episode.step(step(0)).expect("records");
+    }
+    let again = run.open(EpisodeName::task("a"), patient()).expect("goes on");
+    again.step(step(1)).expect("records");
+    let id = again.id().to_string();
+    drop(again);
+    let base = scratch.0.join(format!("claims/{}/{id}.1.base", &id[..2]));
+    let mut bytes = std::fs::read(&base).expect("is there");
+    bytes[40] ^= 1;
+    std::fs::write(&base, bytes).expect("writes");
+    let listed = list(&run);
+    assert_eq!(listed.len(), 3);
+    for it in &listed {
+        let is_hit = it.summary.task.as_deref() == Some("a");
+        assert_eq!(matches!(it.trouble, Some(Error::Damaged { .. })), is_hit, "{it:?}");
+    }
+}
+
+fn exported(run: &Run, task: &str, options: JsonlOptions) -> (Vec<String>, JsonlCounts) {
+    let mut catalog = run.store().catalog().expect("reads");
+    let mut jsonl = Jsonl::new(Vec::new(), options);
+    let mut after = 0;
+    for listed in run.store().list(&mut catalog).expect("lists") {
+        if listed.is_in_force && listed.summary.task.as_deref() == Some(task) {
+            let view = run.store().view_of(&catalog, &listed.key).expect("reads");
+            jsonl.episode(&listed, &view, &mut || after += 1).expect("exports");
+        }
+    }
+    let (out, counts) = jsonl.finish().expect("is written");
+    assert_eq!((counts.bytes, counts.steps), (out.len() as u64, after));
+    let text = String::from_utf8(out).expect("is text");
+    (text.lines().map(str::to_owned).collect(), counts)
+}
+
+/// A line has what its step has, from whichever attempt; with `only_new` a prompt is what is new in it.
+#[test]
+fn a_step_is_a_line() {
+    let scratch = Scratch::new("jsonl");
+    let (one, two) = (scratch.run(), scratch.run());
+    let name = || EpisodeName { task: "a \"task\"".to_owned(), iteration: 2, sample: -1 };
+    let old = one.episode(name()).expect("begins");
+    old.first(Step::new().observation("start")).expect("records").wait().expect("is durable");
+    old.step(step(0)).expect("records");
+    old.step(step(1)).expect("records");
+    let new = two.open(name(), taking()).expect("takes over");
+    new.step(Step::new().prompt("other").action(Value::bytes([1, 2])).reward(f64::NAN)).expect("records");
+    new.step(Step::new().prompt("others").policy("v2").agent("walker")).expect("records");
+    drop(new.turn(Step::new().action("left open")).expect("is said"));
+    until(|| two.view(&name()).expect("reads").pending().expect("reads").is_some());
+    let (full, counts) = exported(&two, "a \"task\"", JsonlOptions::default());
+    assert_eq!((counts.episodes, counts.steps, counts.pending, counts.damaged), (1, 5, 1, 0));
+    let id = two.episode_id(&name());
+    let start = format!(
+        r#"{{"run":"run","task":"a \"task\"","iteration":2,"sample":-1,"episode":"{id}","attempt":1,"ending":"running","#
+    );
+    // Times differ; what stands before and behind them does not.
+    let parts = |line: &str| {
+        let rest = line.strip_prefix(&*start).unwrap_or_else(|| panic!("{line}"));
+        let (before, rest) = rest.split_once(",\"time_us\":").expect("has a time");
+        (before.to_owned(), rest.split_once(',').map_or("", |(_, behind)| behind).to_owned())
+    };
+    let known = [
+        (r#""recorded_in":0,"index":0,"kind":"FIRST""#, r#""observation":"start"}"#),
+        (r#""recorded_in":0,"index":1,"kind":"MID""#, r#""prompt":["message 0"],"action":0,"reward":0.0}"#),
+        (
+            r#""recorded_in":0,"index":2,"kind":"MID""#,
+            r#""prompt":["message 0","message 1"],"action":1,"reward":1.0}"#,
+        ),
+        (
+            r#""recorded_in":1,"index":3,"kind":"MID""#,
+            r#""prompt":"other","action":{"$bytes":"AQI="},"reward":{"$float":"nan"}}"#,
+        ),
+        (r#""recorded_in":1,"index":4,"kind":"MID""#, r#""prompt":"others","policy":"v2","agent":"walker"}"#),
+    ];
+    let told: Vec<(String, String)> = full.iter().map(|line| parts(line)).collect();
+    assert_eq!(told, known.map(|(before, behind)| (before.to_owned(), behind.to_owned())));
+    let (new_only, _) = exported(&two, "a \"task\"", JsonlOptions { only_new: true });
+    assert_eq!(new_only[..2], full[..2]);
+    assert!(
+        new_only[2].contains(r#","prompt_repeats":1,"prompt_new":["message 1"],"action":1"#),
+        "{new_only:?}"
+    );
+    assert!(new_only[3].contains(r#","prompt":"other","#), "nothing of a list is in a text: {new_only:?}");
+    assert!(new_only[4].contains(r#","prompt_repeats":5,"prompt_new":"s","#), "{new_only:?}");
+    drop((old, new));
+}
+
+/// What is told one by one is what is read at once, whoever recorded it.
+#[test]
+fn telling_is_reading() {
+    let scratch = Scratch::new("told");
+    let runs: Vec<Run> = (0..3).map(|_| scratch.run()).collect();
+    let mut open = Vec::new();
+    for (number, run) in runs.iter().enumerate() {
+        let episode = run.open(EpisodeName::task("task"), taking()).expect("takes over");
+        for at in 0..3 {
+            episode.step(step((number * 3 + at) as i64)).expect("records");
+        }
+        let called = episode.call_once("look", None, Value::Null, || Ok(Value::from("seen")));
+        called.expect("records").expect("returns");
+        open.push(episode);
+    }
+    open[2].end("finished", Ending::default()).expect("ends").wait().expect("is durable");
+    let view = || runs[0].view(&EpisodeName::task("task")).expect("reads");
+    until(|| view().ending().expect("reads").is_some());
+    let view = view();
+    let read = view.read().expect("reads");
+    let (mut steps, mut calls, mut ends) = (Vec::new(), 0, 0);
+    for told in view.told() {
+        match told.expect("is read") {
+            Told::Step(step) => steps.push(*step),
+            Told::Call(_) => calls += 1,
+            Told::End(_) => ends += 1,
+            Told::Begin(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(steps, read.steps);
+    assert_eq!((calls, ends, steps.len()), (read.calls.len(), 1, 9));
+    let by: Vec<u32> = (0..9).map(|index| view.attempt_of(index)).collect();
+    assert_eq!(by, [0, 0, 0, 1, 1, 1, 2, 2, 2]);
+    drop(open);
+}
