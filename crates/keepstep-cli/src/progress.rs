@@ -7,6 +7,11 @@ pub(crate) fn bar(end: u64, what: &str) -> ProgressBar {
     styled(ProgressBar::new(end), "{msg} [{bar:32}] {pos}/{len}", what)
 }
 
+/// A bar that nobody sees.
+pub(crate) fn none() -> ProgressBar {
+    ProgressBar::hidden()
+}
+
 /// A bar for bytes.
 pub(crate) fn bytes(end: u64, what: &str) -> ProgressBar {
     styled(ProgressBar::new(end), "{msg} [{bar:32}] {binary_bytes}/{binary_total_bytes} {eta}", what)

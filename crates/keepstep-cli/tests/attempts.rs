@@ -498,8 +498,53 @@ fn tail_goes_on_with_the_next_attempt() {
     assert!(lines.last().unwrap().contains(r#""what":"end""#));
     let said = Said::from(tail.wait_with_output().unwrap());
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.err.contains("attempt 1 goes on, by process"), "{said:?}");
+    assert!(said.err.contains("attempt 1 goes on from step 3, by process"), "{said:?}");
     drop(old);
+}
+
+/// What is over is not waited for, whether its end is among the lines that are shown or in no log at all.
+#[test]
+fn tail_of_what_is_over_ends() {
+    let shop = Shop::new();
+    for lines in ["0", "1"] {
+        let said = shop.run(&["tail", "-f", "-n", lines, "--json", "shop/taken"]);
+        assert_eq!((said.code, json_lines(&said).len().to_string()), (Some(0), lines.to_owned()), "{said:?}");
+    }
+    let said = shop.run(&["tail", "-f", "-n", "0", "shop/taken~0"]);
+    assert!(said.code == Some(0) && said.out.contains("end: why superseded"), "{said:?}");
+    killed(&shop.scratch, "shop-1");
+    assert_eq!(shop.run(&["reap"]).code, Some(0));
+    let said = shop.run(&["tail", "-f", "-n", "0", "killed/shop-1"]);
+    assert!(said.code == Some(0) && said.out.contains("end: why crashed"), "{said:?}");
+}
+
+/// Two takeovers between two looks: the steps of the one in the middle are told too.
+#[test]
+fn tail_leaves_no_attempt_out() {
+    let scratch = Scratch::new();
+    let runs: Vec<Run> = (0..3).map(|_| opener(&scratch)).collect();
+    let first = runs[0].episode(EpisodeName::task("task")).unwrap();
+    record(&first, 0..2, "walk");
+    let mut tail = program()
+        .current_dir(scratch.dir())
+        .args(["tail", "-f", "--json", "-s", "s", "shop/task"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+    let is_step = |line: &String| line.contains(r#""what":"step""#);
+    let mut seen: Vec<u64> = (0..2).map(|_| number(&lines.find(is_step).unwrap(), "index")).collect();
+    let mut open = vec![first];
+    for (at, run) in runs.iter().enumerate().skip(1) {
+        let episode = run.open(EpisodeName::task("task"), taking()).unwrap();
+        record(&episode, at as i64 * 2..at as i64 * 2 + 2, "walk");
+        open.push(episode);
+    }
+    end(open.last().unwrap(), "finished");
+    seen.extend(lines.filter(is_step).map(|line| number(&line, "index")));
+    assert_eq!(seen, [0, 1, 2, 3, 4, 5]);
+    assert!(tail.wait().unwrap().success());
 }
 
 /// A recorder that is killed is waited for, until another attempt goes on; one attempt alone is not.

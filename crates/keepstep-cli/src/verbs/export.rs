@@ -1,7 +1,7 @@
 //! `keepstep export`: episodes in the formats of others.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 use clap::Subcommand;
@@ -134,7 +134,9 @@ struct Work<'a> {
 impl Work<'_> {
     fn write<W: Write>(&self, out: W) -> Outcome<(W, JsonlCounts)> {
         let steps = self.episodes.iter().map(|episode| episode.summary.steps).sum();
-        let bar = progress::bar(steps, "steps");
+        // Steps that run over the same terminal are progress enough.
+        let is_seen = self.args.output.is_none() && std::io::stdout().is_terminal();
+        let bar = if is_seen { progress::none() } else { progress::bar(steps, "steps") };
         let mut jsonl = Jsonl::new(out, JsonlOptions { only_new: self.args.new });
         for episode in self.episodes {
             let view = self.store.view_of(self.catalog, &episode.key)?;

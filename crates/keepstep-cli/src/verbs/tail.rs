@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use keepstep::format::commit::What;
 use keepstep::read::{AttemptKey, Catalog, End, Follow, FollowFrom, Item, Told};
-use keepstep::{Id, Liveness, Store};
+use keepstep::{Began, Id, Liveness, Store};
 
 use crate::failure::{Exit, Outcome};
 use crate::json::Json;
@@ -106,30 +106,28 @@ impl<'a> Tail<'a> {
             None
         };
         let catalog = self.store.catalog()?;
-        let last = last_of(&catalog, episode, self.args.lines)?;
-        let mut has_ended = false;
-        for item in &last {
-            has_ended |= self.tell(episode.key, item, screen)?;
+        for item in &last_of(&catalog, episode, self.args.lines)? {
+            self.tell(episode.key, item, screen)?;
         }
-        let Some(mut follow) = follow else { return Ok(self.exit()) };
         screen.flush()?;
+        let Some(mut follow) = follow else { return Ok(self.exit()) };
         let mut key = episode.key;
+        // Also if its end is not among the records that were shown.
+        let mut has_ended = self.store.view_of(&catalog, &key)?.ending()?.is_some();
+        if has_ended {
+            self.tell_found_end(key, screen)?;
+        }
         loop {
-            if !has_ended {
-                has_ended = self.follow_one(key, &mut follow, stays, screen)?;
-            }
+            has_ended = has_ended || self.follow_one(key, &mut follow, stays, screen)?;
             match self.next_attempt(key)?.filter(|_| !stays) {
                 Some(next) => {
                     screen.flush()?;
-                    screen.say(&format!(
-                        "attempt {} goes on, by {}",
-                        next.attempt,
-                        self.store.describe(&next.writer)
-                    ));
-                    // Its name is that of the episode: it is the attempt that counts.
-                    self.names.insert((id, next.attempt), episode.name().to_string());
-                    follow = self.store.follow_attempt(id, next.attempt, FollowFrom::Start)?;
-                    (key, has_ended) = (next, false);
+                    let (attempt, steps) = (next.key.attempt, next.inherited);
+                    let by = self.store.describe(&next.key.writer);
+                    screen.say(&shown(&format!("attempt {attempt} goes on from step {steps}, by {by}")));
+                    self.names.insert((id, attempt), episode.name().to_string());
+                    follow = self.store.follow_attempt(id, attempt, FollowFrom::Start)?;
+                    (key, has_ended) = (next.key, false);
                 }
                 None if has_ended => return Ok(self.exit()),
                 None => {}
@@ -181,9 +179,10 @@ impl<'a> Tail<'a> {
         }
     }
 
-    /// The attempt that counts in place of this one.
-    fn next_attempt(&self, key: AttemptKey) -> Outcome<Option<AttemptKey>> {
-        Ok(self.store.in_force(&key.episode)?.filter(|now| now.attempt > key.attempt))
+    /// The attempt that took the place of this one.
+    fn next_attempt(&self, key: AttemptKey) -> Outcome<Option<Began>> {
+        let began = self.store.began(&key.episode)?;
+        Ok(began.into_iter().find(|next| next.key.attempt > key.attempt && !next.was_over))
     }
 
     /// An end that its owner did not say is in no log.

@@ -37,7 +37,7 @@ pub use opening::{Opening, Resume, WhenBusy};
 pub use query::{EpisodeFilter, EpisodeInfo};
 pub use run::{EpisodeName, Run};
 pub use stream::Stream;
-pub use view::{Happened, View};
+pub use view::{Began, Happened, View};
 
 use crate::disk::{self, Disk, FileSystem, RealDisk};
 use crate::error::{Doing, Error, Result};

@@ -81,20 +81,36 @@ impl Store {
         Ok(View::new(self, episode, chain, lineage, attempt))
     }
 
-    /// The attempt at an episode that counts now, and whose it is; none if nobody ever claimed it.
-    pub fn in_force(&self, episode: &Id) -> Result<Option<AttemptKey>> {
+    /// The attempts at an episode that really began, in order: the last is the one that counts. None if nobody ever
+    /// claimed it.
+    pub fn began(&self, episode: &Id) -> Result<Vec<Began>> {
         let chain = Chain::read(self.cards(), episode)?;
-        Ok(chain.in_force().map(|link| AttemptKey {
-            episode: *episode,
-            attempt: link.claim.attempt,
-            writer: link.claim.writer,
-        }))
+        let began = chain.links.iter().filter(|link| link.is_in_force()).map(|link| Began {
+            key: AttemptKey { episode: *episode, attempt: link.claim.attempt, writer: link.claim.writer },
+            resumed: link.base.as_ref().map(|base| base.resumed),
+            inherited: link.base.as_ref().map_or(0, |base| base.inherited),
+            was_over: link.base.as_ref().is_some_and(|base| base.adopted.is_some()),
+        });
+        Ok(began.collect())
     }
 
     /// Who a writer is, for people: its process and host, as it told them.
     pub fn describe(&self, writer: &Id) -> String {
         self.leases().describe(writer)
     }
+}
+
+/// An attempt that really began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Began {
+    /// Which, and whose it is.
+    pub key: AttemptKey,
+    /// The attempt that it goes on from, if it does.
+    pub resumed: Option<u32>,
+    /// How many steps it inherited, FIRST counted.
+    pub inherited: u64,
+    /// The one before had come to its end, as its taker found: nothing is recorded in this one.
+    pub was_over: bool,
 }
 
 /// What happened in an episode, in order.
