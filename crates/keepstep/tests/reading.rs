@@ -74,7 +74,7 @@ fn episodes_are_filtered() {
         ["a", "b", "c", "d", "e", "e"]
     );
     let e = run.episodes(&EpisodeFilter { task: Some("e".to_owned()), ..all }).expect("reads").remove(0);
-    assert_eq!((e.attempt, e.attempts, e.summary.total_reward, e.summary.steps), (1, 2, Some(4.0), 1));
+    assert_eq!((e.key.attempt, e.attempts, e.summary.total_reward, e.summary.steps), (1, 2, Some(4.0), 1));
 }
 
 /// A reader that stops after every event and goes on from its cursor sees each once, whoever recorded it.

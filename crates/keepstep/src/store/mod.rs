@@ -34,7 +34,7 @@ pub use freeze::{Conflict, StreamView};
 pub use group::{Group, GroupView, Member, SealedGroups};
 pub use listing::Listed;
 pub use opening::{Opening, Resume, WhenBusy};
-pub use query::{EpisodeFilter, EpisodeInfo};
+pub use query::EpisodeFilter;
 pub use run::{EpisodeName, Run};
 pub use stream::Stream;
 pub use view::{Began, Happened, View};

@@ -1,17 +1,11 @@
 //! The episodes of a run, filtered: what a reader, a trainer or a list wants to see.
 
-use std::collections::BTreeMap;
-
-use keepstep_format::Id;
 use keepstep_format::value::Value;
 
+use super::listing::Listed;
 use super::run::Run;
-use super::view::View;
 use crate::error::Result;
-use crate::own::Standing;
-use crate::read::AttemptInfo;
-use crate::segment::Summary;
-use crate::segment::chain::Chain;
+use crate::read::Catalog;
 
 /// Which episodes are wanted; what is not said does not matter.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -20,7 +14,7 @@ pub struct EpisodeFilter {
     pub task: Option<String>,
     /// Of this iteration.
     pub iteration: Option<i64>,
-    /// That ended in one of these ways; `running` and `silent` are ways too.
+    /// That stand in one of these ways: how they ended, or what [`Listed::state`] calls them if they did not.
     pub ends: Option<Vec<String>>,
     /// Whose rewards add up to at least and at most so much. One without a reward is not wanted then.
     pub reward: Option<(f64, f64)>,
@@ -32,122 +26,47 @@ pub struct EpisodeFilter {
     pub all_attempts: bool,
 }
 
-/// An episode, as a list shows it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct EpisodeInfo {
-    /// Its id.
-    pub episode: Id,
-    /// The attempt that counts, or one of several if all were wanted.
-    pub attempt: u32,
-    /// How many attempts really began.
-    pub attempts: u32,
-    /// Whose log it is in.
-    pub writer: Id,
-    /// Its name, steps, rewards and times. Steps and rewards count what was inherited.
-    pub summary: Summary,
-    /// How it ended; `running` or `silent` if it did not.
-    pub why: String,
-}
-
 impl Run {
     /// The episodes of the run that a filter wants, sorted by task, iteration, sample and attempt.
-    pub fn episodes(&self, filter: &EpisodeFilter) -> Result<Vec<EpisodeInfo>> {
+    pub fn episodes(&self, filter: &EpisodeFilter) -> Result<Vec<Listed>> {
         let mut catalog = self.store().catalog()?;
-        let mut by_episode: BTreeMap<Id, Vec<AttemptInfo>> = BTreeMap::new();
-        for info in catalog.attempts()? {
-            if self.may_want(&info, filter) {
-                by_episode.entry(info.key.episode).or_default().push(info);
-            }
-        }
         let mut found = Vec::new();
-        for (episode, attempts) in by_episode {
-            for info in self.in_force(&episode, attempts, filter.all_attempts)? {
-                found.extend(self.wanted(info, filter)?);
+        for listed in self.store().list(&mut catalog)? {
+            if self.wants(&listed, filter) && self.has_policy(&catalog, &listed, filter.policy.as_ref())? {
+                found.push(listed);
             }
         }
-        let name =
-            |it: &EpisodeInfo| (it.summary.task.clone(), it.summary.iteration, it.summary.sample, it.attempt);
-        found.sort_by_cached_key(name);
+        found.sort_by_cached_key(|it| {
+            let name = &it.summary;
+            (name.task.clone(), name.iteration, name.sample, it.key.attempt)
+        });
         Ok(found)
     }
 
-    /// What a summary alone can rule out.
-    fn may_want(&self, info: &AttemptInfo, filter: &EpisodeFilter) -> bool {
-        let summary = &info.summary;
+    /// What a list knows is enough to tell.
+    fn wants(&self, listed: &Listed, filter: &EpisodeFilter) -> bool {
+        let summary = &listed.summary;
+        let is_in = |(least, most): (f64, f64)| {
+            summary.total_reward.is_some_and(|reward| least <= reward && reward <= most)
+        };
         summary.birth == Some(self.birth())
+            && (filter.all_attempts || listed.is_in_force)
             && filter.task.as_ref().is_none_or(|task| summary.task.as_ref() == Some(task))
             && filter.iteration.is_none_or(|iteration| summary.iteration == Some(iteration))
+            && filter.ends.as_ref().is_none_or(|ends| ends.iter().any(|end| end == listed.state()))
+            && filter.since.is_none_or(|since| summary.last_time.is_some_and(|last| last >= since))
+            && filter.reward.is_none_or(is_in)
     }
 
-    /// The attempts that count, with how they ended.
-    fn in_force(&self, episode: &Id, attempts: Vec<AttemptInfo>, all: bool) -> Result<Vec<EpisodeInfo>> {
-        let chain = Chain::read(self.store().cards(), episode)?;
-        let begun = chain.links.iter().filter(|link| link.is_in_force()).count().max(1) as u32;
-        let newest = chain.in_force().map(|link| link.claim.attempt);
-        let mut found = Vec::new();
-        for AttemptInfo { key, summary, .. } in attempts {
-            let link = chain.link(key.attempt);
-            let is_real = link.is_none_or(|link| link.is_in_force() && link.claim.writer == key.writer);
-            let is_wanted = all || newest.is_none_or(|newest| newest == key.attempt);
-            if !is_real || !is_wanted {
-                continue;
-            }
-            let adopted = link.and_then(|link| link.base.as_ref()?.adopted.clone());
-            let why = match summary.why.clone().or(adopted) {
-                Some(why) => why,
-                None => self.how_it_stands(episode, key.attempt, &key.writer)?,
-            };
-            let (attempt, writer) = (key.attempt, key.writer);
-            found.push(EpisodeInfo { episode: *episode, attempt, attempts: begun, writer, summary, why });
-        }
-        Ok(found)
-    }
-
-    fn how_it_stands(&self, episode: &Id, attempt: u32, writer: &Id) -> Result<String> {
-        if let Some((why, _)) = self.store().found_end(episode, attempt)? {
-            return Ok(why);
-        }
-        Ok(match self.store().leases().standing(writer) {
-            Standing::Live => "running".to_owned(),
-            Standing::Silent { .. } => "silent".to_owned(),
-            // Nobody has recorded it yet; it is what whoever looks would find.
-            Standing::Dead(_) => "crashed".to_owned(),
-        })
-    }
-
-    fn wanted(&self, mut info: EpisodeInfo, filter: &EpisodeFilter) -> Result<Option<EpisodeInfo>> {
-        if filter.ends.as_ref().is_some_and(|ends| !ends.contains(&info.why))
-            || filter.since.is_some_and(|since| info.summary.last_time.is_none_or(|last| last < since))
-        {
-            return Ok(None);
-        }
-        let needs_steps = info.attempt > 0 || filter.policy.is_some();
-        if needs_steps {
-            let view = self.store().view(&info.episode)?;
-            let view = if view.number() == info.attempt { view } else { view.attempt(info.attempt)? };
-            let (reward, has_policy) = sum_up(&view, filter.policy.as_ref())?;
-            info.summary.total_reward = reward;
-            info.summary.steps = view.steps();
-            if !has_policy {
-                return Ok(None);
+    /// Steps are read only for this.
+    fn has_policy(&self, catalog: &Catalog, listed: &Listed, policy: Option<&Value>) -> Result<bool> {
+        let Some(policy) = policy else { return Ok(true) };
+        let view = self.store().view_of(catalog, &listed.key)?;
+        for index in 0..view.steps() {
+            if view.step(index)?.policy.as_ref() == Some(policy) {
+                return Ok(true);
             }
         }
-        let is_in = |(least, most): (f64, f64)| {
-            info.summary.total_reward.is_some_and(|reward| least <= reward && reward <= most)
-        };
-        Ok(filter.reward.is_none_or(is_in).then_some(info))
+        Ok(false)
     }
-}
-
-/// The rewards of all steps together, and whether a policy acted in one of them.
-fn sum_up(view: &View, policy: Option<&Value>) -> Result<(Option<f64>, bool)> {
-    let (mut total, mut has_policy) = (None, policy.is_none());
-    for index in 0..view.steps() {
-        let step = view.step(index)?;
-        if let Some(reward) = step.reward {
-            total = Some(total.unwrap_or(0.0) + reward);
-        }
-        has_policy |= policy.is_some() && step.policy.as_ref() == policy;
-    }
-    Ok((total, has_policy))
 }
