@@ -11,6 +11,8 @@
 
 #[path = "streams/cuts.rs"]
 mod cuts;
+#[path = "streams/processes.rs"]
+mod processes;
 #[path = "streams/turns.rs"]
 mod turns;
 
@@ -173,6 +175,21 @@ fn a_dropped_stream_is_hidden() {
     assert_eq!(count(&sim), segments);
     let store = Store::on_disk(sim.process(), options(None)).expect("opens");
     assert!(store.verify(&mut |_| {}).expect("verifies").is_whole());
+}
+
+/// Once the claim stands, an entry costs what a step costs: one sync, and no new file.
+#[test]
+fn an_entry_costs_one_sync() {
+    let sim = SimDisk::new(seed() + 10);
+    let store = Store::on_disk(sim.process(), options(None)).expect("opens");
+    let stream = store.run("run", Value::Null).expect("opens").stream("tokens");
+    put(&stream, "first").expect("puts");
+    let (syncs, files) = (store.writer_stats().syncs, sim.files().len());
+    for n in 0..50 {
+        put(&stream, &format!("entry {n}")).expect("puts");
+        put(&stream, "first").expect("costs nothing");
+    }
+    assert_eq!((store.writer_stats().syncs - syncs, sim.files().len()), (50, files));
 }
 
 /// An entry that was not recorded, since the disk was full, can be put again, with another value too.
@@ -438,8 +455,6 @@ fn threads_put_while_others_freeze() {
                             match put(stream, &id) {
                                 Ok(()) => drop(acknowledged.lock().unwrap().insert(id)),
                                 Err(Error::Fenced { .. }) => return,
-                                // An entry before it in the queue was fenced.
-                                Err(Error::EarlierFailed(_)) => return,
                                 Err(error) => panic!("{error}"),
                             }
                         }
