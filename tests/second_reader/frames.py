@@ -27,6 +27,7 @@ class Kind(IntEnum):
     DICT = 0x05
     FOOTER = 0x06
     LISTS = 0x07
+    BLOCK = 0x08
     BEGIN = 0x10
     FIRST = 0x11
     STEP = 0x12

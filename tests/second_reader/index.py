@@ -30,6 +30,7 @@ class Entry:
     first_sequence: int
     records: list[tuple[int, int]]
     summary: dict[int, Any]
+    writer: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def read_trailer(data: bytes, salt: int, where: str) -> tuple[int, int] | None:
     return footer_at, lists_at
 
 
-def read_index(data: bytes, salt: int, where: str) -> Index | None:
+def read_index(data: bytes, salt: int, where: str, *, grouped: bool = False) -> Index | None:
     """None if the segment is not sealed: its trailer, FOOTER or LISTS do not validate."""
     trailer = read_trailer(data, salt, where)
     if not trailer:
@@ -65,7 +66,7 @@ def read_index(data: bytes, salt: int, where: str) -> Index | None:
         return None
     if lists_end != footer_at or footer_end != len(data):
         raise Malformed(f"{where}: LISTS, FOOTER and trailer do not follow one another")
-    return _parse(footer, lists, lists_at, where)
+    return _parse(footer, lists, lists_at, where, grouped)
 
 
 def _read_body(data: bytes, offset: int, salt: int, kind: Kind) -> tuple[bytes | None, int]:
@@ -84,10 +85,11 @@ def _read_body(data: bytes, offset: int, salt: int, kind: Kind) -> tuple[bytes |
     return b"".join(body), frame.end
 
 
-def _parse(footer: bytes, lists: bytes, data_end: int, where: str) -> Index:
+def _parse(footer: bytes, lists: bytes, data_end: int, where: str, grouped: bool) -> Index:
+    """What `compact` made (§11) depends on no other segment, and its entries name their writers."""
     at = Cursor(footer, what=f"{where}, FOOTER")
-    entries = [_entry(at, lists, where) for _ in range(at.varint())]
-    backs = [at.varint() for _ in range(at.varint())]
+    entries = [_entry(at, lists, where, grouped) for _ in range(at.varint())]
+    backs = [] if grouped else [at.varint() for _ in range(at.varint())]
     at.finish()
     if backs != sorted(set(backs)):
         raise Malformed(f"{where}: the earlier segments in FOOTER do not rise: {backs}")
@@ -97,9 +99,10 @@ def _parse(footer: bytes, lists: bytes, data_end: int, where: str) -> Index:
     return Index(entries, backs, data_end)
 
 
-def _entry(at: Cursor, lists: bytes, where: str) -> Entry:
+def _entry(at: Cursor, lists: bytes, where: str, grouped: bool) -> Entry:
     what, id, attempt = at.u8(), at.id(), at.varint()
     origin = at.id() if what == COPIED else None
+    writer = at.id() if grouped else None
     slot, first_sequence, count, position = at.varint(), at.varint(), at.varint(), at.varint()
     summary = _summary(at)
     records, offset = [], 0
@@ -107,7 +110,7 @@ def _entry(at: Cursor, lists: bytes, where: str) -> Entry:
     for _ in range(count):
         offset += reading.varint() * 8
         records.append((offset, reading.u8()))
-    return Entry(what, id, attempt, origin, slot, first_sequence, records, summary)
+    return Entry(what, id, attempt, origin, slot, first_sequence, records, summary, writer)
 
 
 def _summary(at: Cursor) -> dict[int, Any]:

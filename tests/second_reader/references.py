@@ -114,7 +114,9 @@ class Opener:
         """The record that a place means; None if it is lost."""
         number = segment.header.number - back
         where = f"{segment.where}, record at {stored.offset}"
-        if number < 0 or (back == 0 and offset >= stored.offset):
+        # All records of a block are one body: `grouped` has checked that what is in it points back.
+        is_behind = offset > stored.offset if stored.kind == Kind.BLOCK else offset >= stored.offset
+        if number < 0 or (back == 0 and is_behind):
             raise Malformed(f"{where}: a reference by {back} segments to {offset} does not go back")
         target = self.segments.get(number)
         if target is None:

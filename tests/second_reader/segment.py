@@ -27,12 +27,13 @@ from .wire import Cursor
 
 
 class Log(NamedTuple):
-    """What a slot stands for. `origin` is the writer that a copied attempt was copied from."""
+    """What a slot stands for. `origin` is the writer that a copied attempt was copied from; `writer` is whose it is, in `grouped/`."""
 
     what: int
     id: bytes
     attempt: int
     origin: bytes | None = None
+    writer: bytes | None = None
 
 
 class Name(NamedTuple):
@@ -85,7 +86,8 @@ class Segment:
     def __init__(self, data: bytes, header: SegmentHeader, where: str) -> None:
         self.header = header
         self.where = where
-        self.index: Index | None = read_index(data, header.salt, where)
+        self.grouped = header.writer == bytes(16)
+        self.index: Index | None = read_index(data, header.salt, where, grouped=self.grouped)
         self.file_bytes = len(data)
         trailer = read_trailer(data, header.salt, where)
         self.data_end = trailer[1] if trailer else len(data)
@@ -155,13 +157,14 @@ class Segment:
     def _read_binds(self) -> None:
         for entry in self.index.entries if self.index else []:
             if entry.what:
-                self.logs[entry.slot] = Log(entry.what, entry.id, entry.attempt, entry.origin)
+                self.logs[entry.slot] = Log(entry.what, entry.id, entry.attempt, entry.origin, entry.writer)
         for frame in self._frames:
             if frame.kind != Kind.BIND:
                 continue
             at = Cursor(frame.body, what=f"{self.where}, BIND at {frame.offset}")
             what, id, attempt = at.u8(), at.id(), at.varint()
-            log = Log(what, id, attempt, at.id() if what == COPIED else None)
+            origin = at.id() if what == COPIED else None
+            log = Log(what, id, attempt, origin, at.id() if self.grouped else None)
             at.finish()
             if not 1 <= what <= 4 or frame.slot == 0:
                 raise at.malformed(f"slot {frame.slot} is bound to a log of kind {what}")
@@ -173,7 +176,7 @@ class Segment:
         frames = {frame.offset: frame for frame in self._frames}
         used = set()
         for first in self._frames:
-            if first.kind == Kind.CHUNK or first.kind not in RECORDS | {Kind.VALUE, Kind.DICT}:
+            if first.kind == Kind.CHUNK or first.kind not in RECORDS | {Kind.VALUE, Kind.DICT, Kind.BLOCK}:
                 continue
             parts = [first]
             while parts[-1].flags & Flag.MORE:
@@ -218,19 +221,20 @@ class Segment:
         """By what commits list, by heads that still validate, and by the index."""
         if not self.damage:
             return
-        named: dict[int, Name] = {}
+        named: dict[tuple[int, int], Name] = {}
         for entry in self.index.entries if self.index else []:
             for i, (offset, kind) in enumerate(entry.records):
                 log = self.logs.get(entry.slot)
-                named[offset] = Name(kind, entry.slot, entry.first_sequence + i if entry.what else 0, log)
+                sequence = entry.first_sequence + i if entry.what else 0
+                named[offset, sequence] = Name(kind, entry.slot, sequence, log)
         for frame in self._frames:
             if frame.kind == Kind.COMMIT:
                 for offset, kind, slot, sequence in read_commit(frame, self.where):
-                    named[offset] = Name(kind, slot, sequence, self.logs.get(slot))
+                    named[offset, sequence] = Name(kind, slot, sequence, self.logs.get(slot))
         for frame in self.scan.broken:
-            named[frame.offset] = self._name(frame)
+            named[frame.offset, frame.sequence] = self._name(frame)
         for damage in self.damage:
-            names = [name for at, name in sorted(named.items()) if 0 <= at - damage.offset < damage.length]
+            names = [name for (at, _), name in sorted(named.items(), key=lambda each: each[0]) if 0 <= at - damage.offset < damage.length]
             damage.lost = _without_repeats(names + damage.lost)
 
     def lose_record(self, stored: Stored, why: str) -> None:
@@ -250,6 +254,8 @@ class Segment:
     def check(self) -> None:
         """That the lists of the commits and the index tell what the frames tell."""
         self._check_commits()
+        if self.grouped:
+            return
         if self.index and self.data_end == self.index.data_end:
             backs = {ref.back for stored in self.records.values() for ref in stored.head.references}
             backs |= {stored.head.dictionary[0] for stored in self.records.values() if stored.head.dictionary}

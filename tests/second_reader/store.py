@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,8 @@ from typing import Any, NamedTuple
 from .cards import Card, read_card, read_identity
 from .errors import Malformed
 from .frames import RECORDS, Kind, read_header
+from .grouped import check_index, open_blocks
+from .grouped import records as blocks
 from .hashes import Hasher
 from .references import DictionaryLost, Opener
 from .segment import Damage, Segment, Stored, Torn
@@ -54,7 +57,8 @@ class Store:
         self._verify = verify
         self._logs: dict[Key, list[Record]] = {}
         self._heals = self._read_heals()
-        self._retired: set[tuple[bytes, int]] = set()
+        self._retired: set[str] = set()
+        self._pruned: set[bytes] = set()
         self._read_grouped()
         for folder in _listed(self.path / "writers"):
             if _ID.fullmatch(folder.name):
@@ -91,20 +95,45 @@ class Store:
         manifests = _numbered(folder, ".manifest")
         if not manifests:
             return
-        card = read_card(self.path, f"grouped/{manifests[-1][0].name}", self.id, Card.MANIFEST)
-        for named in card.get(97, []):
-            if isinstance(named, dict) and "writer" in named:
-                self._retired.add((named["writer"], named["segment"]))
-        held = [(folder / f"{number}.seg", number) for number in card.get(96, [])]
-        segments = self._read_segments(held, GROUPED)
-        for segment in segments.values():
+        card = self._read_manifest(manifests[-1][1])
+        self._retired = {named["path"] for named in card.get(97, [])}
+        self._pruned = {pruned["episode"] for pruned in card.get(98, [])}
+        held = {named["segment"]: named["bytes"] for named in card.get(96, [])}
+        segments = self._read_segments([(folder / f"{n}.seg", n) for n in sorted(held)], GROUPED)
+        for number, segment in segments.items():
             # Published whole: whatever is not there was there once.
             segment.judge(void_from=None, superseded=True)
-            self._take(Opener({segment.header.number: segment}, self._heals, self._hasher()), segment)
+            if segment.file_bytes < held[number]:
+                cut = held[number] - segment.file_bytes
+                self.damage.append(Damage(GROUPED, number, segment.file_bytes, cut, "cut off"))
+            self._take_blocks(segment)
         self.segments[GROUPED] = segments
 
+    def _read_manifest(self, number: int) -> dict[int, Any]:
+        """The newest manifest, or its copy if it is damaged."""
+        try:
+            return read_card(self.path, f"grouped/{number}.manifest", self.id, Card.MANIFEST)
+        except Malformed as error:
+            name = f"grouped/{number}.copy"
+            if not (self.path / name).is_file():
+                raise
+            self.damage.append(Damage(GROUPED, number, 0, 0, str(error)))
+            return read_card(self.path, name, self.id, Card.MANIFEST)
+
+    def _take_blocks(self, segment: Segment) -> None:
+        opener = Opener({segment.header.number: segment}, self._heals, self._hasher())
+        parts = open_blocks(opener, segment)
+        for stored, part, content in blocks(opener, segment, parts):
+            if part.kind in RECORDS:
+                self._add(segment, replace(stored, kind=part.kind, sequence=part.sequence), content)
+        if self._verify:
+            segment.check()
+            check_index(segment, parts)
+        self.damage += segment.damage
+
     def _read_writer(self, folder: Path, writer: bytes) -> None:
-        segments = self._read_segments(_numbered(folder, ".seg"), writer)
+        files = [each for each in _numbered(folder, ".seg") if self._counts(each[0])]
+        segments = self._read_segments(files, writer)
         for number, segment in segments.items():
             later = [other for n, other in segments.items() if n > number]
             voids = [other.header.voided_from for other in later if other.header.voided_segment == number]
@@ -115,6 +144,10 @@ class Store:
         for segment in segments.values():
             self._take(opener, segment)
         self.segments[writer] = segments
+
+    def _counts(self, file: Path) -> bool:
+        """What a manifest names for deletion does not exist, also while it is still there."""
+        return file.relative_to(self.path).as_posix() not in self._retired
 
     def _check_length(self, segment: Segment, later: list[Segment]) -> None:
         """A sealed segment that is shorter than a later header, or the card of an orderly close, says was cut."""
@@ -144,7 +177,6 @@ class Store:
         return segments
 
     def _take(self, opener: Opener, segment: Segment) -> None:
-        retired = (segment.header.writer, segment.header.number) in self._retired
         for stored in segment.records.values():
             try:
                 # VALUE is opened as well: so are chains of references remembered, and its bytes checked.
@@ -152,7 +184,7 @@ class Store:
             except DictionaryLost:
                 segment.lose_record(stored, "dictionary lost")
                 continue
-            if stored.kind in RECORDS and not retired:
+            if stored.kind in RECORDS:
                 self._add(segment, stored, content)
         if self._verify:
             segment.check()
@@ -161,8 +193,10 @@ class Store:
 
     def _add(self, segment: Segment, stored: Stored, fields: dict[int, Any]) -> None:
         log = segment.logs.get(stored.slot)
+        if log and log.what in (1, 2) and log.id in self._pruned:
+            return
         if log:
-            key = Key(log.what, log.id, log.attempt, segment.header.writer)
+            key = Key(log.what, log.id, log.attempt, log.writer or segment.header.writer)
             self._logs.setdefault(key, []).append(Record(stored.sequence, stored.kind, fields))
         elif segment.damage:
             segment.lose_record(stored, "bind lost")

@@ -20,6 +20,8 @@ pub enum Job {
     FillAndHang,
     /// Records with many writers while its system calls are counted.
     CountCalls,
+    /// Compacts a store and prints its peak of memory.
+    Compact,
 }
 
 /// The child's side.
@@ -28,6 +30,7 @@ pub fn run(factory: &dyn EngineFactory, job: Job, dir: &Path, quick: bool) {
         Job::RecordLive => bars::record_and_report(factory, dir, quick),
         Job::FillAndHang => bars::fill_and_hang(factory, dir, quick),
         Job::CountCalls => bars::record_between_marks(factory, dir, quick),
+        Job::Compact => bars::compact_and_report(factory, dir),
     }
 }
 

@@ -25,6 +25,16 @@ pub trait EngineFactory: Sync {
 
     /// Opens a store for reading, also one whose writer was killed. What this does is what "opening" is timed by.
     fn read(&self, dir: &Path) -> Box<dyn Reader>;
+
+    /// Regroups a store whose writers are gone, and deletes what that replaces. False if the engine has nothing of the kind.
+    fn compact(&self, _dir: &Path) -> bool {
+        false
+    }
+
+    /// How many separate ranges of the data are read to read one episode, the index not counted.
+    fn places(&self, _dir: &Path, _task: u64) -> Option<u64> {
+        None
+    }
 }
 
 /// One process's store, shared by all its threads.

@@ -3,11 +3,14 @@
 use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use keepstep::read::Catalog;
+use keepstep::tend::CompactOptions;
 use keepstep::{Ending, EpisodeName, Options, Receipt, Run, Step, Store, Value};
 
 use crate::engine::{Engine, EngineFactory, Episode, Item, OpenOptions, Reader, Stats};
+use crate::watched_disk::WatchedDisk;
 
 pub struct KeepstepFactory;
 
@@ -33,6 +36,27 @@ impl EngineFactory for KeepstepFactory {
         let catalog = RefCell::new(store.catalog().expect("could not read the store"));
         let run = store.run(RUN, Value::Null).expect("could not open the run");
         Box::new(KeepstepReader { catalog, run })
+    }
+
+    fn compact(&self, dir: &Path) -> bool {
+        let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+        let store = Store::open_existing(dir, Options::default()).expect("could not open the store");
+        let report = store.compact(options.clone(), &mut |_| {}).expect("could not compact the store");
+        assert_eq!(report.left_alone, [], "a log was left alone");
+        store.compact(options, &mut |_| {}).expect("could not delete what was replaced");
+        true
+    }
+
+    fn places(&self, dir: &Path, task: u64) -> Option<u64> {
+        let disk = Arc::new(WatchedDisk::open(dir));
+        let store = Store::on_disk(disk.clone(), Options::default()).expect("could not open the store");
+        let run = store.run(RUN, Value::Null).expect("could not open the run");
+        let catalog = store.catalog().expect("could not read the store");
+        let key = catalog.find(&run.episode_id(&name(task)), 0).expect("the episode is there");
+        disk.begin();
+        let episode = catalog.reader(&key).and_then(|mut reader| reader.read());
+        assert!(episode.expect("could not read an episode").is_whole(), "an episode is damaged");
+        Some(disk.places())
     }
 }
 

@@ -24,6 +24,7 @@ mod scratch;
 mod settings;
 mod show_rulers;
 mod stats;
+mod watched_disk;
 mod workload;
 
 use std::path::{Path, PathBuf};

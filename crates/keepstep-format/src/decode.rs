@@ -3,13 +3,16 @@
 //! What cannot be fetched comes back as [`Value::Lost`], so that a step with a damaged prompt keeps its action and reward.
 
 mod fetch;
+mod measure;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 pub use fetch::UNFOLDED_BYTES_MAX;
 use fetch::{Budget, Fetch, ITEM_BYTES};
+pub use measure::part_of_value;
 
 use crate::bytes::{Cursor, Malformed, unzigzag};
 use crate::frame::{Place, Reference};
@@ -66,10 +69,35 @@ impl Bodies for NoBodies {
     }
 }
 
+/// A record's part of a body: all of it, unless the record stands in a block with others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Its bytes.
+    pub bytes: Range<usize>,
+    /// Its references.
+    pub references: Range<usize>,
+}
+
+impl Body {
+    /// All of it, as one part.
+    pub fn whole(&self) -> Part {
+        Part { bytes: 0..self.raw.len(), references: 0..self.references.len() }
+    }
+}
+
 /// Reads all fields of a record or card.
 pub fn read_fields(body: &Body, bodies: &mut dyn Bodies) -> Result<Vec<(u8, Value)>, Malformed> {
+    read_fields_of(body, &body.whole(), bodies)
+}
+
+/// Reads all fields of a record that is a part of a body.
+pub fn read_fields_of(
+    body: &Body,
+    part: &Part,
+    bodies: &mut dyn Bodies,
+) -> Result<Vec<(u8, Value)>, Malformed> {
     let mut budget = Budget::new(bodies);
-    let mut reader = Reader::whole(body, &mut budget);
+    let mut reader = Reader::part(body, part, &mut budget)?;
     let count = reader.cursor.count(2)?;
     let mut fields: Vec<(u8, Value)> = Vec::with_capacity(count.min(64));
     for _ in 0..count {
@@ -89,8 +117,13 @@ pub fn read_fields(body: &Body, bodies: &mut dyn Bodies) -> Result<Vec<(u8, Valu
 
 /// Reads one value that fills the body.
 pub fn read_value(body: &Body, bodies: &mut dyn Bodies) -> Result<Value, Malformed> {
+    read_value_of(body, &body.whole(), bodies)
+}
+
+/// Reads one value that fills a part of a body.
+pub fn read_value_of(body: &Body, part: &Part, bodies: &mut dyn Bodies) -> Result<Value, Malformed> {
     let mut budget = Budget::new(bodies);
-    let mut reader = Reader::whole(body, &mut budget);
+    let mut reader = Reader::part(body, part, &mut budget)?;
     let value = reader.value(0)?;
     if reader.cursor.is_at_end() { Ok(value) } else { Err(reader.cursor.malformed("bytes behind the value")) }
 }
@@ -121,9 +154,13 @@ impl<'a, 'f, 'b> Reader<'a, 'f, 'b> {
         Self { body, cursor: Cursor::at(&body.raw, at), next: base, outside: fetch.depth, fetch }
     }
 
-    /// Reads a record from its beginning.
-    fn whole(body: &'a Body, budget: &'f mut Budget<'b>) -> Self {
-        Self::new(body, 0, 0, Fetch { budget, links: 0, depth: 0, before: None })
+    /// Reads a record from its beginning to its end.
+    fn part(body: &'a Body, part: &Part, budget: &'f mut Budget<'b>) -> Result<Self, Malformed> {
+        let outside = Malformed { what: "a record ends behind its body", at: body.raw.len() };
+        let raw = body.raw.get(..part.bytes.end).ok_or(outside)?;
+        let fetch = Fetch { budget, links: 0, depth: 0, before: None };
+        let cursor = Cursor::at(raw, part.bytes.start);
+        Ok(Self { body, cursor, next: part.references.start, outside: 0, fetch })
     }
 
     fn value(&mut self, depth: usize) -> Result<Value, Malformed> {

@@ -151,6 +151,11 @@ pub struct Index {
 
 /// Appends LISTS, FOOTER and the trailer: all that seals a segment whose data ends at `offset`.
 pub fn put_index(out: &mut Vec<u8>, salt: u64, offset: u64, footer: &Footer, lists: &[u8]) {
+    put_index_of(out, salt, offset, &footer.encode(), lists);
+}
+
+/// As [`put_index`], from the bytes of a footer.
+pub fn put_index_of(out: &mut Vec<u8>, salt: u64, offset: u64, footer: &[u8], lists: &[u8]) {
     let start = out.len();
     let put = |out: &mut Vec<u8>, kind, body: &[u8]| {
         let here = offset + (out.len() - start) as u64;
@@ -163,7 +168,7 @@ pub fn put_index(out: &mut Vec<u8>, salt: u64, offset: u64, footer: &Footer, lis
         here
     };
     let lists = put(out, Kind::Lists, lists);
-    let footer = put(out, Kind::Footer, &footer.encode());
+    let footer = put(out, Kind::Footer, footer);
     out.extend_from_slice(&Trailer { footer, lists }.encode(salt));
 }
 

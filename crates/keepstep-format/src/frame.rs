@@ -43,6 +43,7 @@ pub enum Kind {
     Dict,
     Footer,
     Lists,
+    Block,
     Begin = 0x10,
     First,
     Step,
@@ -58,7 +59,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind that this version knows.
-    pub const ALL: [Kind; 18] = [
+    pub const ALL: [Kind; 19] = [
         Kind::Bind,
         Kind::Commit,
         Kind::Chunk,
@@ -66,6 +67,7 @@ impl Kind {
         Kind::Dict,
         Kind::Footer,
         Kind::Lists,
+        Kind::Block,
         Kind::Begin,
         Kind::First,
         Kind::Step,
@@ -82,8 +84,8 @@ impl Kind {
     /// The kind with this number, if this version knows it.
     pub fn from_u8(number: u8) -> Option<Kind> {
         let index = match number {
-            0x01..=0x07 => number - 0x01,
-            0x10..=0x1A => number - 0x10 + 7,
+            0x01..=0x08 => number - 0x01,
+            0x10..=0x1A => number - 0x10 + 8,
             _ => return None,
         };
         Some(Kind::ALL[index as usize])

@@ -3,6 +3,7 @@
 //! Pure: no files, no threads, no clocks. Everything here takes bytes and gives bytes, so that it can be flipped,
 //! cut and fuzzed without a disk.
 
+pub mod block;
 pub mod bytes;
 pub mod card;
 pub mod commit;
@@ -11,6 +12,7 @@ pub mod encode;
 pub mod fields;
 pub mod footer;
 pub mod frame;
+pub mod grouped;
 pub mod hash;
 pub mod ids;
 pub mod record;

@@ -9,8 +9,10 @@
 )]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use keepstep::format::value::{Array, Dtype};
+use keepstep::tend::CompactOptions;
 use keepstep::{Ending, Episode, EpisodeName, Level, Options, Result, Run, Step, Store, Tokens, Value};
 
 fn main() -> Result<()> {
@@ -22,6 +24,7 @@ fn main() -> Result<()> {
         "dictionary" => dictionary(&open(&dir, Options::default())?),
         "chunks" => chunks(&open(&dir, Options::default())?),
         "killed" => killed(&open(&dir, Options::default())?),
+        "grouped" => grouped(&dir),
         other => panic!("no kind {other:?}"),
     }
 }
@@ -133,6 +136,27 @@ fn histories(run: &Run) -> Result<()> {
         }
     }
     recorders.iter().try_for_each(|recorder| recorder.end("finished", Ending::default())?.wait())
+}
+
+/// The same, compacted: in blocks, what both share in one of its own; half of it waits to be deleted.
+fn grouped(dir: &str) -> Result<()> {
+    let options = Options { segment_bytes_max: 12_000, ..Options::default() };
+    histories(&open(dir, options.clone())?)?;
+    let compact = CompactOptions {
+        grace: Duration::ZERO,
+        segment_bytes_max: 1 << 20,
+        block_bytes_max: 20_000,
+        ..CompactOptions::default()
+    };
+    for _ in 0..2 {
+        Store::open(dir, options.clone())?.compact(compact.clone(), &mut |_| {})?;
+    }
+    let run = open(dir, options.clone())?;
+    let recorder = begin(&run, 7)?;
+    recorder.step(Step::new().observation("a log that was replaced, and is still there"))?;
+    recorder.end("finished", Ending::default())?.wait()?;
+    drop((recorder, run));
+    Store::open(dir, options)?.compact(compact, &mut |_| {}).map(drop)
 }
 
 /// Short steps that are alike: a dictionary is trained, and the later ones need it.

@@ -170,6 +170,16 @@ pub enum Error {
         /// What is said now.
         now: String,
     },
+    /// It was deleted, because somebody asked for it.
+    #[error("{what} was pruned at {time} (microseconds since 1970): {reason}")]
+    Pruned {
+        /// What is gone.
+        what: String,
+        /// Why it was deleted.
+        reason: String,
+        /// When, in microseconds since 1970.
+        time: i64,
+    },
     /// No such thing.
     #[error("{what} is not in this store")]
     NotFound {
@@ -204,6 +214,7 @@ impl Error {
             | Self::NewerFormat { .. }
             | Self::NotAStore { .. }
             | Self::Diverged { .. }
+            | Self::Pruned { .. }
             | Self::NotFound { .. } => Remedy::FixInput,
             Self::Fenced { .. } | Self::Ended { .. } => Remedy::Stop,
             Self::Damaged { .. } => Remedy::RestoreData,

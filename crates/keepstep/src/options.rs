@@ -105,6 +105,8 @@ broken! {
     is_broken_put_looks_first => PutLooksFirst,
     is_broken_freeze_copies_nothing => FreezeCopiesNothing,
     is_broken_freeze_reads_clean => FreezeReadsClean,
+    is_broken_delete_before_manifest => DeleteBeforeManifest,
+    is_broken_manifest_without_sync => ManifestWithoutSync,
 }
 
 /// Ways to get it wrong. Each was the obvious thing to do once; the crash tests must catch every one.
@@ -141,4 +143,8 @@ pub enum Broken {
     FreezeCopiesNothing,
     /// Whoever freezes a stream reads only what the logs say is synced.
     FreezeReadsClean,
+    /// `compact` deletes what it replaces before the manifest says so.
+    DeleteBeforeManifest,
+    /// `compact` acts on a manifest whose name is not safe yet.
+    ManifestWithoutSync,
 }

@@ -1,15 +1,22 @@
 //! Each byte of a small store flipped, one at a time, and each file cut at each length: found and placed, or harmless.
 //!
 //! Never wrong data, never a panic. What is read back is what was said, or is marked as lost, or verify tells why not.
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test stops at the first surprise"
+)]
 
 use keepstep::disk::Disk;
 use keepstep::disk::sim::{SimDisk, Trace};
 use keepstep::format::fields;
 use keepstep::format::value::{Array, Dtype};
 use keepstep::read::Item;
+use keepstep::tend::CompactOptions;
 use keepstep::{Broken, EpisodeName, Options, Step, Store, Value};
 use std::sync::Arc;
+use std::time::Duration;
 
 const STEPS: u64 = 4;
 
@@ -47,6 +54,19 @@ fn recorded(seed: u64, is_closed: bool, broken: Option<Broken>) -> Trace {
     }
     if is_closed {
         store.close();
+    }
+    sim.trace()
+}
+
+/// The same, compacted, and what that replaced deleted.
+fn compacted(seed: u64) -> Trace {
+    let trace = recorded(seed, true, None);
+    let sim = trace.killed(trace.cuts() - 1);
+    for _ in 0..2 {
+        let store = Store::on_disk(sim.process(), options(None)).expect("opens");
+        let options = CompactOptions { grace: Duration::ZERO, block_bytes_max: 1500, ..Default::default() };
+        let report = store.compact(options, &mut |_| {}).expect("compacts");
+        assert!(report.left_alone.is_empty(), "{report:?}");
     }
     sim.trace()
 }
@@ -133,6 +153,20 @@ fn every_flipped_byte_after_a_kill_is_found_or_harmless() {
     assert!(silent.is_empty(), "{} of them: {:?}", silent.len(), &silent[..silent.len().min(3)]);
 }
 
+/// In a store that was compacted, too.
+#[test]
+fn every_flipped_byte_of_a_compacted_store_is_found_or_harmless() {
+    let (harmless, found, silent) = flip_all(&compacted(505));
+    println!("compacted: {harmless} flips harmless, {found} found");
+    assert!(silent.is_empty(), "{} of them: {:?}", silent.len(), &silent[..silent.len().min(3)]);
+}
+
+/// Every file of a compacted store, cut at every length: the rest is right, and the cut is found.
+#[test]
+fn every_cut_of_a_compacted_store_is_found_or_harmless() {
+    cut_all(&compacted(506));
+}
+
 /// The negative control: without `synced_to` a flip in the last acknowledged steps looks like a torn end.
 #[test]
 fn a_log_without_synced_to_is_caught() {
@@ -143,9 +177,12 @@ fn a_log_without_synced_to_is_caught() {
 /// Every file of a closed store, cut at every length: the rest is right, and the cut is found.
 #[test]
 fn every_cut_of_a_closed_store_is_found_or_harmless() {
-    let trace = recorded(504, true, None);
+    cut_all(&recorded(504, true, None));
+}
+
+fn cut_all(trace: &Trace) {
     let (mut harmless, mut found) = (0, 0);
-    for (path, content) in files(&trace) {
+    for (path, content) in files(trace) {
         for length in 0..content.len() {
             let state = trace.killed(trace.cuts() - 1);
             let wound = format!("{path}, cut to {length} bytes");

@@ -30,7 +30,7 @@ pub fn open_and_read(settings: &Settings, factory: &dyn EngineFactory) -> Vec<Go
     vec![Got { name: "open-1gib", value: open_ms }, Got { name: "read-100-steps", value: read_ms }]
 }
 
-fn build(factory: &dyn EngineFactory, dir: &Path, store: Store) {
+pub fn build(factory: &dyn EngineFactory, dir: &Path, store: Store) {
     let engine = factory.open(dir, OpenOptions::default());
     for wave in 0..store.wave_count() {
         record(&*engine, store.waves, wave * store.waves.episodes);

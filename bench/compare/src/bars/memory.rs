@@ -57,7 +57,7 @@ fn count_lost(live: Live, reader: &dyn Reader) -> u64 {
     (0..live.episodes).map(lost_of).sum()
 }
 
-fn peak_resident_kib() -> u64 {
+pub fn peak_resident_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("could not read /proc/self/status");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the kernel gives VmHWM");
     line.trim().trim_end_matches("kB").trim().parse().expect("VmHWM is a number of kB")

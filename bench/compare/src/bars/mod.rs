@@ -2,6 +2,7 @@
 
 mod after_kill;
 mod chat;
+mod compacted;
 mod disk_bytes;
 mod gibibyte;
 mod live_histories;
@@ -13,6 +14,7 @@ mod rounds;
 mod throughput;
 
 pub use after_kill::fill_and_hang;
+pub use compacted::compact_and_report;
 pub use memory::record_and_report;
 pub use owning::record_between_marks;
 
@@ -52,4 +54,9 @@ pub const MEASUREMENTS: &[Measurement] = &[
     Measurement { bars: &["open-1gib", "read-100-steps"], run: gibibyte::open_and_read },
     Measurement { bars: &["open-after-kill"], run: after_kill::open },
     Measurement { bars: &["owning-syncs", "owning-look-ups"], run: owning::calls_per_batch },
+    Measurement {
+        bars: &["compact-rollouts-vs-zstd3", "compact-read-places"],
+        run: compacted::rollouts_and_places,
+    },
+    Measurement { bars: &["compact-1gib-rss"], run: compacted::peak_of_a_gibibyte },
 ];

@@ -1,5 +1,7 @@
 //! Real rollouts, turn by turn with the whole history as prompt: how much smaller than the same steps as JSONL.
 
+use std::path::Path;
+
 use super::Got;
 use crate::engine::{EngineFactory, Item, OpenOptions};
 use crate::scratch::{Scratch, bytes_below};
@@ -13,7 +15,21 @@ pub fn against_jsonl(settings: &Settings, factory: &dyn EngineFactory) -> Vec<Go
         return Vec::new();
     };
     let scratch = Scratch::new(&settings.data_dir);
-    let engine = factory.open(scratch.path(), OpenOptions::default());
+    record_all(factory, scratch.path(), &rollouts);
+
+    let stored = bytes_below(scratch.path());
+    let jsonl: u64 = rollouts.iter().map(Rollout::jsonl_bytes).sum();
+    let turns: usize = rollouts.iter().map(|rollout| rollout.turns().count()).sum();
+    println!(
+        "  {} rollouts, {turns} turns: {jsonl} bytes as full-history JSONL, {stored} stored",
+        rollouts.len()
+    );
+    vec![Got { name: "size-rollouts", value: jsonl as f64 / stored as f64 }]
+}
+
+/// Records each rollout as an episode, turn by turn with the whole history as prompt.
+pub fn record_all(factory: &dyn EngineFactory, dir: &Path, rollouts: &[Rollout]) {
+    let engine = factory.open(dir, OpenOptions::default());
     for (task, rollout) in rollouts.iter().enumerate() {
         let mut episode = engine.begin(task as u64);
         let mut heard = 0;
@@ -27,13 +43,4 @@ pub fn against_jsonl(settings: &Settings, factory: &dyn EngineFactory) -> Vec<Go
         episode.end();
     }
     engine.close();
-
-    let stored = bytes_below(scratch.path());
-    let jsonl: u64 = rollouts.iter().map(Rollout::jsonl_bytes).sum();
-    let turns: usize = rollouts.iter().map(|rollout| rollout.turns().count()).sum();
-    println!(
-        "  {} rollouts, {turns} turns: {jsonl} bytes as full-history JSONL, {stored} stored",
-        rollouts.len()
-    );
-    vec![Got { name: "size-rollouts", value: jsonl as f64 / stored as f64 }]
 }

@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use keepstep::export::json::big_digits;
 use keepstep::format::commit::Bind;
 use keepstep::read::{Catalog, Item, Record};
-use keepstep::segment::Contents;
 use keepstep::{Id, Value};
 
 use crate::failure::{Exit, Outcome};
@@ -66,37 +65,11 @@ struct Group {
 
 fn groups(catalog: &Catalog) -> Vec<Group> {
     let mut groups: BTreeMap<(Id, u32, Id), Group> = BTreeMap::new();
-    for log in catalog.logs() {
-        let writer = *log.writer();
-        let mut add = |bind: Bind| {
-            let Bind { id, attempt, .. } = bind;
-            let group = groups.entry((id, attempt, writer)).or_insert(Group {
-                id,
-                attempt,
-                writer,
-                binds: Vec::new(),
-            });
-            if !group.binds.contains(&bind) {
-                group.binds.push(bind);
-            }
-        };
-        for segment in log.segments() {
-            match &segment.contents {
-                Contents::Sealed(index) => {
-                    index
-                        .entries()
-                        .for_each(|it| add(Bind { what: it.what, id: it.id, attempt: it.attempt }));
-                }
-                Contents::Open(scanned) => {
-                    scanned.entries.iter().for_each(|entry| add(entry.bind));
-                    // Of some only the name of what was lost is left: that is damage too.
-                    let lost =
-                        scanned.lost.iter().filter(|range| range.damage).flat_map(|range| &range.records);
-                    lost.filter_map(|lost| lost.bind).for_each(&mut add);
-                }
-                Contents::Unreadable(_) => {}
-            }
-        }
+    for (writer, bind) in catalog.subjects() {
+        let Bind { id, attempt, .. } = bind;
+        let group =
+            groups.entry((id, attempt, writer)).or_insert(Group { id, attempt, writer, binds: Vec::new() });
+        group.binds.push(bind);
     }
     groups.into_values().collect()
 }

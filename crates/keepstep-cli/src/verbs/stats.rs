@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use keepstep::Liveness;
 use keepstep::read::{Catalog, Item};
-use keepstep::segment::Contents;
+use keepstep::segment::{Contents, Log};
 use keepstep_format::encode::{Encoder, NothingKnown};
 
 use crate::failure::Outcome;
@@ -91,16 +91,21 @@ impl Stats {
                 Liveness::Dead => &mut stats.dead,
                 Liveness::Unknown => &mut stats.unknown,
             } += 1;
-            for segment in log.segments() {
-                stats.bytes += segment.file_bytes;
-                *match segment.contents {
-                    Contents::Sealed(_) => &mut stats.sealed,
-                    Contents::Open(_) => &mut stats.open,
-                    Contents::Unreadable(_) => &mut stats.unreadable,
-                } += 1;
-            }
+            stats.count_segments(log);
         }
+        stats.count_segments(catalog.grouped());
         stats
+    }
+
+    fn count_segments(&mut self, log: &Log) {
+        for segment in log.segments() {
+            self.bytes += segment.file_bytes;
+            *match segment.contents {
+                Contents::Sealed(_) => &mut self.sealed,
+                Contents::Open(_) => &mut self.open,
+                Contents::Unreadable(_) => &mut self.unreadable,
+            } += 1;
+        }
     }
 
     /// Reads episodes, spread evenly, to see how long their records would be in full.

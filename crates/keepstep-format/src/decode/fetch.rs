@@ -61,8 +61,8 @@ pub(super) struct Fetch<'f, 'b> {
     pub(super) links: usize,
     /// How many values that which is fetched stands in: nesting goes on across references.
     pub(super) depth: usize,
-    /// The record that refers: what it refers to was written before it.
-    pub(super) before: Option<(u64, u64)>,
+    /// The value that refers: what it refers to was written before it, in an earlier record or earlier in the same block.
+    pub(super) before: Option<(u64, u64, u64)>,
 }
 
 impl Fetch<'_, '_> {
@@ -119,7 +119,7 @@ impl Fetch<'_, '_> {
 
     /// The record at a place, if it was written before the one that refers to it.
     fn body(&mut self, place: &Place) -> Option<Arc<Body>> {
-        let at = (place.segment, place.offset);
+        let at = (place.segment, place.offset, place.inner);
         if self.links >= LINKS_MAX || self.before.is_some_and(|before| at >= before) {
             return None;
         }
@@ -134,7 +134,7 @@ impl Fetch<'_, '_> {
     ) -> Option<T> {
         let body = self.body(place)?;
         let at = usize::try_from(place.inner).ok().filter(|&at| at < body.raw.len())?;
-        let before = Some((place.segment, place.offset));
+        let before = Some((place.segment, place.offset, place.inner));
         let (links, depth) = (self.links + 1, self.depth);
         let fetch = Fetch { budget: &mut *self.budget, links, depth, before };
         let mut reader = Reader::new(&body, at, place.base as usize, fetch);

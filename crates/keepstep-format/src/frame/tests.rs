@@ -110,7 +110,7 @@ proptest! {
 #[test]
 fn kinds_have_their_numbers() {
     let numbers: Vec<u8> = Kind::ALL.iter().map(|&kind| kind as u8).collect();
-    let known: Vec<u8> = (0x01..=0x07).chain(0x10..=0x1A).collect();
+    let known: Vec<u8> = (0x01..=0x08).chain(0x10..=0x1A).collect();
     assert_eq!(numbers, known);
     for number in 0..=255u8 {
         assert_eq!(Kind::from_u8(number).map(|kind| kind as u8), known.contains(&number).then_some(number));
@@ -170,7 +170,7 @@ fn a_cut_frame_says_how_much_it_needs() {
 #[test]
 fn what_only_a_newer_version_understands_is_told_apart() {
     let bytes = full_frame();
-    let changes: [(usize, u8); 5] = [(0, 0x08), (0, 0x7f), (1, 1 | 4 | 8 | 32), (2, 1), (3, 1)];
+    let changes: [(usize, u8); 5] = [(0, 0x09), (0, 0x7f), (1, 1 | 4 | 8 | 32), (2, 1), (3, 1)];
     for (at, value) in changes {
         let newer = rewritten(&bytes, 512, FULL_BODY_AT, |out| out[at] = value);
         let found = parse(&newer, 0, 512, SALT);

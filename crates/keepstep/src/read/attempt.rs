@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use keepstep_format::Id;
 use keepstep_format::commit::Bind;
 
 use super::fold::{Fold, Told};
@@ -22,7 +23,8 @@ pub struct AttemptReader {
 }
 
 impl AttemptReader {
-    pub(super) fn new(log: &Log, bind: Bind, scan: Arc<dyn ScanUnsealed>) -> Self {
+    /// What `writer` recorded; `log` is its own, or that of what `compact` made.
+    pub(super) fn new(log: &Log, writer: &Id, bind: Bind, scan: Arc<dyn ScanUnsealed>) -> Self {
         let mut nameless = Vec::new();
         for segment in log.segments() {
             if let Contents::Open(scanned) = &segment.contents {
@@ -30,7 +32,7 @@ impl AttemptReader {
                 nameless.extend(ranges.map(|range| (segment.number, range.clone())));
             }
         }
-        Self { parts: Parts::new(log, bind, scan), bodies: log.bodies(), nameless }
+        Self { parts: Parts::new(log, writer, bind, scan), bodies: log.bodies(), nameless }
     }
 
     /// True if nothing of it is in this log.

@@ -2,7 +2,7 @@
 //!
 //! Opening reads headers and indexes, no data. Refreshing looks only at what can have changed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use keepstep_format::Id;
@@ -13,8 +13,8 @@ use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::segment::cards::decode_fields;
 use crate::segment::chain::read_claim;
-use crate::segment::names::{list_writers, scan_path, segment_path};
-use crate::segment::{Contents, Liveness, Log, ScanUnsealed, Storage, Summary};
+use crate::segment::names::{list_writers, manifest_path, scan_path, segment_path};
+use crate::segment::{Contents, Liveness, Log, Manifest, ScanUnsealed, Storage, Summary};
 
 /// Names an attempt, and the writer that recorded it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -61,6 +61,9 @@ pub struct Catalog {
     storage: Arc<Storage>,
     scan: Arc<dyn ScanUnsealed>,
     logs: BTreeMap<Id, Log>,
+    /// What `compact` made of the logs of writers that are gone.
+    grouped: Log,
+    manifest: Arc<Manifest>,
 }
 
 impl std::fmt::Debug for dyn ScanUnsealed {
@@ -77,37 +80,59 @@ impl Catalog {
 
     /// Looks at a store whose open files are shared with others.
     pub fn over(storage: Arc<Storage>, scan: Arc<dyn ScanUnsealed>) -> Result<Self> {
-        let mut catalog = Self { storage, scan, logs: BTreeMap::new() };
+        let mut catalog = Self::unread(storage, scan);
         catalog.refresh()?;
         Ok(catalog)
     }
 
     /// A catalog that has not looked yet.
     pub fn unread(storage: Arc<Storage>, scan: Arc<dyn ScanUnsealed>) -> Self {
-        Self { storage, scan, logs: BTreeMap::new() }
+        let grouped = Log::of_compact(Arc::clone(&storage));
+        Self { storage, scan, logs: BTreeMap::new(), grouped, manifest: Arc::default() }
     }
 
     /// Looks at what is new.
     pub fn refresh(&mut self) -> Result<()> {
-        self.storage.look_for_heals();
-        let writers = list_writers(self.storage.disk())?;
-        self.logs.retain(|writer, _| writers.binary_search(writer).is_ok());
-        for writer in writers {
-            let log = self.logs.entry(writer).or_insert_with(|| Log::new(Arc::clone(&self.storage), writer));
-            log.refresh(&*self.scan)?;
-        }
-        Ok(())
+        self.look(None)
     }
 
     /// Looks at what is new in the logs of some writers only.
     pub fn refresh_of(&mut self, writers: &[Id]) -> Result<()> {
+        self.look(Some(writers))
+    }
+
+    fn look(&mut self, only: Option<&[Id]>) -> Result<()> {
         self.storage.look_for_heals();
+        loop {
+            let manifest = self.storage.renew_manifest()?;
+            self.look_at(&manifest, only)?;
+            // What was replaced meanwhile may have been deleted before it was looked at.
+            if !manifest.is_outdated(&self.storage)? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn look_at(&mut self, manifest: &Arc<Manifest>, only: Option<&[Id]>) -> Result<()> {
+        if manifest.number != self.manifest.number {
+            // A log that is finished is not looked at again, unless something replaced it.
+            self.logs
+                .retain(|_, log| !log.segments().any(|it| manifest.is_replaced(log.writer(), it.number)));
+            self.manifest = Arc::clone(manifest);
+        }
+        let writers = match only {
+            Some(writers) => writers.to_vec(),
+            None => {
+                let writers = list_writers(self.storage.disk())?;
+                self.logs.retain(|writer, _| writers.binary_search(writer).is_ok());
+                writers
+            }
+        };
         for writer in writers {
-            let log =
-                self.logs.entry(*writer).or_insert_with(|| Log::new(Arc::clone(&self.storage), *writer));
+            let log = self.logs.entry(writer).or_insert_with(|| Log::new(Arc::clone(&self.storage), writer));
             log.refresh(&*self.scan)?;
         }
-        Ok(())
+        self.grouped.refresh(&*self.scan)
     }
 
     /// What its readers share.
@@ -125,44 +150,56 @@ impl Catalog {
         self.logs.values()
     }
 
+    /// What `compact` made, as if it were the log of one more writer.
+    pub fn grouped(&self) -> &Log {
+        &self.grouped
+    }
+
+    /// What was pruned, and which files are waiting to be deleted.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
     /// The log of one writer.
     pub fn log(&self, writer: &Id) -> Option<&Log> {
         self.logs.get(writer)
     }
 
-    /// All attempts that were recorded here, sorted by episode, attempt and writer.
+    /// All attempts that were recorded here, sorted by episode, attempt and writer. What was pruned is not among them.
     pub fn attempts(&mut self) -> Result<Vec<AttemptInfo>> {
         let mut found: HashMap<AttemptKey, AttemptInfo> = HashMap::new();
         for log in self.logs.values_mut() {
             log.sum_up()?;
+        }
+        for log in self.logs.values().chain([&self.grouped]) {
+            let mut add = |writer: Id, bind: &Bind, records: u64, summary: &Summary| {
+                if bind.what != What::Attempt || self.manifest.pruned(&bind.id).is_some() {
+                    return;
+                }
+                let key = AttemptKey { episode: bind.id, attempt: bind.attempt, writer };
+                let info = found.entry(key).or_insert_with(|| AttemptInfo {
+                    key,
+                    summary: Summary::default(),
+                    records: 0,
+                    liveness: log.liveness(),
+                });
+                info.records += records;
+                info.summary.merge(summary);
+            };
             for segment in log.segments() {
-                let mut add = |bind: &Bind, records: u64, summary: &Summary| {
-                    if bind.what != What::Attempt {
-                        return;
-                    }
-                    let key = AttemptKey { episode: bind.id, attempt: bind.attempt, writer: *log.writer() };
-                    let info = found.entry(key).or_insert_with(|| AttemptInfo {
-                        key,
-                        summary: Summary::default(),
-                        records: 0,
-                        liveness: log.liveness(),
-                    });
-                    info.records += records;
-                    info.summary.merge(summary);
-                };
                 match &segment.contents {
                     Contents::Sealed(index) => {
-                        for entry in index.entries() {
+                        for (writer, entry) in index.owned_entries() {
                             // A summary that cannot be read shows nothing; the records are the truth.
                             let summary =
                                 Summary::from_fields(&decode_fields(&entry.summary).unwrap_or_default());
                             let bind = Bind { what: entry.what, id: entry.id, attempt: entry.attempt };
-                            add(&bind, u64::from(entry.count), &summary);
+                            add(writer, &bind, u64::from(entry.count), &summary);
                         }
                     }
                     Contents::Open(scanned) => {
                         for entry in &scanned.entries {
-                            add(&entry.bind, entry.records.len() as u64, &entry.summary);
+                            add(*log.writer(), &entry.bind, entry.records.len() as u64, &entry.summary);
                         }
                     }
                     Contents::Unreadable(_) => {}
@@ -174,26 +211,56 @@ impl Catalog {
         Ok(attempts)
     }
 
+    /// Whatever has records of its own, and whose log they are in: attempts, copies of them, streams, notes on runs.
+    pub fn subjects(&self) -> Vec<(Id, Bind)> {
+        let mut found = HashSet::new();
+        for log in self.logs.values().chain([&self.grouped]) {
+            for segment in log.segments() {
+                match &segment.contents {
+                    Contents::Sealed(index) => found.extend(index.owned_entries().map(|(writer, it)| {
+                        (writer, Bind { what: it.what, id: it.id, attempt: it.attempt })
+                    })),
+                    Contents::Open(scanned) => {
+                        found.extend(scanned.entries.iter().map(|it| (*log.writer(), it.bind)));
+                        // Of some only the name of what was lost is left.
+                        let damage = scanned.lost.iter().filter(|range| range.damage);
+                        let lost = damage.flat_map(|range| &range.records).filter_map(|lost| lost.bind);
+                        found.extend(lost.map(|bind| (*log.writer(), bind)));
+                    }
+                    Contents::Unreadable(_) => {}
+                }
+            }
+        }
+        found.retain(|(_, bind)| !self.is_pruned(bind));
+        let mut found: Vec<(Id, Bind)> = found.into_iter().collect();
+        found.sort_unstable_by_key(|(writer, bind)| (bind.id, bind.attempt, *writer, bind.what.number()));
+        found
+    }
+
+    pub(super) fn is_pruned(&self, bind: &Bind) -> bool {
+        let is_of_an_episode = matches!(bind.what, What::Attempt | What::Copied { .. });
+        is_of_an_episode && self.manifest.pruned(&bind.id).is_some()
+    }
+
     /// The attempts at one episode, without their summaries, sorted.
     pub fn attempts_at(&self, episode: &Id) -> Vec<AttemptKey> {
         let mut found = Vec::new();
-        for log in self.logs.values() {
-            let mut add = |what: What, id: Id, attempt: u32| {
+        for log in self.logs.values().chain([&self.grouped]) {
+            let mut add = |writer: Id, what: What, id: Id, attempt: u32| {
                 if what == What::Attempt && id == *episode {
-                    found.push(AttemptKey { episode: id, attempt, writer: *log.writer() });
+                    found.push(AttemptKey { episode: id, attempt, writer });
                 }
             };
             for segment in log.segments() {
                 match &segment.contents {
-                    Contents::Sealed(index) => {
-                        let entries = &index.footer.entries;
-                        let from = entries.partition_point(|entry| entry.id < *episode);
-                        let same = entries[from..].iter().take_while(|entry| entry.id == *episode);
-                        same.for_each(|entry| add(entry.what, entry.id, entry.attempt));
-                    }
+                    Contents::Sealed(index) => index
+                        .owned_entries_at(episode)
+                        .for_each(|(writer, entry)| add(writer, entry.what, entry.id, entry.attempt)),
                     Contents::Open(scanned) => {
                         let entries = scanned.entries.iter().filter(|entry| !entry.records.is_empty());
-                        entries.for_each(|entry| add(entry.bind.what, entry.bind.id, entry.bind.attempt));
+                        entries.for_each(|entry| {
+                            add(*log.writer(), entry.bind.what, entry.bind.id, entry.bind.attempt);
+                        });
                     }
                     Contents::Unreadable(_) => {}
                 }
@@ -206,6 +273,7 @@ impl Catalog {
 
     /// The attempt of an episode, whoever recorded it. If several did, the claim says who counts.
     pub fn find(&self, episode: &Id, attempt: u32) -> Result<AttemptKey> {
+        self.manifest.refuse_pruned(episode)?;
         let mut keys = self.attempts_at(episode);
         keys.retain(|key| key.attempt == attempt);
         if keys.len() > 1
@@ -228,9 +296,21 @@ impl Catalog {
 
     /// Reads whatever has records of its own: an attempt, a copy of one, a stream, the notes on a run.
     pub fn bind_reader(&self, writer: &Id, bind: &Bind) -> Result<AttemptReader> {
-        let log = self.logs.get(writer);
+        if self.is_pruned(bind) {
+            self.manifest.refuse_pruned(&bind.id)?;
+        }
+        let log = self.log_with(writer, bind);
         let log = log.ok_or_else(|| Error::NotFound { what: format!("the log of writer {writer}") })?;
-        Ok(AttemptReader::new(log, *bind, Arc::clone(&self.scan)))
+        Ok(AttemptReader::new(log, writer, *bind, Arc::clone(&self.scan)))
+    }
+
+    /// Where the records of a writer are: in its own log, or in what `compact` made of it.
+    pub(super) fn log_with(&self, writer: &Id, bind: &Bind) -> Option<&Log> {
+        let is_grouped = self.grouped.segments().any(|segment| match &segment.contents {
+            Contents::Sealed(index) => index.entries_by(writer, bind).next().is_some(),
+            _ => false,
+        });
+        if is_grouped { Some(&self.grouped) } else { self.logs.get(writer) }
     }
 
     /// What could not be read at the last look.
@@ -240,7 +320,11 @@ impl Catalog {
             error: Error::Damaged { path: path.clone(), offset: 0, found: found.to_owned() },
             path,
         };
-        for log in self.logs.values() {
+        if self.manifest.is_from_copy {
+            let path = manifest_path(self.manifest.number.unwrap_or(0));
+            troubles.push(damaged(path, "it does not validate, so its copy was read"));
+        }
+        for log in self.logs.values().chain([&self.grouped]) {
             for segment in log.segments() {
                 let path = segment_path(log.writer(), segment.number);
                 if segment.head().is_some_and(|head| head.is_damaged) {
@@ -259,6 +343,9 @@ impl Catalog {
                                 "it does not validate, so the segment was scanned again",
                             ));
                         }
+                    }
+                    Contents::Sealed(index) if index.is_rebuilt() => {
+                        troubles.push(damaged(path, "its index cannot be read, so it was made again"));
                     }
                     Contents::Sealed(_) => {}
                 }

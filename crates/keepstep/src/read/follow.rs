@@ -17,7 +17,8 @@ use super::places::RecordPlace;
 use super::records::{DamagedRecord, Gap, Item, read_record};
 use crate::disk::Watch;
 use crate::error::{Doing, Error, Result};
-use crate::segment::names::{WRITERS, list_writers, writer_dir};
+use crate::segment::names::{GROUPED, WRITERS, list_writers, writer_dir};
+use crate::segment::scanned::ScannedEntry;
 use crate::segment::{Contents, Log, LogBodies, ScanUnsealed, Scanned, SealedIndex, Segment, Storage};
 
 /// That a writer died changes no file; so now and then it is asked about.
@@ -42,6 +43,9 @@ pub enum FollowFrom {
 ///
 /// A writer's records are told in the order of its log, so this is exact.
 pub type Position = BTreeMap<Id, (u64, u64)>;
+
+/// The place behind everything that a writer ever recorded.
+const DONE: (u64, u64) = (u64::MAX, u64::MAX);
 
 /// Something new.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,6 +86,8 @@ impl std::fmt::Debug for Follow {
 #[derive(Debug, Clone, Copy)]
 struct Pointer {
     writer: Id,
+    /// Where it is read: the writer's own log, or nobody's, if `compact` moved it.
+    log: Id,
     bind: Bind,
     seq: u32,
     kind: u8,
@@ -174,6 +180,7 @@ impl Follow {
             if self.gather()? {
                 continue;
             }
+            self.note_what_is_done();
             let left = timeout.saturating_sub(started.elapsed());
             if left.is_zero() {
                 // One last look, so that a timeout of nothing still sees what is there.
@@ -195,6 +202,7 @@ impl Follow {
     fn look(&mut self) -> Result<()> {
         let storage = Arc::clone(self.catalog.storage());
         self.watch.add(WRITERS).doing("watch", WRITERS)?;
+        self.watch.add(GROUPED).doing("watch", GROUPED)?;
         for writer in list_writers(storage.disk())? {
             if self.catalog.log(&writer).is_none_or(|log| !log.is_finished()) {
                 let dir = writer_dir(&writer);
@@ -213,33 +221,64 @@ impl Follow {
     }
 
     fn pass_over_what_was_told(&mut self) -> Result<()> {
-        for (writer, (number, offset)) in &self.position {
-            let log = self.catalog.log(writer).filter(|log| log.segment(*number).is_some());
-            // Whoever deleted it may have deleted more that was not told yet: nobody can say.
+        for (writer, &place) in self.position.iter().filter(|(_, place)| **place != DONE) {
+            let log = self.catalog.log(writer).filter(|log| log.segment(place.0).is_some());
+            // Whoever replaced it may have moved more that was not told yet: nobody can say which.
             let log = log.ok_or_else(|| Error::NotFound {
-                what: format!("segment {number} of writer {writer}, behind which the cursor stands,"),
+                what: format!("segment {} of writer {writer}, where the cursor stands,", place.0),
             })?;
-            for segment in log.segments().filter(|segment| segment.number < *number) {
-                self.told_to.insert((*writer, segment.number), u64::MAX);
+            for segment in log.segments().filter(|segment| segment.number <= place.0) {
+                let is_last = segment.number == place.0;
+                let to = if is_last { place.1 } else { u64::MAX };
+                self.told_to.insert((*writer, segment.number), to);
+                // By name too: `compact` may move them later, and they are still told.
+                let told = new_records(log, segment, FIRST_FRAME, self.only.as_ref(), &self.catalog)?;
+                let told = told.iter().filter(|it| it.place.offset < to && self.is_wanted(it));
+                let told: Vec<_> = told.map(|it| ((*writer, it.bind), it.seq.saturating_add(1))).collect();
+                self.next_seq.extend(told);
             }
-            self.told_to.insert((*writer, *number), *offset);
         }
         Ok(())
     }
 
+    fn is_wanted(&self, pointer: &Pointer) -> bool {
+        self.kinds.is_empty() || self.kinds.contains(&pointer.kind)
+    }
+
+    /// Logs that are finished and told: what `compact` makes of them later is nothing new.
+    fn note_what_is_done(&mut self) {
+        for log in self.catalog.logs().filter(|log| log.is_finished()) {
+            let writer = *log.writer();
+            let is_told = log.segments().all(|segment| {
+                let told = self.told_to.get(&(writer, segment.number)).copied().unwrap_or(FIRST_FRAME);
+                visible_to(segment) <= told
+            });
+            if is_told && self.position.insert(writer, DONE) != Some(DONE) {
+                self.next_seq.retain(|(of, _), _| *of != writer);
+            }
+        }
+    }
+
+    /// Sequences are noted too: what is there now may be moved by `compact` later, and is still not new.
     fn pass_over_all(&mut self) {
-        for log in self.catalog.logs() {
+        for log in self.catalog.logs().chain([self.catalog.grouped()]) {
             for segment in log.segments() {
                 let to = visible_to(segment);
                 self.told_to.insert((*log.writer(), segment.number), to);
-                self.position.insert(*log.writer(), (segment.number, to));
+                if *log.writer() != Id::NONE {
+                    self.position.insert(*log.writer(), (segment.number, to));
+                }
+                for (writer, bind, next) in next_seqs(log, segment) {
+                    let known = self.next_seq.entry((writer, bind)).or_default();
+                    *known = next.max(*known);
+                }
             }
         }
     }
 
     /// Queues what is new in one segment. True if there was something new in any.
     fn gather(&mut self) -> Result<bool> {
-        for log in self.catalog.logs() {
+        for log in self.catalog.logs().chain([self.catalog.grouped()]) {
             for segment in log.segments() {
                 let key = (*log.writer(), segment.number);
                 let from = self.told_to.get(&key).copied().unwrap_or(FIRST_FRAME);
@@ -249,9 +288,7 @@ impl Follow {
                 }
                 self.told_to.insert(key, to);
                 let mut found = new_records(log, segment, from, self.only.as_ref(), &self.catalog)?;
-                if !self.kinds.is_empty() {
-                    found.retain(|pointer| self.kinds.contains(&pointer.kind));
-                }
+                found.retain(|it| self.is_wanted(it) && self.position.get(&it.writer) != Some(&DONE));
                 if !found.is_empty() {
                     self.queue.extend(found);
                     return Ok(true);
@@ -262,40 +299,73 @@ impl Follow {
     }
 
     fn tell(&mut self, pointer: &Pointer) -> Result<Option<Followed>> {
-        let Pointer { writer, bind, seq, place, .. } = *pointer;
-        self.position.insert(writer, (place.segment, place.offset + 1));
-        if !self.kinds.is_empty() {
-            // Records in between are left out, so nothing is known to be missing.
-            return self.fetch(pointer).map(Some);
+        let Pointer { writer, log, bind, seq, kind, place, is_lost } = *pointer;
+        if log != Id::NONE {
+            self.position.insert(writer, (place.segment, place.offset + 1));
         }
-        let first = (self.from == FollowFrom::Start).then_some(0);
+        // Where only some kinds are told, nothing is known to be missing between them.
+        let first = (self.from == FollowFrom::Start && self.kinds.is_empty()).then_some(0);
         let known = self.next_seq.get(&(writer, bind)).copied().or(first);
         if known.is_some_and(|next| seq < next) {
-            // It was written again after its segment was given up.
+            // It was written again after its segment was given up, or moved by `compact`.
             return Ok(None);
         }
-        if let Some(from) = known.filter(|next| *next < seq) {
+        if let Some(from) = known.filter(|next| *next < seq && self.kinds.is_empty()) {
             self.next_seq.insert((writer, bind), seq);
             self.queue.push_front(*pointer);
             return Ok(Some(Followed { writer, bind, item: Item::Gap(Gap { from, to: seq }) }));
         }
         self.next_seq.insert((writer, bind), seq.saturating_add(1));
-        self.fetch(pointer).map(Some)
+        if is_lost {
+            let item = Item::Damaged(DamagedRecord { seq, kind, place });
+            return Ok(Some(Followed { writer, bind, item }));
+        }
+        match self.read(log, seq, kind, place) {
+            Err(error) if was_deleted(&error) => {
+                // `compact` moved it, and the next look finds it there.
+                self.next_seq.insert((writer, bind), seq);
+                self.look()?;
+                Ok(None)
+            }
+            read => Ok(read?.map(|item| Followed { writer, bind, item })),
+        }
     }
 
-    fn fetch(&mut self, pointer: &Pointer) -> Result<Followed> {
-        let Pointer { writer, bind, seq, kind, place, is_lost } = *pointer;
-        let lost = Item::Damaged(DamagedRecord { seq, kind, place });
-        let Some(log) = self.catalog.log(&writer).filter(|_| !is_lost) else {
-            return Ok(Followed { writer, bind, item: lost });
-        };
-        if !self.bodies.contains_key(&writer) && self.bodies.len() >= BODIES_MAX {
+    fn read(&mut self, log: Id, seq: u32, kind: u8, place: RecordPlace) -> Result<Option<Item>> {
+        if !self.bodies.contains_key(&log) && self.bodies.len() >= BODIES_MAX {
             self.bodies.clear();
         }
-        let bodies = self.bodies.entry(writer).or_insert_with(|| log.bodies());
-        bodies.renew(log.doors());
-        let item = read_record(bodies, seq, kind, place)?;
-        Ok(Followed { writer, bind, item })
+        let found = if log == Id::NONE { Some(self.catalog.grouped()) } else { self.catalog.log(&log) };
+        let Some(found) = found else { return Ok(None) };
+        let bodies = self.bodies.entry(log).or_insert_with(|| found.bodies());
+        bodies.renew(found.doors());
+        read_record(bodies, seq, kind, place).map(Some)
+    }
+}
+
+fn was_deleted(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
+}
+
+/// What of each attempt is behind a segment: whose it is, and the sequence that comes next.
+fn next_seqs(log: &Log, segment: &Segment) -> Vec<(Id, Bind, u32)> {
+    match &segment.contents {
+        Contents::Unreadable(_) => Vec::new(),
+        Contents::Sealed(index) => {
+            let entries = index.owned_entries();
+            let next = entries.map(|(writer, it)| {
+                let bind = Bind { what: it.what, id: it.id, attempt: it.attempt };
+                (writer, bind, it.first_seq.saturating_add(it.count))
+            });
+            next.collect()
+        }
+        Contents::Open(scanned) => {
+            let last = |entry: &ScannedEntry| entry.records.iter().map(|record| record.seq).max();
+            let entries = scanned.entries.iter();
+            let next =
+                entries.filter_map(|entry| Some((*log.writer(), entry.bind, last(entry)?.saturating_add(1))));
+            next.collect()
+        }
     }
 }
 
@@ -319,17 +389,22 @@ fn new_records(
 ) -> Result<Vec<Pointer>> {
     let named = match &segment.contents {
         Contents::Unreadable(_) => Vec::new(),
-        Contents::Open(scanned) => scanned_names(scanned),
+        Contents::Open(scanned) => scanned_names(*log.writer(), scanned),
         Contents::Sealed(index) => match sealed_names(index, only, catalog)? {
             Some(names) => names,
-            None => scanned_names(&rescan(log, segment.number, catalog)?),
+            None if *log.writer() == Id::NONE => Vec::new(),
+            None => scanned_names(*log.writer(), &rescan(log, segment.number, catalog)?),
         },
     };
     let is_new = |name: &Named| {
-        name.offset >= from && segment.exists_at(name.offset) && only.is_none_or(|only| *only == name.bind)
+        name.offset >= from
+            && segment.exists_at(name.offset)
+            && only.is_none_or(|only| *only == name.bind)
+            && !catalog.is_pruned(&name.bind)
     };
     let pointer = |name: Named| Pointer {
-        writer: *log.writer(),
+        writer: name.writer,
+        log: *log.writer(),
         bind: name.bind,
         seq: name.seq,
         kind: name.kind,
@@ -343,6 +418,7 @@ fn new_records(
 
 /// A record of a segment, by name.
 struct Named {
+    writer: Id,
     bind: Bind,
     seq: u32,
     kind: u8,
@@ -353,24 +429,32 @@ struct Named {
 /// What an index lists; nothing if its lists are damaged.
 fn sealed_names(index: &SealedIndex, only: Option<&Bind>, catalog: &Catalog) -> Result<Option<Vec<Named>>> {
     let mut names = Vec::new();
-    for entry in index.entries() {
+    for (writer, entry) in index.owned_entries() {
         let bind = Bind { what: entry.what, id: entry.id, attempt: entry.attempt };
         if only.is_some_and(|only| *only != bind) {
             continue;
         }
         let Some(places) = index.places(catalog.storage(), entry)? else { return Ok(None) };
         let numbered = (entry.first_seq..).zip(places);
-        names.extend(numbered.map(|(seq, (offset, kind))| Named { bind, seq, kind, offset, is_lost: false }));
+        names.extend(numbered.map(|(seq, (offset, kind))| Named {
+            writer,
+            bind,
+            seq,
+            kind,
+            offset,
+            is_lost: false,
+        }));
     }
     Ok(Some(names))
 }
 
-fn scanned_names(scanned: &Scanned) -> Vec<Named> {
+fn scanned_names(writer: Id, scanned: &Scanned) -> Vec<Named> {
     let mut names = Vec::new();
     for entry in &scanned.entries {
         let bind = entry.bind;
         let records = entry.records.iter();
         names.extend(records.map(|it| Named {
+            writer,
             bind,
             seq: it.seq,
             kind: it.kind,
@@ -381,7 +465,8 @@ fn scanned_names(scanned: &Scanned) -> Vec<Named> {
     let damage = scanned.lost.iter().filter(|range| range.damage);
     for lost in damage.flat_map(|range| &range.records) {
         if let Some(bind) = lost.bind {
-            names.push(Named { bind, seq: lost.seq, kind: lost.kind, offset: lost.offset, is_lost: true });
+            let (seq, kind, offset) = (lost.seq, lost.kind, lost.offset);
+            names.push(Named { writer, bind, seq, kind, offset, is_lost: true });
         }
     }
     names

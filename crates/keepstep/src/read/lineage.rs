@@ -54,6 +54,7 @@ struct StepLines {
 /// Reads what counts of an episode.
 #[derive(Debug)]
 pub struct Lineage {
+    episode: Id,
     parts: Vec<LineagePart>,
     readers: Vec<AttemptReader>,
     lines: Vec<Line>,
@@ -104,6 +105,7 @@ impl Lineage {
         own: Span,
     ) -> Result<Self> {
         let mut lineage = Self {
+            episode: *episode,
             parts: Vec::new(),
             readers: Vec::new(),
             lines: Vec::new(),
@@ -121,9 +123,7 @@ impl Lineage {
     }
 
     fn add_part(&mut self, catalog: &Catalog, episode: &Id, span: Span, must_be_whole: bool) -> Result<()> {
-        let what = span.copied.map_or(What::Attempt, |from| What::Copied { from });
-        let bind = Bind { what, id: *episode, attempt: span.attempt };
-        let reader = match catalog.bind_reader(&span.writer, &bind) {
+        let reader = match catalog.bind_reader(&span.writer, &bind_of(episode, &span)) {
             Ok(reader) => reader,
             // Claimed, and nothing was ever written.
             Err(Error::NotFound { .. }) if !must_be_whole => return Ok(()),
@@ -285,7 +285,8 @@ impl Lineage {
     /// True if a line is above what its log is known to have synced.
     pub fn is_unsynced(&self, catalog: &Catalog, at: usize) -> bool {
         let line = &self.lines[at];
-        let log = catalog.log(&self.parts[line.part].span.writer);
+        let span = &self.parts[line.part].span;
+        let log = catalog.log_with(&span.writer, &bind_of(&self.episode, span));
         let segment = log.and_then(|log| log.segment(line.place.segment));
         match segment.map(|segment| &segment.contents) {
             // Whoever published what was found had synced it first.
@@ -383,6 +384,12 @@ impl Lineage {
         }
         spans
     }
+}
+
+/// What the records of a span are bound to.
+fn bind_of(episode: &Id, span: &Span) -> Bind {
+    let what = span.copied.map_or(What::Attempt, |from| What::Copied { from });
+    Bind { what, id: *episode, attempt: span.attempt }
 }
 
 /// What of a gap lies before an end.

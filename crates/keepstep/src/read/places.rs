@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use keepstep_format::Id;
 use keepstep_format::commit::Bind;
 use keepstep_format::footer::FooterEntry;
 
@@ -71,7 +72,8 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub(super) fn new(log: &Log, bind: Bind, scan: Arc<dyn ScanUnsealed>) -> Self {
+    /// What `writer` recorded; `log` is its own, or that of what `compact` made.
+    pub(super) fn new(log: &Log, writer: &Id, bind: Bind, scan: Arc<dyn ScanUnsealed>) -> Self {
         let (storage, doors) = (Arc::clone(log.storage()), Arc::clone(log.doors()));
         let mut parts = Vec::new();
         let mut lost = BTreeMap::new();
@@ -81,7 +83,7 @@ impl Parts {
                 |first_seq, source| parts.push(Part { segment: number, voided_from, first_seq, source });
             match &segment.contents {
                 Contents::Sealed(index) => {
-                    for entry in index.entries_of(&bind).filter(|entry| entry.count > 0) {
+                    for entry in index.entries_by(writer, &bind).filter(|entry| entry.count > 0) {
                         let source = Source::Sealed {
                             index: Arc::clone(index),
                             entry: Box::new(entry.clone()),

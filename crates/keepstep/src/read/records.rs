@@ -108,9 +108,9 @@ impl Iterator for Records<'_> {
 
 /// Reads the record that an index says is at a place.
 pub(super) fn read_record(bodies: &mut LogBodies, seq: u32, kind: u8, place: RecordPlace) -> Result<Item> {
-    let read = bodies.record(place.segment, place.offset).and_then(|record| {
+    let read = bodies.record(place.segment, place.offset, seq).and_then(|record| {
         // An index that speaks of another record than the one that stands there is not to be believed.
-        if (record.header.kind, record.header.seq) != (kind, seq) {
+        if (record.kind, record.seq) != (kind, seq) {
             return Err(Unreadable::Damaged(None));
         }
         let fields = bodies.fields(&record)?;
@@ -155,6 +155,7 @@ pub(super) fn kind_name(kind: u8) -> &'static str {
         Some(Kind::Dict) => "DICT",
         Some(Kind::Footer) => "FOOTER",
         Some(Kind::Lists) => "LISTS",
+        Some(Kind::Block) => "BLOCK",
         None => "unknown",
     }
 }

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use keepstep_format::Id;
-use keepstep_format::decode::{self, Bodies, Body, Unfolded};
+use keepstep_format::block::BlockRecord;
+use keepstep_format::decode::{self, Bodies, Body, Part, Unfolded};
 use keepstep_format::frame::{FrameHeader, Kind, Place, Reference};
 use keepstep_format::hash::Hash;
 use keepstep_format::value::Value;
@@ -33,12 +34,40 @@ pub type Doors = BTreeMap<u64, Door>;
 /// A record, unpacked.
 #[derive(Debug, Clone)]
 pub struct OpenRecord {
-    /// The header of its first frame.
+    /// The header of its first frame, or of the block that it stands in.
     pub header: FrameHeader,
-    /// How many bytes it takes in the file.
+    /// What it is.
+    pub kind: u8,
+    /// Its sequence.
+    pub seq: u32,
+    /// How many bytes it takes in the file; in a block, its share.
     pub bytes: u64,
-    /// Its body.
+    /// Its body, or that of its block.
     pub body: Arc<Body>,
+    /// What of that is its own.
+    pub part: Part,
+}
+
+impl OpenRecord {
+    /// Its bytes, uncompressed.
+    pub fn raw(&self) -> &[u8] {
+        &self.body.raw[self.part.bytes.clone()]
+    }
+
+    /// What it refers to.
+    pub fn references(&self) -> &[Reference] {
+        &self.body.references[self.part.references.clone()]
+    }
+}
+
+/// What starts at a place, unpacked: a record, or a block of them.
+#[derive(Debug)]
+struct Opened {
+    header: FrameHeader,
+    bytes: u64,
+    body: Arc<Body>,
+    /// The records of a block; of a plain record there are none.
+    records: Vec<BlockRecord>,
 }
 
 /// Fetches records of one writer.
@@ -49,7 +78,7 @@ pub struct LogBodies {
     /// One window for the records that are read in order, one for those that they refer to.
     windows: [Option<(u64, Window)>; 2],
     ahead_bytes: usize,
-    bodies: Lru<(u64, u64), Arc<Body>>,
+    bodies: Lru<(u64, u64), Arc<Opened>>,
     values: Lru<Place, Unfolded>,
     uses_heals: bool,
     missing: Vec<Hash>,
@@ -84,6 +113,13 @@ impl LogBodies {
         self
     }
 
+    /// Remembers so much of what was fetched.
+    #[must_use]
+    pub fn caching(mut self, bytes: usize) -> Self {
+        (self.bodies, self.values) = (Lru::new(bytes), Lru::new(bytes));
+        self
+    }
+
     /// Whether values that were found elsewhere stand in for lost ones.
     #[must_use]
     pub fn healing(mut self, uses_heals: bool) -> Self {
@@ -103,26 +139,60 @@ impl LogBodies {
         }
     }
 
-    /// The record at a place.
-    pub fn record(&mut self, segment: u64, offset: u64) -> Result<OpenRecord, Unreadable> {
-        let stored = self.stored(0, segment, offset)?;
-        let (header, bytes) = (stored.header, stored.bytes);
-        let body = Arc::new(self.unpack(stored)?);
-        // The next step's history refers to this one's.
-        self.remember((segment, offset), &body);
-        Ok(OpenRecord { header, bytes, body })
+    /// The record at a place. In a block, the one with this sequence.
+    pub fn record(&mut self, segment: u64, offset: u64, seq: u32) -> Result<OpenRecord, Unreadable> {
+        let opened = self.open(0, segment, offset)?;
+        let Opened { header, bytes, body, records } = &*opened;
+        if records.is_empty() {
+            let (header, bytes, body, part) = (*header, *bytes, Arc::clone(body), body.whole());
+            return Ok(OpenRecord { header, kind: header.kind, seq: header.seq, bytes, body, part });
+        }
+        let record = seq.checked_sub(header.seq).and_then(|at| records.get(at as usize));
+        let BlockRecord { kind, part } = record.ok_or(Unreadable::Damaged(Some(*header)))?;
+        let bytes = *bytes * part.bytes.len() as u64 / body.raw.len().max(1) as u64;
+        let (kind, part) = (*kind, part.clone());
+        Ok(OpenRecord { header: *header, kind, seq, bytes, body: Arc::clone(body), part })
     }
 
     /// The fields of a record; what they refer to and cannot be fetched is [`Value::Lost`].
     pub fn fields(&mut self, record: &OpenRecord) -> Result<Vec<(u8, Value)>, Unreadable> {
         self.missing.clear();
-        decode::read_fields(&record.body, self).map_err(|_| Unreadable::Damaged(Some(record.header)))
+        decode::read_fields_of(&record.body, &record.part, self)
+            .map_err(|_| Unreadable::Damaged(Some(record.header)))
     }
 
     /// The value of a VALUE record.
     pub fn value(&mut self, record: &OpenRecord) -> Result<Value, Unreadable> {
         self.missing.clear();
-        decode::read_value(&record.body, self).map_err(|_| Unreadable::Damaged(Some(record.header)))
+        decode::read_value_of(&record.body, &record.part, self)
+            .map_err(|_| Unreadable::Damaged(Some(record.header)))
+    }
+
+    /// How many records stand at a place: one, or those of a block.
+    pub fn count_at(&mut self, segment: u64, offset: u64) -> Result<usize, Unreadable> {
+        Ok(self.open(0, segment, offset)?.records.len().max(1))
+    }
+
+    /// What stands at a place, unpacked. The next step's history refers to this one's, so it is remembered.
+    fn open(&mut self, which: usize, segment: u64, offset: u64) -> Result<Arc<Opened>, Unreadable> {
+        if let Some(opened) = self.bodies.get(&(segment, offset)) {
+            return Ok(opened);
+        }
+        let stored = self.stored(which, segment, offset)?;
+        let (header, bytes) = (stored.header, stored.bytes);
+        let opened = if header.is(Kind::Block) {
+            let block = super::grouped::open_block(stored, segment, offset)?;
+            Opened { header, bytes, body: Arc::new(block.body), records: block.records }
+        } else {
+            Opened { header, bytes, body: Arc::new(self.unpack(stored)?), records: Vec::new() }
+        };
+        let held = opened.body.raw.len()
+            + opened.body.references.len() * size_of::<Reference>()
+            + opened.records.len() * size_of::<BlockRecord>()
+            + 128;
+        let opened = Arc::new(opened);
+        self.bodies.put((segment, offset), Arc::clone(&opened), held);
+        Ok(opened)
     }
 
     /// What a reference means.
@@ -165,22 +235,11 @@ impl LogBodies {
         let header = stored.header;
         stored.unpack(Some(&*dictionary.map_err(|_| Unreadable::Damaged(Some(header)))?))
     }
-
-    fn remember(&mut self, at: (u64, u64), body: &Arc<Body>) {
-        let bytes = body.raw.len() + body.references.len() * size_of::<Reference>() + 64;
-        self.bodies.put(at, Arc::clone(body), bytes);
-    }
 }
 
 impl Bodies for LogBodies {
     fn body(&mut self, segment: u64, offset: u64) -> Option<Arc<Body>> {
-        if let Some(body) = self.bodies.get(&(segment, offset)) {
-            return Some(body);
-        }
-        let stored = self.stored(1, segment, offset).ok()?;
-        let body = Arc::new(self.unpack(stored).ok()?);
-        self.remember((segment, offset), &body);
-        Some(body)
+        self.open(1, segment, offset).ok().map(|opened| Arc::clone(&opened.body))
     }
 
     fn healed(&mut self, hash: &Hash) -> Option<Value> {

@@ -21,10 +21,10 @@ use crate::error::{Doing, Error, Result};
 /// The log of one writer.
 #[derive(Debug)]
 pub struct Log {
-    storage: Arc<Storage>,
-    writer: Id,
-    liveness: Liveness,
-    segments: BTreeMap<u64, Segment>,
+    pub(super) storage: Arc<Storage>,
+    pub(super) writer: Id,
+    pub(super) liveness: Liveness,
+    pub(super) segments: BTreeMap<u64, Segment>,
     doors: Arc<Doors>,
     is_finished: bool,
 }
@@ -42,9 +42,9 @@ pub struct Segment {
     pub contents: Contents,
     /// It was sealed, and so long then: what is missing by now was cut off.
     pub sealed_bytes: Option<u64>,
-    head: Option<SegmentHead>,
-    trailer: Option<Trailer>,
-    has_frame: bool,
+    pub(super) head: Option<SegmentHead>,
+    pub(super) trailer: Option<Trailer>,
+    pub(super) has_frame: bool,
 }
 
 /// What is in a segment.
@@ -174,6 +174,9 @@ impl Log {
         if self.is_finished {
             return Ok(());
         }
+        if self.writer == Id::NONE {
+            return self.refresh_grouped();
+        }
         self.liveness = scan.liveness(&self.writer);
         self.find_segments()?;
         self.note_voids();
@@ -195,7 +198,9 @@ impl Log {
 
     /// Adds segments that are new, and takes away those that were pruned.
     fn find_segments(&mut self) -> Result<()> {
-        let numbers = list_segments(self.storage.disk(), &self.writer)?;
+        let mut numbers = list_segments(self.storage.disk(), &self.writer)?;
+        let manifest = self.storage.manifest()?;
+        numbers.retain(|number| !manifest.is_replaced(&self.writer, *number));
         self.segments.retain(|number, _| numbers.binary_search(number).is_ok());
         for number in numbers {
             let known = self.segments.get(&number);
@@ -220,7 +225,7 @@ impl Log {
     }
 
     /// What headers say of earlier segments.
-    fn note_voids(&mut self) {
+    pub(super) fn note_voids(&mut self) {
         let sealed: Vec<(u64, u64)> =
             self.segments.values().filter_map(|it| it.head.as_ref()?.sealed).collect();
         for (number, bytes) in sealed {

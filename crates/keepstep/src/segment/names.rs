@@ -13,17 +13,36 @@ pub const WRITERS: &str = "writers";
 pub const SCANS: &str = "scans";
 /// The folder of values that were found elsewhere after damage.
 pub const HEALS: &str = "heals";
+/// The folder of what `compact` made.
+pub const GROUPED: &str = "grouped";
 /// How the name of a file in the making begins.
 pub const TEMPORARY: &str = ".tmp-";
 
-/// The folder of a writer.
+/// The folder of a writer. Nobody's is that of what `compact` made.
 pub fn writer_dir(writer: &Id) -> String {
-    format!("{WRITERS}/{writer}")
+    if *writer == Id::NONE { GROUPED.to_owned() } else { format!("{WRITERS}/{writer}") }
 }
 
-/// A segment of a writer.
+/// A segment of a writer, or of nobody: then `compact` made it.
 pub fn segment_path(writer: &Id, number: u64) -> String {
-    format!("{WRITERS}/{writer}/{number}.seg")
+    format!("{}/{number}.seg", writer_dir(writer))
+}
+
+/// Whose segment a path names, and which.
+pub fn parse_segment_path(path: &str) -> Option<(Id, u64)> {
+    let (dir, name) = path.rsplit_once('/')?;
+    let writer = if dir == GROUPED { Id::NONE } else { dir.strip_prefix("writers/")?.parse().ok()? };
+    Some((writer, parse_number(name.strip_suffix(".seg")?)?))
+}
+
+/// Which segments are in force.
+pub fn manifest_path(number: u64) -> String {
+    format!("{GROUPED}/{number}.manifest")
+}
+
+/// The same once more, should the first be damaged.
+pub fn manifest_copy_path(number: u64) -> String {
+    format!("{GROUPED}/{number}.copy")
 }
 
 /// What was found in a segment of a dead writer.
@@ -50,11 +69,19 @@ pub fn list_writers(disk: &dyn Disk) -> Result<Vec<Id>> {
 
 /// The numbers of a writer's segments, rising.
 pub fn list_segments(disk: &dyn Disk, writer: &Id) -> Result<Vec<u64>> {
-    let dir = writer_dir(writer);
-    let entries = disk.list(&dir).doing("list", &dir)?;
+    list_with_suffix(disk, &writer_dir(writer), ".seg")
+}
+
+/// The numbers of all manifests, rising.
+pub fn list_manifests(disk: &dyn Disk) -> Result<Vec<u64>> {
+    list_with_suffix(disk, GROUPED, ".manifest")
+}
+
+fn list_with_suffix(disk: &dyn Disk, dir: &str, suffix: &str) -> Result<Vec<u64>> {
+    let entries = disk.list(dir).doing("list", dir)?;
     let numbers = entries.iter().filter(|entry| !entry.is_dir);
     let mut numbers: Vec<u64> =
-        numbers.filter_map(|entry| parse_number(entry.name.strip_suffix(".seg")?)).collect();
+        numbers.filter_map(|entry| parse_number(entry.name.strip_suffix(suffix)?)).collect();
     numbers.sort_unstable();
     Ok(numbers)
 }
@@ -86,6 +113,17 @@ mod tests {
         assert_eq!(parse_number("18446744073709551615"), Some(u64::MAX));
         for text in ["", "00", "07", "+7", "-1", " 1", "1 ", "18446744073709551616", "x"] {
             assert_eq!(parse_number(text), None, "{text:?}");
+        }
+    }
+
+    /// A path says whose segment it is; other paths are nobody's.
+    #[test]
+    fn paths_of_segments_are_read_back() {
+        for (writer, number) in [(Id([7; 16]), 0), (Id([0xff; 16]), 12), (Id::NONE, 3)] {
+            assert_eq!(parse_segment_path(&segment_path(&writer, number)), Some((writer, number)));
+        }
+        for path in ["", "3.seg", "grouped/03.seg", "grouped/3", "writers/7/3.seg", "grouped/3.manifest"] {
+            assert_eq!(parse_segment_path(path), None, "{path}");
         }
     }
 }

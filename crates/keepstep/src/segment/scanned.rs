@@ -119,7 +119,7 @@ impl Scanned {
         for frame in frames {
             let Listed { offset, kind, slot, seq } = frame.listed();
             match Kind::from_u8(kind) {
-                Some(Kind::Commit | Kind::Chunk | Kind::Footer | Kind::Lists) | None => {}
+                Some(Kind::Commit | Kind::Chunk | Kind::Footer | Kind::Lists | Kind::Block) | None => {}
                 Some(Kind::Bind) => {
                     self.bind(window, head, slot, offset)?;
                     self.log_frames.push((offset, kind));

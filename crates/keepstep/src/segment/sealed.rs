@@ -2,12 +2,16 @@
 //!
 //! Opening reads the trailer and FOOTER; the lists of places are read when somebody wants the records of an attempt.
 
+use std::sync::Arc;
+
 use keepstep_format::Id;
 use keepstep_format::commit::{Bind, What};
 use keepstep_format::footer::{Footer, FooterEntry, read_list};
 use keepstep_format::frame::{Flags, Kind, join};
+use keepstep_format::grouped;
 use keepstep_format::segment::{TRAILER_BYTES, Trailer};
 
+use super::head::SegmentHead;
 use super::storage::Storage;
 use crate::disk::{File, read_exact_at};
 use crate::error::{Doing, Result};
@@ -25,6 +29,10 @@ pub struct SealedIndex {
     pub trailer: Trailer,
     /// Who has records here.
     pub footer: Footer,
+    /// In what `compact` made: whose the entries of the footer are, one by one. Empty in a writer's own segment.
+    writers: Vec<Id>,
+    /// The lists, if they were made again from the frames.
+    rebuilt: Option<Arc<Vec<u8>>>,
 }
 
 /// The trailer of a segment, if it has one.
@@ -45,8 +53,78 @@ impl SealedIndex {
     ) -> Result<Option<Self>> {
         let end = file_bytes.saturating_sub(TRAILER_BYTES as u64);
         let body = read_joined(file, (trailer.footer, end), salt, Kind::Footer, path)?;
-        let footer = body.and_then(|body| Footer::decode(&body).ok());
-        Ok(footer.map(|footer| Self { writer, number, salt, trailer, footer }))
+        let Some(body) = body else { return Ok(None) };
+        let (footer, writers) = if writer == Id::NONE {
+            let Ok(entries) = grouped::decode_footer(&body) else { return Ok(None) };
+            let (writers, entries) = entries.into_iter().unzip();
+            (Footer { entries, depends_on: Vec::new() }, writers)
+        } else {
+            let Ok(footer) = Footer::decode(&body) else { return Ok(None) };
+            (footer, Vec::new())
+        };
+        Ok(Some(Self { writer, number, salt, trailer, footer, writers, rebuilt: None }))
+    }
+
+    /// One that was made from the frames of a segment that `compact` had made; its data ends at `lists`.
+    pub(super) fn rebuilt(
+        head: &SegmentHead,
+        lists: u64,
+        (entries, bytes): (Vec<(Id, FooterEntry)>, Vec<u8>),
+    ) -> Self {
+        let (writers, entries) = entries.into_iter().unzip();
+        let footer = Footer { entries, depends_on: Vec::new() };
+        let trailer = Trailer { lists, footer: lists };
+        let (writer, number, salt) = (head.writer, head.number, head.salt);
+        Self { writer, number, salt, trailer, footer, writers, rebuilt: Some(Arc::new(bytes)) }
+    }
+
+    /// True if the index could not be read, and was made again.
+    pub fn is_rebuilt(&self) -> bool {
+        self.rebuilt.is_some()
+    }
+
+    /// Whose an entry of the footer is, by its position there.
+    fn writer_of(&self, at: usize) -> Id {
+        self.writers.get(at).copied().unwrap_or(self.writer)
+    }
+
+    /// True if the lists can be read as they were written.
+    pub fn has_lists(&self, storage: &Storage) -> Result<bool> {
+        Ok(self.rebuilt.is_none() && self.read_lists(storage)?.is_some())
+    }
+
+    /// All entries, and whose they are; that of the log itself is nobody's.
+    pub fn all_entries(&self) -> impl Iterator<Item = (Id, &FooterEntry)> {
+        self.footer.entries.iter().enumerate().map(|(at, entry)| (self.writer_of(at), entry))
+    }
+
+    /// All entries but that of the log itself, and whose they are.
+    pub fn owned_entries(&self) -> impl Iterator<Item = (Id, &FooterEntry)> {
+        self.all_entries().filter(|(_, entry)| entry.what != What::Log)
+    }
+
+    /// The entries of one episode (stream, run), and whose they are.
+    pub fn owned_entries_at<'a>(&'a self, id: &Id) -> impl Iterator<Item = (Id, &'a FooterEntry)> + use<'a> {
+        let id = *id;
+        let from = self.footer.entries.partition_point(|entry| entry.id < id);
+        let same = self.footer.entries.iter().enumerate().skip(from);
+        let same = same.take_while(move |(_, entry)| entry.id == id);
+        same.map(|(at, entry)| (self.writer_of(at), entry))
+    }
+
+    /// The entries of what one writer recorded of one attempt, stream or run, in order of their sequences.
+    pub fn entries_by<'a>(
+        &'a self,
+        writer: &Id,
+        bind: &Bind,
+    ) -> impl Iterator<Item = &'a FooterEntry> + use<'a> {
+        let (writer, bind) = (*writer, *bind);
+        let key = |entry: &FooterEntry| (entry.id, entry.attempt);
+        let from = self.footer.entries.partition_point(|entry| key(entry) < (bind.id, bind.attempt));
+        let same = self.footer.entries.iter().enumerate().skip(from);
+        same.take_while(move |(_, entry)| key(entry) == (bind.id, bind.attempt))
+            .filter(move |(at, entry)| entry.what == bind.what && self.writer_of(*at) == writer)
+            .map(|(_, entry)| entry)
     }
 
     /// The entries of one attempt, stream or run, in order of their sequences.
@@ -66,9 +144,29 @@ impl SealedIndex {
 
     /// Where the records of an entry stand, and what they are. Nothing if the lists are damaged.
     pub fn places(&self, storage: &Storage, entry: &FooterEntry) -> Result<Option<Vec<(u64, u8)>>> {
-        let lists = storage.lists(&self.writer, self.number, || self.read_lists(storage))?;
-        let places = lists.and_then(|lists| read_list(&lists, entry.list_position, entry.count).ok());
+        let lists = match &self.rebuilt {
+            Some(lists) => Some(Arc::clone(lists)),
+            None => storage.lists(&self.writer, self.number, || self.read_lists(storage))?,
+        };
+        let read = if self.writer == Id::NONE { grouped::read_list } else { read_list };
+        let places = lists.and_then(|lists| read(&lists, entry.list_position, entry.count).ok());
+        if places.is_none() && self.writer == Id::NONE && self.rebuilt.is_none() {
+            return self.places_again(storage, entry);
+        }
         Ok(places.filter(|places| places.last().is_none_or(|(offset, _)| *offset < self.trailer.lists)))
+    }
+
+    /// The lists of what `compact` made are damaged: the blocks still say it all.
+    fn places_again(&self, storage: &Storage, entry: &FooterEntry) -> Result<Option<Vec<(u64, u8)>>> {
+        let head = SegmentHead::read(storage, &self.writer, self.number)?;
+        let again = super::grouped::rebuild(storage, &head, self.trailer.lists)?;
+        let whose = self.footer.entries.iter().position(|it| it == entry).map(|at| self.writer_of(at));
+        let bind = Bind { what: entry.what, id: entry.id, attempt: entry.attempt };
+        let same = whose.and_then(|writer| {
+            let mut same = again.entries_by(&writer, &bind);
+            same.find(|it| (it.first_seq, it.count) == (entry.first_seq, entry.count))
+        });
+        same.map_or(Ok(None), |same| again.places(storage, same))
     }
 
     fn read_lists(&self, storage: &Storage) -> Result<Option<Vec<u8>>> {

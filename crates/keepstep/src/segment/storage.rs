@@ -12,6 +12,7 @@ use keepstep_format::value::Value;
 
 use super::heals::Heals;
 use super::lru::Lru;
+use super::manifest::Manifest;
 use super::names::segment_path;
 use super::record::Unreadable;
 use super::window::Window;
@@ -39,6 +40,7 @@ pub struct Storage {
     lists: BySegment<Vec<u8>>,
     dictionaries: Mutex<HashMap<DictionaryPlace, Arc<Dictionary>>>,
     heals: Mutex<Heals>,
+    manifest: Mutex<Option<Arc<Manifest>>>,
 }
 
 impl std::fmt::Debug for Storage {
@@ -58,6 +60,7 @@ impl Storage {
             lists: Mutex::new(Lru::new(LISTS_BYTES_MAX)),
             dictionaries: Mutex::default(),
             heals: Mutex::default(),
+            manifest: Mutex::default(),
         }
     }
 
@@ -124,6 +127,27 @@ impl Storage {
         }
         dictionaries.insert(place, Arc::clone(&dictionary));
         Ok(dictionary)
+    }
+
+    /// Which segments are in force, as of the last look.
+    pub fn manifest(&self) -> Result<Arc<Manifest>> {
+        if let Some(manifest) = &*lock(&self.manifest) {
+            return Ok(Arc::clone(manifest));
+        }
+        self.renew_manifest()
+    }
+
+    /// Looks whether other segments are in force by now.
+    pub fn renew_manifest(&self) -> Result<Arc<Manifest>> {
+        let mut held = lock(&self.manifest);
+        if let Some(manifest) = &*held
+            && !manifest.is_outdated(self)?
+        {
+            return Ok(Arc::clone(manifest));
+        }
+        let manifest = Arc::new(Manifest::newest(self)?);
+        *held = Some(Arc::clone(&manifest));
+        Ok(manifest)
     }
 
     /// A value that was lost here and found elsewhere.

@@ -16,6 +16,7 @@ mod seats;
 mod standing;
 mod stream;
 mod takeover;
+mod tending;
 mod view;
 
 use std::path::Path;
@@ -73,6 +74,8 @@ struct Inner {
     looking: Mutex<Catalog>,
     streams: stream::OpenStreams,
     notes: notes::NotePutters,
+    /// Knows what was pruned.
+    tended: Arc<Storage>,
 }
 
 impl std::fmt::Debug for Store {
@@ -119,6 +122,7 @@ impl Store {
             making_writer: Mutex::new(()),
             streams: stream::OpenStreams::default(),
             notes: notes::NotePutters::default(),
+            tended: Arc::new(Storage::new(Arc::clone(&disk), id)),
             disk,
             id,
             key,

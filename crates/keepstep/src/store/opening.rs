@@ -93,6 +93,7 @@ impl Run {
     /// As [`Run::episode`], saying how.
     pub fn open(&self, name: EpisodeName, how: Opening) -> Result<Episode> {
         let id = self.episode_id(&name);
+        self.store().refuse_pruned(&id)?;
         let opener = Opener { run: self, id, name, how };
         let seat = self.store().seats().take(id, &opener.what())?;
         opener.open(seat)

@@ -1,5 +1,6 @@
 //! Checks the small files: cards, `keepstep.json`, locks; and finds what was left behind.
 
+use keepstep_format::Id;
 use keepstep_format::card::{CARD_BODY_MAX, Card, CardError, parse_store_json};
 use keepstep_format::decode::{Body, NoBodies, read_fields};
 
@@ -8,10 +9,11 @@ use super::verify::Verifier;
 use crate::disk::{join, read_exact_at};
 use crate::error::{Doing, Result};
 use crate::segment::Log;
-use crate::segment::names::{TEMPORARY, WRITERS, list_temporary, writer_dir};
+use crate::segment::names::{TEMPORARY, WRITERS, list_temporary, parse_segment_path, writer_dir};
 
 /// Folders that have cards in them, or in folders of theirs.
-const FOLDERS: [&str; 8] = ["runs", "mail", "claims", "scans", "heals", "ends", "groups", "streams"];
+const FOLDERS: [&str; 9] =
+    ["runs", "mail", "claims", "scans", "heals", "ends", "groups", "streams", "grouped"];
 /// How deep folders are nested at most.
 const DEPTH_MAX: usize = 3;
 
@@ -23,7 +25,7 @@ impl Verifier<'_> {
         for folder in FOLDERS {
             self.check_folder(folder, 0)?;
         }
-        for log in logs {
+        for log in logs.iter().filter(|log| *log.writer() != Id::NONE) {
             let dir = writer_dir(log.writer());
             self.report.leftovers.extend(list_temporary(self.storage.disk(), &dir)?);
             self.check_lock(log, &join(&dir, "lock"))?;
@@ -56,7 +58,7 @@ impl Verifier<'_> {
                 }
             } else if entry.name.starts_with(TEMPORARY) {
                 self.report.leftovers.push(path);
-            } else {
+            } else if parse_segment_path(&path).is_none() {
                 self.check_card(&path)?;
             }
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use keepstep_format::Id;
 use keepstep_format::commit::{Bind, What, read_commit_body};
 use keepstep_format::frame::Kind;
 use keepstep_format::scan::{FrameRef, Hole, SegmentScan, Walk};
@@ -22,6 +23,7 @@ pub(super) struct Known {
     pub(super) offset: u64,
     pub(super) kind: u8,
     pub(super) seq: u32,
+    pub(super) writer: Id,
     pub(super) bind: Option<Bind>,
 }
 
@@ -31,11 +33,11 @@ pub(super) struct Checked {
     /// Records that are there.
     pub(super) records: Vec<Known>,
     /// Records that are lost by name.
-    pub(super) lost: Vec<LostRecord>,
+    pub(super) lost: Vec<(Id, LostRecord)>,
 }
 
 /// Frames by their offset: kind, slot, sequence.
-type Frames = BTreeMap<u64, (u8, u32, u32)>;
+pub(super) type Frames = BTreeMap<u64, (u8, u32, u32)>;
 
 impl Verifier<'_> {
     /// Checks all bytes of a segment.
@@ -58,6 +60,9 @@ impl Verifier<'_> {
         self.note_end(log, segment, head, &scan);
         self.check_commits(head, &scan)?;
         match &segment.contents {
+            Contents::Sealed(index) if head.writer == Id::NONE => {
+                self.check_grouped(segment, head, &scan, index)
+            }
             Contents::Sealed(index) => self.check_sealed(segment, head, &scan, index),
             _ => self.check_open(segment, head, &scan),
         }
@@ -258,11 +263,13 @@ impl Verifier<'_> {
                     Some((found_kind, slot, found_seq))
                         if found_kind == kind && (is_log || (slot, found_seq) == (entry.slot, seq)) =>
                     {
-                        checked.records.push(Known { offset, kind, seq: found_seq, bind });
+                        let writer = head.writer;
+                        checked.records.push(Known { offset, kind, seq: found_seq, writer, bind });
                     }
                     None if in_hole(&scan.holes, offset) => {
                         let slot = entry.slot;
-                        checked.lost.push(LostRecord { bind, slot, seq, kind, offset });
+                        let lost = LostRecord { bind, slot, seq, kind, offset };
+                        checked.lost.push((head.writer, lost));
                     }
                     None if !segment.exists_at(offset) => {}
                     _ => self.disagrees(head, offset, "the index lists a record that is not there"),
@@ -275,11 +282,11 @@ impl Verifier<'_> {
             }
         }
         checked.records.sort_by_key(|record| record.offset);
-        checked.lost.sort_by_key(|lost| lost.offset);
+        checked.lost.sort_by_key(|(_, lost)| lost.offset);
         Ok(checked)
     }
 
-    fn disagrees(&mut self, head: &SegmentHead, offset: u64, detail: &str) {
+    pub(super) fn disagrees(&mut self, head: &SegmentHead, offset: u64, detail: &str) {
         self.damaged(head, offset, 0, Wrong::Disagrees, detail);
     }
 
@@ -307,7 +314,9 @@ impl Verifier<'_> {
         scanned.lose(&scan.holes);
         let mut checked = Checked::default();
         let log_frames = scanned.log_frames.iter();
-        checked.records.extend(log_frames.map(|&(offset, kind)| Known { offset, kind, seq: 0, bind: None }));
+        let writer = head.writer;
+        let known = |&(offset, kind): &(u64, u8)| Known { offset, kind, seq: 0, writer, bind: None };
+        checked.records.extend(log_frames.map(known));
         for entry in &scanned.entries {
             let bind = Some(entry.bind);
             let records = entry.records.iter();
@@ -315,15 +324,17 @@ impl Verifier<'_> {
                 offset: it.offset,
                 kind: it.kind,
                 seq: it.seq,
+                writer,
                 bind,
             }));
         }
         checked.records.sort_by_key(|record| record.offset);
         let damage = scanned.lost.iter().filter(|range| range.damage);
-        checked.lost.extend(damage.flat_map(|range| range.records.iter().copied()));
+        let lost = damage.flat_map(|range| range.records.iter().copied());
+        checked.lost.extend(lost.map(|lost| (writer, lost)));
         self.check_what_is_known(segment, head, &scanned, &mut checked);
-        checked.lost.sort_by_key(|lost| lost.offset);
-        checked.lost.dedup_by_key(|lost| lost.offset);
+        checked.lost.sort_by_key(|(_, lost)| lost.offset);
+        checked.lost.dedup_by_key(|(_, lost)| lost.offset);
         Ok(checked)
     }
 
@@ -350,8 +361,9 @@ impl Verifier<'_> {
                 if !damage.into_iter().any(|range| covers(range.offset, range.bytes, offset)) {
                     self.disagrees(head, offset, "a card lists a record that is not there");
                 }
-                checked.lost.retain(|lost| lost.offset != offset);
-                checked.lost.push(LostRecord { bind: Some(entry.bind), slot: entry.slot, seq, kind, offset });
+                checked.lost.retain(|(_, lost)| lost.offset != offset);
+                let lost = LostRecord { bind: Some(entry.bind), slot: entry.slot, seq, kind, offset };
+                checked.lost.push((head.writer, lost));
             }
         }
     }
@@ -361,12 +373,12 @@ fn is_record(kind: u8) -> bool {
     kind >= Kind::Begin as u8
 }
 
-fn frames_of(scan: &SegmentScan) -> Frames {
+pub(super) fn frames_of(scan: &SegmentScan) -> Frames {
     let name = |frame: &FrameRef| (frame.offset, (frame.header.kind, frame.header.slot, frame.header.seq));
     scan.frames.iter().map(name).collect()
 }
 
-fn in_hole(holes: &[Hole], offset: u64) -> bool {
+pub(super) fn in_hole(holes: &[Hole], offset: u64) -> bool {
     holes.iter().any(|hole| covers(hole.offset, hole.len, offset))
 }
 

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use keepstep_format::card::{CARD_BODY_MAX, kind};
+use keepstep_format::commit::What;
 use keepstep_format::fields;
 use keepstep_format::frame::Kind;
 use keepstep_format::hash::Hash;
@@ -72,19 +73,22 @@ impl Search {
         let mut rehash = Rehash::new(storage.key());
         let mut bodies = log.bodies();
         for segment in log.segments() {
-            for (offset, kind) in offsets(log.storage(), &segment.contents) {
+            for (offset, seq, kind) in offsets(log.storage(), &segment.contents) {
                 if self.wanted.is_empty() {
                     return;
                 }
-                if segment.exists_at(offset) {
-                    self.look_at(&mut rehash, &mut bodies, (segment.number, offset), kind);
+                let is_shared = kind == Kind::Block as u8;
+                let count = if is_shared { bodies.count_at(segment.number, offset).unwrap_or(0) } else { 1 };
+                for at in (0..count as u32).filter(|_| segment.exists_at(offset)) {
+                    let kind = if is_shared { Kind::Value as u8 } else { kind };
+                    self.look_at(&mut rehash, &mut bodies, (segment.number, offset, seq + at), kind);
                 }
             }
         }
     }
 
-    fn look_at(&mut self, rehash: &mut Rehash<'_>, bodies: &mut LogBodies, at: (u64, u64), kind: u8) {
-        let Ok(record) = bodies.record(at.0, at.1) else { return };
+    fn look_at(&mut self, rehash: &mut Rehash<'_>, bodies: &mut LogBodies, at: (u64, u64, u32), kind: u8) {
+        let Ok(record) = bodies.record(at.0, at.1, at.2) else { return };
         let values = if kind == Kind::Value as u8 {
             bodies.value(&record).map(|value| vec![value])
         } else {
@@ -100,24 +104,32 @@ impl Search {
     }
 }
 
-/// All records of a segment that hold values, in the order of the file.
-fn offsets(storage: &Storage, contents: &Contents) -> Vec<(u64, u8)> {
+/// All records of a segment that hold values, in the order of the file: offset, sequence, kind. Blocks that are shared
+/// are listed once.
+fn offsets(storage: &Storage, contents: &Contents) -> Vec<(u64, u32, u8)> {
     let mut all = Vec::new();
     match contents {
         Contents::Sealed(index) => {
-            for entry in &index.footer.entries {
+            for (_, entry) in index.all_entries() {
                 // Damaged lists were reported; what they list is looked for in the other segments.
-                all.extend(index.places(storage, entry).ok().flatten().unwrap_or_default());
+                let places = index.places(storage, entry).ok().flatten().unwrap_or_default();
+                let is_log = entry.what == What::Log;
+                let numbered = (entry.first_seq..).zip(places);
+                all.extend(
+                    numbered.map(|(seq, (offset, kind))| (offset, if is_log { 0 } else { seq }, kind)),
+                );
             }
         }
         Contents::Open(scanned) => {
-            all.extend(&scanned.log_frames);
+            all.extend(scanned.log_frames.iter().map(|&(offset, kind)| (offset, 0, kind)));
             let records = scanned.entries.iter().flat_map(|entry| &entry.records);
-            all.extend(records.map(|record| (record.offset, record.kind)));
+            all.extend(records.map(|record| (record.offset, record.seq, record.kind)));
         }
         Contents::Unreadable(_) => {}
     }
-    all.retain(|(_, kind)| *kind == Kind::Value as u8 || *kind >= Kind::Begin as u8);
+    let holds_values =
+        |kind: u8| kind == Kind::Value as u8 || kind == Kind::Block as u8 || kind >= Kind::Begin as u8;
+    all.retain(|(_, _, kind)| holds_values(*kind));
     all.sort_unstable();
     all
 }

@@ -2,9 +2,12 @@
 //!
 //! Nothing that was written is ever changed: what is mended is published beside it.
 
+mod blocks;
 mod cards;
+mod compact;
 mod frames;
 mod heal;
+mod prune;
 mod report;
 mod subjects;
 #[cfg(test)]
@@ -12,6 +15,10 @@ mod tests;
 mod values;
 mod verify;
 
+pub use compact::{CompactOptions, CompactReport, LeftAlone};
+pub(crate) use compact::{Faults, How, compact};
 pub use heal::{HealReport, heal};
+pub(crate) use prune::prune;
+pub use prune::{Candidate, PruneFilter, PruneReport};
 pub use report::{Counts, Damage, Lost, Missing, Progress, Report, Torn, Wrong};
 pub use verify::verify;

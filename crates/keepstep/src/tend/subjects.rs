@@ -18,10 +18,10 @@ struct Subject {
     next_step: i64,
 }
 
-/// All subjects of one writer.
+/// All subjects of one log, by writer: what `compact` made has those of many.
 #[derive(Debug, Default)]
 pub(super) struct Subjects {
-    by_bind: HashMap<Bind, Subject>,
+    by_bind: HashMap<(Id, Bind), Subject>,
 }
 
 impl Subjects {
@@ -30,8 +30,8 @@ impl Subjects {
     }
 
     /// Notes a record that is there or is lost by name. False if its sequence was there before.
-    pub(super) fn note(&mut self, bind: &Bind, seq: u32) -> bool {
-        let subject = self.by_bind.entry(*bind).or_default();
+    pub(super) fn note(&mut self, writer: &Id, bind: &Bind, seq: u32) -> bool {
+        let subject = self.by_bind.entry((*writer, *bind)).or_default();
         if seq < subject.next_seq || !subject.beyond.insert(seq) {
             return false;
         }
@@ -43,11 +43,11 @@ impl Subjects {
     }
 
     /// The step that a record belongs to: what it says itself, else what follows from those before it.
-    pub(super) fn step(&mut self, bind: &Bind, kind: u8, index: Option<i64>) -> Option<i64> {
+    pub(super) fn step(&mut self, writer: &Id, bind: &Bind, kind: u8, index: Option<i64>) -> Option<i64> {
         let kind = Kind::from_u8(kind)?;
         let completes = matches!(kind, Kind::First | Kind::Step | Kind::Result | Kind::Item);
         let belongs = completes || matches!(kind, Kind::Intent | Kind::Discard);
-        let subject = self.by_bind.entry(*bind).or_default();
+        let subject = self.by_bind.entry((*writer, *bind)).or_default();
         let step = index.or(belongs.then_some(subject.next_step));
         if completes && let Some(step) = step {
             subject.next_step = step.saturating_add(1);
@@ -56,9 +56,9 @@ impl Subjects {
     }
 
     /// What is missing, now that the whole log was seen.
-    pub(super) fn missing(&self, writer: &Id) -> Vec<Missing> {
+    pub(super) fn missing(&self) -> Vec<Missing> {
         let mut missing = Vec::new();
-        for (bind, subject) in &self.by_bind {
+        for ((writer, bind), subject) in &self.by_bind {
             let mut from = subject.next_seq;
             for &seq in &subject.beyond {
                 if from < seq {
@@ -67,7 +67,7 @@ impl Subjects {
                 from = seq.saturating_add(1);
             }
         }
-        missing.sort_by_key(|missing| (missing.bind.id, missing.bind.attempt, missing.from));
+        missing.sort_by_key(|missing| (missing.writer, missing.bind.id, missing.bind.attempt, missing.from));
         missing
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! What is lost is told per value: a step whose prompt is damaged keeps its action and reward.
 
+use keepstep_format::Id;
 use keepstep_format::commit::Bind;
 use keepstep_format::fields;
 use keepstep_format::frame::{Kind, Place, Reference};
+use keepstep_format::grouped;
 use keepstep_format::value::Value;
 
 use super::frames::{Checked, Known};
@@ -23,21 +25,21 @@ impl Verifier<'_> {
         let Some(head) = segment.head() else { return };
         let mut lost = checked.lost.iter().peekable();
         for record in &checked.records {
-            while let Some(lost) = lost.next_if(|lost| lost.offset < record.offset) {
-                self.lose_record(state, head, lost.bind, (lost.seq, lost.kind, lost.offset));
+            while let Some((writer, lost)) = lost.next_if(|(_, lost)| lost.offset < record.offset) {
+                self.lose_record(state, head, (*writer, lost.bind), (lost.seq, lost.kind, lost.offset));
             }
             self.note_sequence(state, head, record);
             self.check_record(state, head, record);
             self.progress.passed(record.offset);
         }
-        for lost in lost {
-            self.lose_record(state, head, lost.bind, (lost.seq, lost.kind, lost.offset));
+        for (writer, lost) in lost {
+            self.lose_record(state, head, (*writer, lost.bind), (lost.seq, lost.kind, lost.offset));
         }
     }
 
     fn note_sequence(&mut self, state: &mut LogState<'_>, head: &SegmentHead, record: &Known) {
         if let Some(bind) = &record.bind
-            && !state.subjects.note(bind, record.seq)
+            && !state.subjects.note(&record.writer, bind, record.seq)
         {
             let detail = format!("sequence {} of {} was there before", record.seq, bind.id);
             self.damaged(head, record.offset, 0, Wrong::Disagrees, &detail);
@@ -49,17 +51,17 @@ impl Verifier<'_> {
         &mut self,
         state: &mut LogState<'_>,
         head: &SegmentHead,
-        bind: Option<Bind>,
+        (writer, bind): (Id, Option<Bind>),
         (seq, kind, offset): (u32, u8, u64),
     ) {
         if kind < Kind::Begin as u8 && kind != Kind::Chunk as u8 {
             return;
         }
         let step = bind.and_then(|bind| {
-            state.subjects.note(&bind, seq);
-            state.subjects.step(&bind, kind, None)
+            state.subjects.note(&writer, &bind, seq);
+            state.subjects.step(&writer, &bind, kind, None)
         });
-        let (writer, segment) = (head.writer, head.number);
+        let segment = head.number;
         self.report.lost.push(Lost {
             writer,
             bind,
@@ -74,22 +76,55 @@ impl Verifier<'_> {
     }
 
     fn check_record(&mut self, state: &mut LogState<'_>, head: &SegmentHead, known: &Known) {
-        let opened = match state.bare.record(head.number, known.offset) {
+        let opened = match state.bare.record(head.number, known.offset, known.seq) {
             Ok(opened) => opened,
             Err(reason) => return self.undecodable(state, head, known, &reason),
         };
         match Kind::from_u8(known.kind) {
-            Some(Kind::Bind) if Bind::decode(&opened.body.raw).is_err() => {
+            Some(Kind::Block) => return self.check_shared(state, head, known),
+            Some(Kind::Bind) if !binds_something(head, opened.raw()) => {
                 self.damaged(head, known.offset, opened.bytes, Wrong::Undecodable, "it binds nothing known");
             }
-            Some(Kind::Value) => match state.bare.value(&opened) {
-                Ok(_) => self.wanted.extend(state.bare.missing().iter().copied()),
-                Err(reason) => self.undecodable(state, head, known, &reason),
-            },
+            Some(Kind::Value) => self.check_value(state, head, known, &opened),
+            Some(kind) if kind >= Kind::Begin && opened.kind != known.kind => {
+                self.damaged(
+                    head,
+                    known.offset,
+                    0,
+                    Wrong::Disagrees,
+                    "a block has another record than is listed",
+                );
+            }
             Some(kind) if kind >= Kind::Begin => self.check_fields(state, head, known, &opened),
             _ => {}
         }
         self.check_references(state, head, known, &opened);
+    }
+
+    /// The values of a block that several attempts refer to.
+    fn check_shared(&mut self, state: &mut LogState<'_>, head: &SegmentHead, known: &Known) {
+        let count = state.bare.count_at(head.number, known.offset).unwrap_or(0);
+        for at in 0..count as u32 {
+            let opened = match state.bare.record(head.number, known.offset, at) {
+                Ok(opened) => opened,
+                Err(reason) => return self.undecodable(state, head, known, &reason),
+            };
+            self.check_value(state, head, known, &opened);
+            self.check_references(state, head, known, &opened);
+        }
+    }
+
+    fn check_value(
+        &mut self,
+        state: &mut LogState<'_>,
+        head: &SegmentHead,
+        known: &Known,
+        opened: &OpenRecord,
+    ) {
+        match state.bare.value(opened) {
+            Ok(_) => self.wanted.extend(state.bare.missing().iter().copied()),
+            Err(reason) => self.undecodable(state, head, known, &reason),
+        }
     }
 
     fn undecodable(
@@ -106,7 +141,7 @@ impl Verifier<'_> {
         };
         let wrong = if matches!(reason, Unreadable::Io(_)) { Wrong::Unreadable } else { Wrong::Undecodable };
         self.damaged(head, known.offset, 0, wrong, &detail);
-        self.lose_record(state, head, known.bind, (known.seq, known.kind, known.offset));
+        self.lose_record(state, head, (known.writer, known.bind), (known.seq, known.kind, known.offset));
     }
 
     fn check_fields(
@@ -122,7 +157,7 @@ impl Verifier<'_> {
         };
         let index =
             found.iter().find(|(number, _)| *number == fields::INDEX).and_then(|(_, value)| value.as_int());
-        let step = known.bind.and_then(|bind| state.subjects.step(&bind, known.kind, index));
+        let step = known.bind.and_then(|bind| state.subjects.step(&known.writer, &bind, known.kind, index));
         let lost: Vec<u8> = lost_fields(&found);
         if lost.is_empty() {
             return;
@@ -136,7 +171,7 @@ impl Verifier<'_> {
         }
         for number in lost {
             self.report.lost.push(Lost {
-                writer: head.writer,
+                writer: known.writer,
                 bind: known.bind,
                 seq: known.seq,
                 kind: known.kind,
@@ -157,7 +192,7 @@ impl Verifier<'_> {
         known: &Known,
         opened: &OpenRecord,
     ) {
-        for reference in &opened.body.references {
+        for reference in opened.references() {
             self.report.counts.references += 1;
             let Place { segment, offset, inner, base } = reference.place;
             if state.checked.len() >= CHECKED_MAX {
@@ -173,6 +208,11 @@ impl Verifier<'_> {
             }
         }
     }
+}
+
+/// In what `compact` made, a binding also says whose it is.
+fn binds_something(head: &SegmentHead, body: &[u8]) -> bool {
+    if head.writer == Id::NONE { grouped::read_bind(body).is_ok() } else { Bind::decode(body).is_ok() }
 }
 
 fn lost_fields(found: &[(u8, Value)]) -> Vec<u8> {

@@ -49,9 +49,12 @@ pub(super) fn verify_all(
     Ok((report, verifier.wanted))
 }
 
-/// All logs, as they are now.
+/// All logs, as they are now; that of what `compact` made is the first.
 pub(super) fn open_logs(storage: &Arc<Storage>, scan: &dyn ScanUnsealed) -> Result<Vec<Log>> {
-    let mut logs = Vec::new();
+    storage.renew_manifest()?;
+    let mut grouped = Log::of_compact(Arc::clone(storage));
+    grouped.refresh(scan)?;
+    let mut logs = vec![grouped];
     for writer in list_writers(storage.disk())? {
         let mut log = Log::new(Arc::clone(storage), writer);
         log.refresh(scan)?;
@@ -105,7 +108,7 @@ impl Verifier<'_> {
             rehash: Rehash::new(storage.key()),
             checked: HashSet::new(),
         };
-        self.report.counts.writers += 1;
+        self.report.counts.writers += u64::from(*log.writer() != Id::NONE);
         for segment in log.segments() {
             self.report.counts.segments += 1;
             self.report.counts.bytes += segment.file_bytes;
@@ -118,7 +121,7 @@ impl Verifier<'_> {
             self.progress.passed(0);
         }
         self.report.counts.subjects += state.subjects.len();
-        self.report.missing.extend(state.subjects.missing(log.writer()));
+        self.report.missing.extend(state.subjects.missing());
         Ok(())
     }
 
@@ -132,7 +135,9 @@ impl Verifier<'_> {
         detail: &str,
     ) {
         let path = segment_path(&head.writer, head.number);
-        self.damage(path, Some((head.writer, head.number)), (offset, bytes), wrong, detail.to_owned());
+        // What `compact` made belongs to no writer alone.
+        let whose = (head.writer != Id::NONE).then_some((head.writer, head.number));
+        self.damage(path, whose, (offset, bytes), wrong, detail.to_owned());
     }
 
     /// Damage in a file.

@@ -1,0 +1,208 @@
+//! The segments that `compact` made: sealed when they got their name, and each stands alone.
+//!
+//! Their index is read as that of any sealed segment. Should it be damaged, it is made again from the blocks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use keepstep_format::Id;
+use keepstep_format::block::Block;
+use keepstep_format::commit::{Bind, What};
+use keepstep_format::decode::{NoBodies, read_fields_of};
+use keepstep_format::footer::FooterEntry;
+use keepstep_format::frame::{Flags, Kind};
+use keepstep_format::grouped;
+use keepstep_format::record::decompress;
+use keepstep_format::scan::{Rules, Walk};
+
+use super::cards::encode_fields;
+use super::head::SegmentHead;
+use super::log::{Contents, Log, Segment};
+use super::names::segment_path;
+use super::record::{StoredRecord, Unreadable, load};
+use super::sealed::{SealedIndex, read_trailer};
+use super::summary::Summary;
+use super::window::{RECORD_BYTES, Window, feed};
+use super::{Liveness, Storage};
+use crate::error::{Doing, Error, Result};
+
+impl Log {
+    /// What `compact` made, as if it were the log of one more writer; of which nothing is known yet.
+    pub fn of_compact(storage: Arc<Storage>) -> Self {
+        Self::new(storage, Id::NONE)
+    }
+
+    /// Looks at the segments that the manifest holds. They never change, so each is looked at once.
+    pub(super) fn refresh_grouped(&mut self) -> Result<()> {
+        self.liveness = Liveness::Dead;
+        let manifest = self.storage.manifest()?;
+        let held: BTreeSet<u64> = manifest.held.keys().copied().collect();
+        self.segments.retain(|number, _| held.contains(number));
+        for (&number, &bytes) in &manifest.held {
+            let is_known = self.segments.get(&number).is_some_and(|it| it.head.is_some());
+            if !is_known {
+                let segment = open(&self.storage, number, bytes)?;
+                self.segments.insert(number, segment);
+            }
+        }
+        self.note_voids();
+        Ok(())
+    }
+}
+
+/// Opens one; that it cannot be read must not keep the others from being read.
+fn open(storage: &Storage, number: u64, bytes: u64) -> Result<Segment> {
+    let file_bytes = storage
+        .file(&Id::NONE, number)
+        .and_then(|file| file.bytes().doing("measure", &segment_path(&Id::NONE, number)));
+    let opened = SegmentHead::read(storage, &Id::NONE, number)
+        .and_then(|head| Ok((index(storage, &head, bytes)?, head)));
+    let mut segment = Segment {
+        number,
+        file_bytes: file_bytes.unwrap_or(0),
+        voided_from: None,
+        contents: Contents::Unreadable(Error::Closed),
+        sealed_bytes: Some(bytes),
+        head: None,
+        trailer: None,
+        has_frame: true,
+    };
+    match opened {
+        Ok((index, head)) => {
+            segment.trailer = Some(index.trailer);
+            (segment.contents, segment.head) = (Contents::Sealed(Arc::new(index)), Some(head));
+        }
+        Err(error @ Error::NewerFormat { .. }) => return Err(error),
+        Err(error) => segment.contents = Contents::Unreadable(error),
+    }
+    Ok(segment)
+}
+
+fn index(storage: &Storage, head: &SegmentHead, bytes: u64) -> Result<SealedIndex> {
+    let path = segment_path(&Id::NONE, head.number);
+    let file = storage.file(&Id::NONE, head.number)?;
+    // What somebody appended later does not hide its end.
+    let end = file.bytes().doing("measure", &path)?.min(bytes);
+    if let Some(trailer) = read_trailer(&*file, end, head.salt, &path)? {
+        let whose = (Id::NONE, head.number, head.salt);
+        if let Some(index) = SealedIndex::read(&*file, end, trailer, whose, &path)? {
+            return Ok(index);
+        }
+    }
+    rebuild(storage, head, bytes)
+}
+
+/// The entry of a writer's attempt in the making.
+struct Entry {
+    writer: Id,
+    bind: Bind,
+    /// Sequence, offset of the block, kind.
+    records: Vec<(u32, u64, u8)>,
+    summary: Summary,
+}
+
+/// Makes the index of a segment again from its frames; what stands in damaged ones is not in it.
+pub(super) fn rebuild(storage: &Storage, head: &SegmentHead, bytes: u64) -> Result<SealedIndex> {
+    let path = segment_path(&Id::NONE, head.number);
+    let file = storage.file(&Id::NONE, head.number)?;
+    let rules = Rules { complete: true, sealed_bytes: Some(bytes), ..Rules::default() };
+    let mut walk = Walk::new(&head.header(), rules);
+    let file_bytes = file.bytes().doing("measure", &path)?;
+    feed(&mut walk, &file, file_bytes, true, &mut |_| {}).doing("read", &path)?;
+    let scan = walk.finish();
+    if scan.newer.is_some() {
+        let known = u32::from(keepstep_format::FORMAT_VERSION);
+        return Err(Error::NewerFormat { path, found: known + 1, known });
+    }
+    let mut window = Window::new(file, RECORD_BYTES);
+    let mut slots: BTreeMap<u32, Entry> = BTreeMap::new();
+    let mut log_frames = Vec::new();
+    for frame in &scan.frames {
+        let is_bind = frame.header.is(Kind::Bind);
+        if !is_bind && !frame.header.is(Kind::Block) {
+            continue;
+        }
+        let Ok(stored) = load(&mut window, head.salt, head.number, frame.offset) else { continue };
+        let slot = frame.header.slot;
+        if is_bind {
+            log_frames.push((frame.offset, frame.header.kind));
+            if let Ok((writer, bind)) = grouped::read_bind(&stored.stored) {
+                slots.insert(slot, Entry { writer, bind, records: Vec::new(), summary: Summary::default() });
+            }
+        } else if slot == 0 {
+            log_frames.push((frame.offset, frame.header.kind));
+        } else if let (Some(entry), Ok(block)) =
+            (slots.get_mut(&slot), open_block(stored, head.number, frame.offset))
+        {
+            entry.add(frame.offset, frame.header.seq, &block);
+        }
+    }
+    Ok(SealedIndex::rebuilt(head, scan.data_end, entries(storage, &slots, &log_frames)))
+}
+
+impl Entry {
+    fn add(&mut self, offset: u64, first_seq: u32, block: &Block) {
+        for (seq, record) in (first_seq..).zip(&block.records) {
+            self.records.push((seq, offset, record.kind));
+            if !Summary::counts(record.kind) {
+                continue;
+            }
+            // Nothing that is summed up is long enough to stand elsewhere.
+            if let Ok(fields) = read_fields_of(&block.body, &record.part, &mut NoBodies) {
+                self.summary.add(record.kind, fields);
+            }
+        }
+    }
+}
+
+fn entries(
+    storage: &Storage,
+    slots: &BTreeMap<u32, Entry>,
+    log_frames: &[(u64, u8)],
+) -> (Vec<(Id, FooterEntry)>, Vec<u8>) {
+    let mut lists = Vec::new();
+    let mut entries = vec![(Id::NONE, log_entry(log_frames, &mut lists))];
+    for (&slot, entry) in slots {
+        let mut summary = encode_fields(storage, &entry.summary.to_fields());
+        for run in entry.records.chunk_by(|a, b| a.0.checked_add(1) == Some(b.0)) {
+            let list_position = grouped::put_list(&mut lists, run.iter().map(|it| (it.1, it.2)));
+            let Bind { what, id, attempt } = entry.bind;
+            let (first_seq, count) = (run[0].0, run.len() as u32);
+            let summary = summary.take().unwrap_or_default();
+            let made = FooterEntry { what, id, attempt, slot, first_seq, count, list_position, summary };
+            entries.push((entry.writer, made));
+        }
+    }
+    entries.sort_by_key(grouped::sort_key);
+    entries.dedup_by_key(|entry| grouped::sort_key(entry));
+    (entries, lists)
+}
+
+/// The entry that lists BIND frames and shared blocks.
+pub(crate) fn log_entry(frames: &[(u64, u8)], lists: &mut Vec<u8>) -> FooterEntry {
+    FooterEntry {
+        what: What::Log,
+        id: Id::NONE,
+        attempt: 0,
+        slot: 0,
+        first_seq: 0,
+        count: frames.len() as u32,
+        list_position: grouped::put_list(lists, frames.iter().copied()),
+        summary: Vec::new(),
+    }
+}
+
+/// The records of a BLOCK frame.
+pub(crate) fn open_block(stored: StoredRecord, segment: u64, offset: u64) -> Result<Block, Unreadable> {
+    let header = stored.header;
+    let damaged = || Unreadable::Damaged(Some(header));
+    if !header.is(Kind::Block) || header.flags.has(Flags::HEAD) {
+        return Err(damaged());
+    }
+    let data = if header.flags.has(Flags::ZSTD) {
+        decompress(&stored.stored, None).map_err(|_| damaged())?
+    } else {
+        stored.stored
+    };
+    Block::decode(data, segment, offset).map_err(|_| damaged())
+}

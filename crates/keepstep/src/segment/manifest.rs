@@ -1,0 +1,164 @@
+//! Which segments are in force: what `compact` made, what that replaces, and what was pruned.
+//!
+//! The manifest with the highest number counts, and no other. What it names for deletion does not exist for readers,
+//! whether or not the file is still there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use keepstep_format::card::kind;
+use keepstep_format::value::Value;
+use keepstep_format::{Id, fields};
+
+use super::cards::{CardFound, Fields, as_id, read_card};
+use super::names::{list_manifests, manifest_copy_path, manifest_path, parse_segment_path};
+use super::storage::Storage;
+use crate::error::{Doing, Error, Result};
+
+/// An attempt that was deleted because somebody asked for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pruned {
+    /// The episode.
+    pub episode: Id,
+    /// Which attempt at it.
+    pub attempt: u32,
+    /// Why.
+    pub reason: String,
+    /// When, in microseconds since 1970.
+    pub time: i64,
+}
+
+/// A file that is waiting to be deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doomed {
+    /// Which.
+    pub path: String,
+    /// Since when, in microseconds since 1970.
+    pub time: i64,
+}
+
+/// Which segments are in force.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Manifest {
+    /// Its number; none if there never was one.
+    pub number: Option<u64>,
+    /// The segments in `grouped/` that count, and how long each is.
+    pub held: BTreeMap<u64, u64>,
+    /// Files that count no longer.
+    pub to_delete: Vec<Doomed>,
+    /// Attempts that were deleted, by episode.
+    pub pruned: Vec<Pruned>,
+    /// The card itself is damaged, and this was read from its copy.
+    pub is_from_copy: bool,
+    replaced: BTreeSet<(Id, u64)>,
+    pruned_episodes: BTreeMap<Id, usize>,
+}
+
+impl Manifest {
+    /// The newest one. A store that was never compacted has none: then all is as its writers left it.
+    pub fn newest(storage: &Storage) -> Result<Self> {
+        let Some(number) = list_manifests(storage.disk())?.last().copied() else {
+            return Ok(Self::default());
+        };
+        for (path, is_from_copy) in [(manifest_path(number), false), (manifest_copy_path(number), true)] {
+            if let CardFound::Card(card) = read_card(storage, &path, kind::MANIFEST)?
+                && let Some(manifest) = Self::from_fields(number, &card)
+            {
+                return Ok(Self { is_from_copy, ..manifest });
+            }
+        }
+        let found = "without it nobody can tell which segments count: restore it from a backup".to_owned();
+        Err(Error::Damaged { path: manifest_path(number), offset: 0, found })
+    }
+
+    /// True if there is a newer one by now.
+    pub fn is_outdated(&self, storage: &Storage) -> Result<bool> {
+        let path = manifest_path(self.next_number());
+        storage.disk().exists(&path).doing("look for", &path)
+    }
+
+    /// The number of the one that would follow.
+    pub fn next_number(&self) -> u64 {
+        self.number.map_or(0, |number| number + 1)
+    }
+
+    /// One that follows this one, with other content.
+    #[must_use]
+    pub fn followed_by(&self, held: BTreeMap<u64, u64>, to_delete: Vec<Doomed>, pruned: Vec<Pruned>) -> Self {
+        let number = Some(self.next_number());
+        Self { number, held, to_delete, pruned, ..Self::default() }.indexed()
+    }
+
+    /// True if a segment was replaced, and counts no longer.
+    pub fn is_replaced(&self, writer: &Id, number: u64) -> bool {
+        self.replaced.contains(&(*writer, number))
+    }
+
+    /// That an episode was pruned, if it was.
+    pub fn pruned(&self, episode: &Id) -> Option<&Pruned> {
+        self.pruned_episodes.get(episode).map(|&index| &self.pruned[index])
+    }
+
+    /// An error if an episode was pruned.
+    pub fn refuse_pruned(&self, episode: &Id) -> Result<()> {
+        let Some(Pruned { reason, time, .. }) = self.pruned(episode) else { return Ok(()) };
+        Err(Error::Pruned { what: format!("episode {episode}"), reason: reason.clone(), time: *time })
+    }
+
+    /// As the fields of a card.
+    pub fn to_fields(&self, time: i64) -> Vec<(u8, Value)> {
+        let int = |number: u64| Value::Int(number as i64);
+        let held = self.held.iter();
+        let held =
+            held.map(|(&number, &bytes)| Value::map([("segment", int(number)), ("bytes", int(bytes))]));
+        let doomed = self.to_delete.iter();
+        let doomed = doomed
+            .map(|it| Value::map([("path", Value::from(it.path.as_str())), ("time", Value::Int(it.time))]));
+        let pruned = self.pruned.iter().map(|it| {
+            Value::map([
+                ("episode", Value::bytes(it.episode.0)),
+                ("attempt", Value::Int(i64::from(it.attempt))),
+                ("reason", Value::from(it.reason.as_str())),
+                ("time", Value::Int(it.time)),
+            ])
+        });
+        vec![
+            (fields::TIME, Value::Int(time)),
+            (fields::HELD, Value::list(held)),
+            (fields::TO_DELETE, Value::list(doomed)),
+            (fields::PRUNED, Value::list(pruned)),
+        ]
+    }
+
+    fn from_fields(number: u64, card: &Fields) -> Option<Self> {
+        let list = |field| card.get(field).and_then(Value::as_list);
+        let size = |value: &Value, key: &str| u64::try_from(value.get(key)?.as_int()?).ok();
+        let held = list(fields::HELD)?.iter().map(|it| Some((size(it, "segment")?, size(it, "bytes")?)));
+        let doomed = |it: &Value| {
+            let path = it.get("path")?.as_str()?.to_owned();
+            Some(Doomed { path, time: it.get("time")?.as_int()? })
+        };
+        let pruned = |it: &Value| {
+            Some(Pruned {
+                episode: as_id(it.get("episode")?)?,
+                attempt: u32::try_from(it.get("attempt")?.as_int()?).ok()?,
+                reason: it.get("reason")?.as_str()?.to_owned(),
+                time: it.get("time")?.as_int()?,
+            })
+        };
+        let manifest = Self {
+            number: Some(number),
+            held: held.collect::<Option<_>>()?,
+            to_delete: list(fields::TO_DELETE)?.iter().map(doomed).collect::<Option<_>>()?,
+            pruned: list(fields::PRUNED)?.iter().map(pruned).collect::<Option<_>>()?,
+            ..Self::default()
+        };
+        Some(manifest.indexed())
+    }
+
+    fn indexed(mut self) -> Self {
+        self.replaced = self.to_delete.iter().filter_map(|it| parse_segment_path(&it.path)).collect();
+        let pruned = self.pruned.iter().enumerate();
+        self.pruned_episodes = pruned.map(|(index, it)| (it.episode, index)).collect();
+        self
+    }
+}

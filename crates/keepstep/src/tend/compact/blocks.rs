@@ -1,0 +1,116 @@
+//! Puts records into blocks, their references pointing to where things stand now.
+
+use keepstep_format::Id;
+use keepstep_format::block::Block;
+use keepstep_format::commit::Bind;
+use keepstep_format::decode::{Bodies, Part};
+use keepstep_format::footer::FooterEntry;
+use keepstep_format::frame::{Kind, Reference};
+use keepstep_format::grouped;
+
+use super::Failed;
+use super::output::Output;
+use super::shared::{Moves, Shared, open, records_of};
+use super::sources::Sources;
+use super::units::{Subject, Unit};
+use crate::segment::Storage;
+use crate::segment::cards::encode_fields;
+
+/// Fills one segment.
+pub(super) struct Filling<'f, 's> {
+    pub(super) storage: &'f Storage,
+    pub(super) output: &'f mut Output<'s>,
+    pub(super) block_bytes_max: usize,
+    /// What stands in front, for all.
+    shared: Moves,
+}
+
+impl<'f, 's> Filling<'f, 's> {
+    pub(super) fn new(storage: &'f Storage, output: &'f mut Output<'s>, block_bytes_max: usize) -> Self {
+        Self { storage, output, block_bytes_max, shared: Moves::default() }
+    }
+
+    /// Puts the shared values in front.
+    pub(super) fn put_shared(&mut self, sources: &mut Sources, shared: &Shared) -> Result<(), Failed> {
+        let mut block = Block::default();
+        shared.each(|log, place, part| {
+            let bodies = sources.bodies(&log).ok_or(Failed::Damaged(log))?;
+            let body = bodies.body(place.segment, place.offset).ok_or(Failed::Damaged(log))?;
+            // One block, so that reading an episode leads to one place beside its own; more only for what is huge.
+            if block.bytes() > 0 && block.bytes() + part.bytes.len() > 2 * self.block_bytes_max {
+                self.flush(&mut block, 0, 0)?;
+            }
+            let references = moved(&[&self.shared], log, &body.references[part.references.clone()])?;
+            let kind = Kind::Value as u8;
+            let new = block.push(kind, &body.raw[part.bytes.clone()], references).part.clone();
+            self.shared.note(log, (place.segment, place.offset), part, (self.output.offset(), &new));
+            Ok(())
+        })?;
+        self.flush(&mut block, 0, 0)
+    }
+
+    /// Puts all that a writer recorded of an episode.
+    pub(super) fn put_unit(&mut self, sources: &mut Sources, unit: &Unit) -> Result<(), Failed> {
+        let mut own = Moves::default();
+        for subject in &unit.subjects {
+            self.put_subject(sources, unit, subject, &mut own)?;
+        }
+        Ok(())
+    }
+
+    fn put_subject(
+        &mut self,
+        sources: &mut Sources,
+        unit: &Unit,
+        subject: &Subject,
+        own: &mut Moves,
+    ) -> Result<(), Failed> {
+        let records = records_of(self.storage, sources, unit, subject)?;
+        if records.is_empty() {
+            return Ok(());
+        }
+        let slot = self.output.bind(&subject.writer, &subject.bind)?;
+        let mut listed = Vec::with_capacity(records.len());
+        let mut summary = encode_fields(self.storage, &subject.summary.to_fields());
+        for run in records.chunk_by(|a, b| a.seq.checked_add(1) == Some(b.seq)) {
+            let mut block = Block::default();
+            let mut block_seq = run[0].seq;
+            listed.clear();
+            for at in run {
+                let record = open(sources, unit.log, at)?;
+                if block.bytes() > 0 && block.bytes() + record.raw().len() > self.block_bytes_max {
+                    self.flush(&mut block, slot, block_seq)?;
+                    block_seq = at.seq;
+                }
+                let references = moved(&[own, &self.shared], unit.log, record.references())?;
+                let new: Part = block.push(at.kind, record.raw(), references).part.clone();
+                let to = (self.output.offset(), &new);
+                own.note(unit.log, (at.segment, at.offset), &record.part, to);
+                listed.push((self.output.offset(), at.kind));
+                self.output.passed(record.bytes);
+            }
+            self.flush(&mut block, slot, block_seq)?;
+            let Bind { what, id, attempt } = subject.bind;
+            let list_position = grouped::put_list(&mut self.output.lists, listed.iter().copied());
+            let (first_seq, count) = (run[0].seq, run.len() as u32);
+            let summary = summary.take().unwrap_or_default();
+            let entry = FooterEntry { what, id, attempt, slot, first_seq, count, list_position, summary };
+            self.output.entries.push((subject.writer, entry));
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, block: &mut Block, slot: u32, first_seq: u32) -> Result<(), Failed> {
+        let block = std::mem::take(block);
+        if block.records.is_empty() { Ok(()) } else { Ok(self.output.block(&block, slot, first_seq)?) }
+    }
+}
+
+/// References, pointing to where things stand now.
+fn moved(moves: &[&Moves], log: Id, references: &[Reference]) -> Result<Vec<Reference>, Failed> {
+    let translate = |reference: &Reference| {
+        let place = moves.iter().find_map(|moves| moves.find(log, &reference.place));
+        place.map(|place| Reference { place, ..*reference }).ok_or(Failed::Damaged(log))
+    };
+    references.iter().map(translate).collect()
+}

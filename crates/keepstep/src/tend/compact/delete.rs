@@ -1,0 +1,79 @@
+//! Deletes what a manifest has named for long enough.
+//!
+//! First the name of that manifest is made safe: were it lost with the power, what it replaced would count again.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use keepstep_format::Id;
+
+use super::{CompactReport, How};
+use crate::disk::parent;
+use crate::error::{Doing, Error, Result};
+use crate::segment::manifest::Doomed;
+use crate::segment::names::{GROUPED, SCANS, TEMPORARY, parse_segment_path};
+use crate::segment::{Manifest, Storage};
+
+/// Deletes what is due, and says which files are gone for good.
+pub(super) fn delete_due(
+    storage: &Storage,
+    manifest: &Manifest,
+    options: &How,
+    report: &mut CompactReport,
+) -> Result<BTreeSet<String>> {
+    let now = storage.disk().now_us();
+    let grace = i64::try_from(options.grace.as_micros()).unwrap_or(i64::MAX);
+    let is_due = |it: &&Doomed| now.saturating_sub(it.time) >= grace && may_go(manifest, &it.path);
+    let due: Vec<&Doomed> = manifest.to_delete.iter().filter(is_due).collect();
+    let mut gone = BTreeSet::new();
+    if due.is_empty() {
+        return Ok(gone);
+    }
+    if !options.faults.skips_directory_sync {
+        storage.disk().sync_dir(GROUPED).doing("sync", GROUPED)?;
+    }
+    let mut dirs = BTreeSet::new();
+    for doomed in due {
+        if let Some(bytes) = remove(storage, &doomed.path)? {
+            report.files_deleted += 1;
+            report.bytes_deleted += bytes;
+        }
+        dirs.insert(parent(&doomed.path).to_owned());
+        gone.insert(doomed.path.clone());
+    }
+    for dir in dirs {
+        // Only then may a manifest forget them: a file that comes back would count again.
+        match storage.disk().sync_dir(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            synced => synced.doing("sync", &dir)?,
+        }
+    }
+    Ok(gone)
+}
+
+/// Only what `compact` may replace is ever deleted, whatever a manifest says, and nothing that counts.
+fn may_go(manifest: &Manifest, path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let is_clean = path.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
+    let is_ours = match parse_segment_path(path) {
+        Some((Id::NONE, number)) => !manifest.held.contains_key(&number),
+        Some(_) => true,
+        None => parent(path) == SCANS || name.starts_with(TEMPORARY),
+    };
+    is_clean && is_ours
+}
+
+/// Deletes a file; how long it was, if it was there.
+fn remove(storage: &Storage, path: &str) -> Result<Option<u64>> {
+    let not_there = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    let bytes = match storage.disk().open(path) {
+        Err(error) if not_there(&error) => return Ok(None),
+        Err(_) => 0,
+        Ok(file) => file.bytes().unwrap_or(0),
+    };
+    match storage.disk().remove(path) {
+        Err(error) if not_there(&error) => Ok(None),
+        Err(error) => Err(Error::io("delete", path, error)),
+        Ok(()) => Ok(Some(bytes)),
+    }
+}

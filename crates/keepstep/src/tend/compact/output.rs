@@ -1,0 +1,284 @@
+//! Writes the segments: whole and sealed before they have a name.
+
+use crc32c::crc32c;
+use keepstep_format::Id;
+use keepstep_format::block::Block;
+use keepstep_format::commit::{Bind, Listed, put_commit_body};
+use keepstep_format::footer::{FooterEntry, put_index_of};
+use keepstep_format::frame::{FIRST_FRAME, FRAME_BODY_MAX, Flags, FrameSpec, Kind, put_record, record_bytes};
+use keepstep_format::grouped;
+use keepstep_format::record::compress_block;
+use keepstep_format::segment::SegmentHeader;
+
+use super::blocks::Filling;
+use super::shared::Shared;
+use super::sources::Sources;
+use super::units::{Unit, Units};
+use super::{CompactReport, Failed, How};
+use crate::disk::Temporary;
+use crate::error::{Doing, Error, Result};
+use crate::segment::grouped::log_entry;
+use crate::segment::names::{GROUPED, list_segments, parse_segment_path, segment_path};
+use crate::segment::{Manifest, Storage};
+use crate::tend::report::Progress;
+
+/// So many frames are listed by one commit.
+const COMMIT_FRAMES_MAX: usize = 4096;
+/// So much is written at a time.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// What was made in a round.
+#[derive(Debug, Default)]
+pub(super) struct Made {
+    /// Segments, and how long they are.
+    pub(super) segments: Vec<(u64, u64)>,
+    records: u64,
+    blocks: u64,
+    /// Somebody else took a number.
+    pub(super) lost_race: bool,
+}
+
+impl Made {
+    pub(super) fn tell(&self, report: &mut CompactReport) {
+        report.segments_made += self.segments.len() as u64;
+        report.bytes_after += self.segments.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        report.records += self.records;
+        report.blocks += self.blocks;
+    }
+
+    /// Takes back what no manifest names: nobody reads it. What stays behind is named for deletion by the next round.
+    pub(super) fn remove(&self, storage: &Storage) {
+        for (number, _) in &self.segments {
+            let _ = storage.disk().remove(&segment_path(&Id::NONE, *number));
+        }
+    }
+}
+
+/// Writes all units, batch by batch; each batch becomes one segment.
+pub(super) fn write_all(
+    storage: &Storage,
+    manifest: &Manifest,
+    sources: &mut Sources,
+    units: Units,
+    options: &How,
+    made: &mut Made,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(), Failed> {
+    let bytes_total = sources.segments().map(|(_, segment)| segment.file_bytes).sum::<u64>();
+    let mut pace = Pace { tell: progress, bytes_done: 0, bytes_total };
+    let mut number = next_number(storage, manifest)?;
+    let mut rest = &units.list[..];
+    while !rest.is_empty() && !made.lost_race {
+        let (batch, shared, behind) = next_batch(storage, sources, rest, options, &mut pace)?;
+        let mut output = Output::create(storage, number)?;
+        let mut filling = Filling::new(storage, &mut output, options.block_bytes_max);
+        filling.put_shared(sources, &shared)?;
+        for unit in batch {
+            filling.put_unit(sources, unit)?;
+            pace.passed(std::mem::take(&mut filling.output.bytes_passed) / 2);
+        }
+        output.finish(storage, made)?;
+        number += 1;
+        rest = behind;
+    }
+    Ok(())
+}
+
+/// Half of the way is looking, half is writing.
+struct Pace<'p> {
+    tell: &'p mut dyn FnMut(Progress),
+    bytes_done: u64,
+    bytes_total: u64,
+}
+
+impl Pace<'_> {
+    fn passed(&mut self, bytes: u64) {
+        self.bytes_done = (self.bytes_done + bytes).min(self.bytes_total);
+        (self.tell)(Progress { bytes_done: self.bytes_done, bytes_total: self.bytes_total });
+    }
+}
+
+/// A number that no segment ever had: a reader with an old manifest must not find something new under it.
+fn next_number(storage: &Storage, manifest: &Manifest) -> Result<u64> {
+    let there = list_segments(storage.disk(), &Id::NONE)?.into_iter().chain(manifest.held.keys().copied());
+    let doomed = manifest.to_delete.iter().filter_map(|it| parse_segment_path(&it.path));
+    let doomed = doomed.filter(|(writer, _)| *writer == Id::NONE).map(|(_, number)| number);
+    Ok(there.chain(doomed).max().map_or(0, |last| last + 1))
+}
+
+/// As many units as fit one segment, and whose shared values fit one block; and the units behind them.
+fn next_batch<'u>(
+    storage: &Storage,
+    sources: &mut Sources,
+    units: &'u [Unit],
+    options: &How,
+    pace: &mut Pace<'_>,
+) -> Result<(&'u [Unit], Shared, &'u [Unit]), Failed> {
+    let mut shared = Shared::default();
+    let mut bytes = 0;
+    for (count, unit) in units.iter().enumerate() {
+        let look = shared.look_at(storage, sources, unit)?;
+        let is_too_much = bytes + look.bytes > options.segment_bytes_max
+            || shared.bytes + look.shared_bytes > options.block_bytes_max;
+        if count > 0 && is_too_much {
+            let (batch, behind) = units.split_at(count);
+            return Ok((batch, shared, behind));
+        }
+        bytes += look.bytes;
+        pace.passed(look.bytes / 2);
+        shared.take(look);
+    }
+    Ok((units, shared, &[]))
+}
+
+/// A segment in the making.
+pub(super) struct Output<'s> {
+    temporary: Temporary<'s>,
+    number: u64,
+    salt: u64,
+    /// Bytes that are not written yet, and where they go.
+    buffer: Vec<u8>,
+    written_to: u64,
+    /// Frames since the last commit.
+    uncommitted: Vec<Listed>,
+    log_frames: Vec<(u64, u8)>,
+    pub(super) entries: Vec<(Id, FooterEntry)>,
+    pub(super) lists: Vec<u8>,
+    slots: u32,
+    blocks: u64,
+    /// Bytes of the sources that were moved since somebody asked.
+    pub(super) bytes_passed: u64,
+}
+
+impl<'s> Output<'s> {
+    fn create(storage: &'s Storage, number: u64) -> Result<Self> {
+        crate::disk::ensure_dir(storage.disk(), GROUPED).doing("create", GROUPED)?;
+        let mut random = [0; 8];
+        storage.disk().random(&mut random).doing("find a salt for", GROUPED)?;
+        let salt = u64::from_le_bytes(random);
+        let temporary = Temporary::create(storage.disk(), GROUPED).doing("create", GROUPED)?;
+        let header = SegmentHeader {
+            store: *storage.store(),
+            writer: Id::NONE,
+            number,
+            salt,
+            created: storage.disk().now_us(),
+            voids: None,
+            sealed: None,
+        };
+        Ok(Self {
+            temporary,
+            number,
+            salt,
+            buffer: header.encode().to_vec(),
+            written_to: 0,
+            uncommitted: Vec::new(),
+            log_frames: Vec::new(),
+            entries: Vec::new(),
+            lists: Vec::new(),
+            slots: 0,
+            blocks: 0,
+            bytes_passed: 0,
+        })
+    }
+
+    /// Where the next frame will stand.
+    pub(super) fn offset(&self) -> u64 {
+        self.written_to + self.buffer.len() as u64
+    }
+
+    pub(super) fn passed(&mut self, bytes: u64) {
+        self.bytes_passed += bytes;
+    }
+
+    /// Gives a number to what a writer recorded of an attempt.
+    pub(super) fn bind(&mut self, writer: &Id, bind: &Bind) -> Result<u32> {
+        self.slots += 1;
+        let mut body = Vec::new();
+        grouped::put_bind(&mut body, writer, bind);
+        self.log_frames.push((self.offset(), Kind::Bind as u8));
+        self.frame(Kind::Bind, Flags::NONE, (self.slots, 0), &body)?;
+        Ok(self.slots)
+    }
+
+    /// Puts a block.
+    pub(super) fn block(&mut self, block: &Block, slot: u32, first_seq: u32) -> Result<()> {
+        self.blocks += 1;
+        if slot == 0 {
+            self.log_frames.push((self.offset(), Kind::Block as u8));
+        }
+        let body = block.encode(self.offset());
+        match compress_block(&body) {
+            Some(packed) => self.frame(Kind::Block, Flags::ZSTD, (slot, first_seq), &packed),
+            None => self.frame(Kind::Block, Flags::NONE, (slot, first_seq), &body),
+        }?;
+        if self.uncommitted.len() >= COMMIT_FRAMES_MAX { self.commit() } else { Ok(()) }
+    }
+
+    fn frame(&mut self, kind: Kind, flags: Flags, (slot, seq): (u32, u32), body: &[u8]) -> Result<()> {
+        let offset = self.offset();
+        let spec = FrameSpec { kind, flags, slot, seq, synced_to: None, head: &[] };
+        let crcs: Vec<u32> = body.chunks(FRAME_BODY_MAX).map(crc32c).collect();
+        self.buffer.reserve(record_bytes(0, body.len(), false));
+        put_record(&mut self.buffer, self.salt, offset, &spec, body, &crcs);
+        self.uncommitted.push(Listed { offset, kind: kind as u8, slot, seq });
+        if self.buffer.len() >= WRITE_BYTES { self.write() } else { Ok(()) }
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        let mut body = Vec::new();
+        put_commit_body(&mut body, &std::mem::take(&mut self.uncommitted));
+        let synced_to = Some(FIRST_FRAME);
+        let kind = Kind::Commit;
+        let spec = FrameSpec { kind, flags: Flags::NONE, slot: 0, seq: 0, synced_to, head: &[] };
+        let offset = self.offset();
+        put_record(&mut self.buffer, self.salt, offset, &spec, &body, &[crc32c(&body)]);
+        self.write()
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let path = segment_path(&Id::NONE, self.number);
+        self.temporary.file.write_at(&self.buffer, self.written_to).doing("write", &path)?;
+        self.written_to += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Seals it, and gives it its name.
+    fn finish(mut self, storage: &Storage, made: &mut Made) -> Result<()> {
+        self.commit()?;
+        let log = (Id::NONE, log_entry(&self.log_frames, &mut self.lists));
+        self.entries.push(log);
+        self.entries.sort_by_key(grouped::sort_key);
+        let footer = grouped::encode_footer(&self.entries);
+        put_index_of(&mut self.buffer, self.salt, self.written_to, &footer, &self.lists);
+        self.write()?;
+        let path = segment_path(&Id::NONE, self.number);
+        self.temporary.file.sync().doing("sync", &path)?;
+        let records = self.entries.iter().filter(|(writer, _)| *writer != Id::NONE);
+        let records: u64 = records.map(|(_, entry)| u64::from(entry.count)).sum();
+        if !self.temporary.publish(&path, true).doing("publish", &path)? {
+            made.lost_race = true;
+            return Ok(());
+        }
+        made.segments.push((self.number, self.written_to));
+        made.blocks += self.blocks;
+        made.records += records;
+        check_again(storage, self.number, self.written_to)
+    }
+}
+
+/// What was written must be what is read, before anything rests on it.
+fn check_again(storage: &Storage, number: u64, bytes: u64) -> Result<()> {
+    let path = segment_path(&Id::NONE, number);
+    let file = storage.file(&Id::NONE, number)?;
+    let found = file.bytes().doing("measure", &path)?;
+    if found == bytes {
+        return Ok(());
+    }
+    Err(Error::Damaged {
+        path,
+        offset: found,
+        found: format!("{bytes} bytes were written, {found} are there"),
+    })
+}

@@ -1,0 +1,229 @@
+//! Which logs can be regrouped: those of writers that are gone, if nothing in them is damaged.
+//!
+//! Of a writer all segments are taken, or none: its later segments refer to its earlier ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use keepstep_format::Id;
+
+use super::{CompactReport, How, LeftAlone};
+use crate::error::{Doing, Result};
+use crate::segment::bodies::LogBodies;
+use crate::segment::names::{list_writers, scan_path, segment_path};
+use crate::segment::{Contents, Liveness, Log, Manifest, ScanUnsealed, Segment, Storage};
+
+/// Of what `compact` made, so many short segments are left before they are put together.
+const SHORT_SEGMENTS_MAX: usize = 8;
+/// For so many logs what was fetched is kept.
+const BODIES_MAX: usize = 4;
+/// How much of it.
+const CACHE_BYTES_MAX: usize = 8 << 20;
+/// Records of one episode stand far apart in a log that many share, so little is read ahead.
+const READ_BYTES: usize = 4 << 10;
+
+/// What is to be regrouped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::tend) enum Wanted {
+    /// Everything that was not yet.
+    All,
+    /// Only logs, and segments of what `compact` made, that have something of these episodes.
+    Episodes(BTreeSet<Id>),
+}
+
+/// The logs that are read in one round.
+pub(super) struct Sources {
+    logs: BTreeMap<Id, Log>,
+    /// Which segments of what `compact` made earlier are taken.
+    grouped: BTreeSet<u64>,
+    /// There is more than fits one round.
+    pub(super) has_more: bool,
+    pub(super) left_alone: Vec<LeftAlone>,
+    /// Writers that are not there, and whose log was replaced, or never began.
+    pub(super) empty: Vec<Id>,
+    bodies: BTreeMap<Id, LogBodies>,
+}
+
+impl Sources {
+    pub(super) fn find(
+        storage: &Arc<Storage>,
+        scan: &dyn ScanUnsealed,
+        manifest: &Manifest,
+        wanted: &Wanted,
+        damaged: &BTreeSet<Id>,
+        options: &How,
+    ) -> Result<Self> {
+        let mut found = Self {
+            logs: BTreeMap::new(),
+            grouped: BTreeSet::new(),
+            has_more: false,
+            left_alone: Vec::new(),
+            empty: Vec::new(),
+            bodies: BTreeMap::new(),
+        };
+        let mut bytes = found.find_grouped(storage, scan, manifest, wanted, damaged, options)?;
+        for writer in list_writers(storage.disk())? {
+            let mut log = Log::new(Arc::clone(storage), writer);
+            log.refresh(scan)?;
+            if log.segments().next().is_none() && log.liveness() != Liveness::Live {
+                found.empty.push(writer);
+            }
+            if log.segments().next().is_none() || !is_wanted(&log, None, wanted) {
+                continue;
+            }
+            if bytes >= options.round_bytes_max {
+                found.has_more = true;
+                break;
+            }
+            let damage = damaged.contains(&writer).then(|| "a record in it cannot be read".to_owned());
+            match damage.or(why_not(storage, &log)?) {
+                Some(why) => found.left_alone.push(LeftAlone { writer, why }),
+                None => {
+                    log.sum_up()?;
+                    bytes += log.segments().map(|segment| segment.file_bytes).sum::<u64>();
+                    found.logs.insert(writer, log);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Takes short segments that `compact` made earlier, if they are many, and those that hold what is to go.
+    fn find_grouped(
+        &mut self,
+        storage: &Arc<Storage>,
+        scan: &dyn ScanUnsealed,
+        manifest: &Manifest,
+        wanted: &Wanted,
+        damaged: &BTreeSet<Id>,
+        options: &How,
+    ) -> Result<u64> {
+        let mut log = Log::of_compact(Arc::clone(storage));
+        log.refresh(scan)?;
+        let is_short = |bytes: u64| bytes < options.segment_bytes_max / 4;
+        let short = manifest.held.values().filter(|bytes| is_short(**bytes)).count();
+        let is_taken = |segment: &&Segment| match wanted {
+            Wanted::All => short > SHORT_SEGMENTS_MAX && is_short(segment.file_bytes),
+            Wanted::Episodes(_) => is_wanted(&log, Some(segment.number), wanted),
+        };
+        let taken: BTreeSet<u64> = log.segments().filter(is_taken).map(|segment| segment.number).collect();
+        let is_damaged = damaged.contains(&Id::NONE)
+            || log.segments().any(|it| taken.contains(&it.number) && trouble_of(it, false).is_some());
+        if is_damaged {
+            let why = "a record in it cannot be read".to_owned();
+            self.left_alone.push(LeftAlone { writer: Id::NONE, why });
+        } else if !taken.is_empty() {
+            self.grouped = taken;
+            self.logs.insert(Id::NONE, log);
+        }
+        Ok(self.segments().map(|(_, segment)| segment.file_bytes).sum())
+    }
+
+    /// The segments that are replaced, and whose they are.
+    pub(super) fn segments(&self) -> impl Iterator<Item = (Id, &Segment)> {
+        self.logs.values().flat_map(move |log| {
+            let is_taken =
+                move |it: &&Segment| *log.writer() != Id::NONE || self.grouped.contains(&it.number);
+            log.segments().filter(is_taken).map(|segment| (*log.writer(), segment))
+        })
+    }
+
+    pub(super) fn log(&self, log: &Id) -> Option<&Log> {
+        self.logs.get(log)
+    }
+
+    /// Fetches records of a log; for few logs at a time, so that memory stays bounded.
+    pub(super) fn bodies(&mut self, log: &Id) -> Option<&mut LogBodies> {
+        if !self.bodies.contains_key(log) {
+            if self.bodies.len() >= BODIES_MAX {
+                self.bodies.clear();
+            }
+            let bodies = self.logs.get(log)?.bodies().caching(CACHE_BYTES_MAX).reading_ahead(READ_BYTES);
+            self.bodies.insert(*log, bodies);
+        }
+        self.bodies.get_mut(log)
+    }
+
+    pub(super) fn tell(&self, report: &mut CompactReport) {
+        report.logs += self.logs.keys().filter(|writer| **writer != Id::NONE).count() as u64;
+        for (_, segment) in self.segments() {
+            report.segments_replaced += 1;
+            report.bytes_before += segment.file_bytes;
+        }
+    }
+
+    /// The paths of all that is replaced, and of what was published about it.
+    pub(super) fn paths(&self, storage: &Storage) -> Result<Vec<String>> {
+        let mut paths = Vec::new();
+        for (writer, segment) in self.segments() {
+            paths.push(segment_path(&writer, segment.number));
+            let card = scan_path(&writer, segment.number);
+            if storage.disk().exists(&card).doing("look for", &card)? {
+                paths.push(card);
+            }
+        }
+        Ok(paths)
+    }
+}
+
+fn is_wanted(log: &Log, only: Option<u64>, wanted: &Wanted) -> bool {
+    let Wanted::Episodes(episodes) = wanted else { return true };
+    let mut segments = log.segments().filter(|segment| only.is_none_or(|only| only == segment.number));
+    segments.any(|segment| match &segment.contents {
+        Contents::Sealed(index) => index.entries().any(|entry| episodes.contains(&entry.id)),
+        Contents::Open(scanned) => scanned.entries.iter().any(|entry| episodes.contains(&entry.bind.id)),
+        Contents::Unreadable(_) => false,
+    })
+}
+
+/// Why a log is left as it is, if it is.
+fn why_not(storage: &Storage, log: &Log) -> Result<Option<String>> {
+    let last = log.segments().next_back().map_or(0, |segment| segment.number);
+    let card = scan_path(log.writer(), last);
+    // Whoever published what is in the last segment had proof that its writer was gone, or was that writer.
+    let is_gone =
+        log.liveness() == Liveness::Dead || storage.disk().exists(&card).doing("look for", &card)?;
+    if log.liveness() == Liveness::Live || !is_gone {
+        return Ok(Some("its writer may still be there".to_owned()));
+    }
+    for segment in log.segments() {
+        let mut later = log.segments().filter(|later| later.number > segment.number);
+        let goes_on = later.any(|later| match &later.contents {
+            Contents::Open(scanned) => scanned.has_records(),
+            _ => true,
+        });
+        if let Some(trouble) = trouble_of(segment, goes_on) {
+            let path = segment_path(log.writer(), segment.number);
+            return Ok(Some(format!("{path}: {trouble}")));
+        }
+    }
+    Ok(None)
+}
+
+/// What is wrong with a segment, as far as that shows without reading its records.
+fn trouble_of(segment: &Segment, goes_on: bool) -> Option<&'static str> {
+    if segment.head().is_none_or(|head| head.is_damaged) {
+        return Some("its header is damaged");
+    }
+    if segment.sealed_bytes.is_some_and(|bytes| bytes != segment.file_bytes) {
+        return Some("it is not as long as it was");
+    }
+    match &segment.contents {
+        Contents::Unreadable(_) => Some("it cannot be read"),
+        Contents::Sealed(index) => index.is_rebuilt().then_some("its index is damaged"),
+        Contents::Open(scanned) => {
+            let is_unsure = scanned.looked_at.is_none_or(|looked_at| looked_at.void_is_unknown);
+            if segment.trailer().is_some() {
+                Some("its index is damaged")
+            } else if scanned.lost.iter().any(|range| range.damage) {
+                Some("it is damaged")
+            } else if is_unsure || scanned.card_is_damaged {
+                Some("what was found in it is not certain")
+            } else if goes_on && segment.voided_from.is_none() {
+                Some("it was neither sealed nor given up")
+            } else {
+                None
+            }
+        }
+    }
+}

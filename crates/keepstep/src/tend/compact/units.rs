@@ -1,0 +1,163 @@
+//! What stays together: all that one writer recorded of one episode, and where its records stand.
+
+use std::collections::BTreeMap;
+
+use keepstep_format::Id;
+use keepstep_format::commit::{Bind, What};
+
+use super::sources::Sources;
+use crate::error::{Error, Result};
+use crate::segment::cards::decode_fields;
+use crate::segment::{Contents, Log, Storage, Summary};
+
+/// All that one writer recorded of one episode, stream or run.
+#[derive(Debug)]
+pub(super) struct Unit {
+    /// The log that it is read from; nobody's, if `compact` made it.
+    pub(super) log: Id,
+    pub(super) subjects: Vec<Subject>,
+}
+
+/// What one writer recorded of one attempt.
+#[derive(Debug)]
+pub(super) struct Subject {
+    pub(super) writer: Id,
+    pub(super) bind: Bind,
+    pub(super) summary: Summary,
+    segments: Vec<u64>,
+}
+
+/// A record, and where it stands now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct At {
+    pub(super) segment: u64,
+    pub(super) offset: u64,
+    pub(super) seq: u32,
+    pub(super) kind: u8,
+}
+
+/// All units of a round, siblings beside one another.
+#[derive(Debug, Default)]
+pub(super) struct Units {
+    pub(super) list: Vec<Unit>,
+}
+
+/// Who recorded what: log, writer, id.
+type Key = (Id, Id, Id);
+
+impl Units {
+    pub(super) fn of(sources: &Sources, is_pruned: &dyn Fn(&Id) -> bool) -> Self {
+        let mut units: BTreeMap<Key, Vec<Subject>> = BTreeMap::new();
+        for (log, segment) in sources.segments() {
+            let mut add = |writer: Id, bind: Bind, summary: &Summary| {
+                let is_of_an_episode = matches!(bind.what, What::Attempt | What::Copied { .. });
+                if !(is_of_an_episode && is_pruned(&bind.id)) {
+                    let subjects = units.entry((log, writer, bind.id)).or_default();
+                    note(subjects, writer, bind, summary, segment.number);
+                }
+            };
+            match &segment.contents {
+                Contents::Sealed(index) => {
+                    for (writer, entry) in index.owned_entries() {
+                        let summary =
+                            Summary::from_fields(&decode_fields(&entry.summary).unwrap_or_default());
+                        let bind = Bind { what: entry.what, id: entry.id, attempt: entry.attempt };
+                        add(writer, bind, &summary);
+                    }
+                }
+                Contents::Open(scanned) => {
+                    for entry in scanned.entries.iter().filter(|entry| !entry.records.is_empty()) {
+                        add(log, entry.bind, &entry.summary);
+                    }
+                }
+                Contents::Unreadable(_) => {}
+            }
+        }
+        let unit = |((log, ..), mut subjects): (Key, Vec<Subject>)| {
+            subjects.sort_by_key(|it| (it.bind.attempt, it.bind.what.number()));
+            Unit { log, subjects }
+        };
+        let mut list: Vec<Unit> = units.into_iter().map(unit).collect();
+        list.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
+        Self { list }
+    }
+}
+
+fn note(subjects: &mut Vec<Subject>, writer: Id, bind: Bind, summary: &Summary, segment: u64) {
+    let known = subjects.iter_mut().find(|it| it.writer == writer && it.bind == bind);
+    match known {
+        Some(subject) => {
+            subject.summary.merge(summary);
+            if subject.segments.last() != Some(&segment) {
+                subject.segments.push(segment);
+            }
+        }
+        None => {
+            subjects.push(Subject { writer, bind, summary: summary.clone(), segments: vec![segment] });
+        }
+    }
+}
+
+impl Unit {
+    /// Siblings have the same prompt, so they stand beside one another.
+    fn sort_key(&self) -> impl Ord + '_ {
+        let first = self.subjects.first();
+        let name = first.map(|it| {
+            let Summary { birth, task, iteration, sample, .. } = &it.summary;
+            (*birth, task.as_deref(), *iteration, *sample, it.bind.id, it.writer)
+        });
+        (name, self.log)
+    }
+}
+
+impl Subject {
+    /// Its records that count, in order of their sequence.
+    pub(super) fn records(&self, storage: &Storage, log: &Log) -> Result<Vec<At>> {
+        let mut records: Vec<At> = Vec::new();
+        for &number in &self.segments {
+            let Some(segment) = log.segment(number) else { continue };
+            let from = records.len();
+            match &segment.contents {
+                Contents::Sealed(index) => {
+                    for entry in index.entries_by(&self.writer, &self.bind) {
+                        let places =
+                            index.places(storage, entry)?.ok_or_else(|| lists_damaged(log, number))?;
+                        let numbered = (entry.first_seq..).zip(places);
+                        records.extend(numbered.map(|(seq, (offset, kind))| At {
+                            segment: number,
+                            offset,
+                            seq,
+                            kind,
+                        }));
+                    }
+                }
+                Contents::Open(scanned) => {
+                    let found = scanned.records_of(&self.bind);
+                    records.extend(found.iter().map(|it| At {
+                        segment: number,
+                        offset: it.offset,
+                        seq: it.seq,
+                        kind: it.kind,
+                    }));
+                }
+                Contents::Unreadable(_) => {}
+            }
+            let mut at = 0;
+            records.retain(|record| {
+                at += 1;
+                at <= from || segment.exists_at(record.offset)
+            });
+        }
+        // What was written again after a segment was given up counts where it was written last.
+        records.sort_by_key(|record| (record.seq, record.segment, record.offset));
+        records.reverse();
+        records.dedup_by_key(|record| record.seq);
+        records.reverse();
+        Ok(records)
+    }
+}
+
+fn lists_damaged(log: &Log, number: u64) -> Error {
+    let path = crate::segment::names::segment_path(log.writer(), number);
+    Error::Damaged { path, offset: 0, found: "its lists do not validate".to_owned() }
+}
