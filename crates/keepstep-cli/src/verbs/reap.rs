@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         found = wait_for_the_silent(&store, found)?;
     }
     let silent = found.silent.len() as u64;
-    let reaped = if args.dry_run { found.dead } else { store.reap()? };
+    let reaped = if args.dry_run { found.dead } else { bury_all(&store, found.dead)? };
     show(args, &store, &reaped, screen)?;
     screen.flush()?;
     let noun = if reaped.len() == 1 { "attempt" } else { "attempts" };
@@ -68,6 +68,20 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         ));
     }
     Ok(Exit::Done)
+}
+
+/// Records what was found; gives what nobody else had recorded.
+fn bury_all(store: &Store, dead: Vec<Reaped>) -> Outcome<Vec<Reaped>> {
+    let bar = progress::bar(dead.len() as u64, "recording");
+    let mut reaped = Vec::new();
+    for one in dead {
+        if store.bury(&one)? {
+            reaped.push(one);
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(reaped)
 }
 
 /// Looks again until all that are silent have spoken, or have been so for the lease.

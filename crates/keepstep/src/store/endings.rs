@@ -93,7 +93,7 @@ impl Store {
     }
 
     /// Records that an attempt crashed. False if somebody else did.
-    fn bury(&self, dead: &Reaped) -> Result<bool> {
+    pub fn bury(&self, dead: &Reaped) -> Result<bool> {
         let Reaped { episode, attempt, writer, steps, ref evidence } = *dead;
         // Should it only have been slow, its next call must fail: what was recorded as its end stays its end.
         let letter = Letter { what: 1, id: episode, attempt: attempt + 1, from: writer };
