@@ -239,6 +239,12 @@ fn damage_is_never_frozen_in_silence() {
     assert_eq!(view.lost[0].path, path);
     let error = second.freeze().expect_err("an acknowledged entry is gone");
     assert!(matches!(&error, Error::Damaged { path: named, .. } if *named == path), "{error}");
+    // To go on without it is a choice, and stays on record.
+    let frozen = second.freeze_without_lost().expect("goes on");
+    assert!(frozen.is_frozen && frozen.entries == view.entries && frozen.lost == view.lost, "{frozen:?}");
+    assert!(matches!(put(&first, "d"), Err(Error::Fenced { .. })));
+    assert_eq!(first.freeze().expect("is frozen"), frozen);
+    assert_eq!(stream(&sim).read().expect("reads"), frozen);
 }
 
 /// What the processes of one schedule did.

@@ -48,6 +48,17 @@ pub(crate) struct FreezeCard {
     pub(crate) entries: Vec<EntryPlace>,
     /// One for each value of a name that has several.
     pub(crate) conflicts: Vec<EntryPlace>,
+    /// Places that could not be read when it was frozen, and was all the same.
+    pub(crate) lost: Vec<LostPlace>,
+}
+
+/// Where entries stood, or may have stood, that were lost to damage before the freeze.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LostPlace {
+    pub(crate) writer: Id,
+    pub(crate) path: String,
+    pub(crate) offset: u64,
+    pub(crate) found: String,
 }
 
 impl StreamFiles {
@@ -143,6 +154,7 @@ impl StreamFiles {
         let fields = [
             (fields::TIME, Value::Int(storage.disk().now_us())),
             (fields::WRITER, Value::bytes(writer.0)),
+            (fields::HOLES, Value::list(card.lost.iter().map(lost_value))),
             (fields::STREAM, Value::bytes(self.stream.0)),
             (fields::ENTRIES, list(&card.entries)),
             (fields::CONFLICTS, list(&card.conflicts)),
@@ -196,7 +208,26 @@ fn place_value(place: &EntryPlace) -> Value {
 
 fn freeze_card(card: &Fields) -> Option<FreezeCard> {
     let list = |number: u8| card.get(number)?.as_list()?.iter().map(entry_place).collect::<Option<Vec<_>>>();
-    Some(FreezeCard { entries: list(fields::ENTRIES)?, conflicts: list(fields::CONFLICTS)? })
+    let lost = card.get(fields::HOLES)?.as_list()?.iter().map(lost_place).collect::<Option<_>>()?;
+    Some(FreezeCard { entries: list(fields::ENTRIES)?, conflicts: list(fields::CONFLICTS)?, lost })
+}
+
+fn lost_value(lost: &LostPlace) -> Value {
+    Value::map([
+        ("writer", Value::bytes(lost.writer.0)),
+        ("path", Value::from(lost.path.as_str())),
+        ("offset", Value::Int(lost.offset as i64)),
+        ("found", Value::from(lost.found.as_str())),
+    ])
+}
+
+fn lost_place(value: &Value) -> Option<LostPlace> {
+    Some(LostPlace {
+        writer: as_id(value.get("writer")?)?,
+        path: value.get("path")?.as_str()?.to_owned(),
+        offset: u64::try_from(value.get("offset")?.as_int()?).ok()?,
+        found: value.get("found")?.as_str()?.to_owned(),
+    })
 }
 
 fn entry_place(value: &Value) -> Option<EntryPlace> {

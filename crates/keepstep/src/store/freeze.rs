@@ -14,7 +14,7 @@ use keepstep_format::{Id, fields};
 use super::stream::Stream;
 use crate::error::{Error, Result};
 use crate::options::Level;
-use crate::own::streams::{COPIED, EntryPlace, FreezeCard, PUT};
+use crate::own::streams::{COPIED, EntryPlace, FreezeCard, LostPlace, PUT};
 use crate::read::{Catalog, EntrySet, LostEntry, StreamEntry, stream_bind, stream_entries};
 use crate::recover::Recovery;
 
@@ -42,6 +42,13 @@ pub struct Conflict {
     pub values: Vec<(Id, Value)>,
 }
 
+/// What was found to freeze.
+struct ToFreeze {
+    entries: Vec<StreamEntry>,
+    conflicts: Vec<StreamEntry>,
+    lost: Vec<LostPlace>,
+}
+
 impl Stream {
     /// What is in the stream now, by whomever it was put: all that was acknowledged, and perhaps what is about to be.
     pub fn read(&self) -> Result<StreamView> {
@@ -59,8 +66,18 @@ impl Stream {
     }
 
     /// Closes the stream for good, and gives what is in it: every entry that was ever acknowledged. Later ones get
-    /// `Fenced`. Freezing again gives the same.
+    /// `Fenced`. Freezing again gives the same. Damage that may have taken an entry is an error, and the stream is closed
+    /// but not frozen.
     pub fn freeze(&self) -> Result<StreamView> {
+        self.freeze_with(false)
+    }
+
+    /// As [`Stream::freeze`], but goes on without what was lost to damage: the view tells of it, also later.
+    pub fn freeze_without_lost(&self) -> Result<StreamView> {
+        self.freeze_with(true)
+    }
+
+    fn freeze_with(&self, goes_on: bool) -> Result<StreamView> {
         let (files, storage) = (&self.shared.files, &self.shared.storage);
         self.refuse_hidden()?;
         if let Some(card) = files.read_freeze(storage)? {
@@ -71,17 +88,17 @@ impl Stream {
         let writer = self.store.writer()?.id();
         files.begin_closing(storage, &writer)?;
         let reads_first = self.store.inner.options.is_broken_freeze_reads_first();
-        let early = if reads_first { Some(self.entries_to_freeze()?) } else { None };
+        let early = if reads_first { Some(self.entries_to_freeze(goes_on)?) } else { None };
         files.post_to_all(storage, &writer)?;
-        let (entries, conflicts) = match early {
+        let ToFreeze { entries, conflicts, lost } = match early {
             Some(early) => early,
-            None => self.entries_to_freeze()?,
+            None => self.entries_to_freeze(goes_on)?,
         };
         let copies = self.copy_unsettled(entries.iter().chain(&conflicts))?;
         let places = |entries: &[StreamEntry]| -> Result<Vec<EntryPlace>> {
             entries.iter().map(|entry| self.place_of(entry, &copies, &writer)).collect()
         };
-        let card = FreezeCard { entries: places(&entries)?, conflicts: places(&conflicts)? };
+        let card = FreezeCard { entries: places(&entries)?, conflicts: places(&conflicts)?, lost };
         drop((entries, conflicts));
         if files.publish_freeze(storage, &writer, &card)? {
             return self.read_frozen(&card);
@@ -133,9 +150,9 @@ impl Stream {
         Ok(lost)
     }
 
-    /// What a freeze is about: entries, and conflicts. Damage is an error, since it may have taken an entry that was
+    /// What a freeze is about. Damage is an error unless it was said to go on, since it may have taken an entry that was
     /// acknowledged.
-    fn entries_to_freeze(&self) -> Result<(Vec<StreamEntry>, Vec<StreamEntry>)> {
+    fn entries_to_freeze(&self, goes_on: bool) -> Result<ToFreeze> {
         let mut set = EntrySet::default();
         let lost = self.collect(&mut |mut entry| {
             // Only what is copied needs its value: a stream may be larger than the memory.
@@ -145,8 +162,17 @@ impl Stream {
             set.add(entry);
         })?;
         match lost.first() {
-            Some(lost) => Err(lost.to_error()),
-            None => Ok(set.finish()),
+            Some(lost) if !goes_on => Err(lost.to_error()),
+            _ => {
+                let (entries, conflicts) = set.finish();
+                let lost = lost.into_iter().map(|LostEntry { writer, path, offset, found }| LostPlace {
+                    writer,
+                    path,
+                    offset,
+                    found,
+                });
+                Ok(ToFreeze { entries, conflicts, lost: lost.collect() })
+            }
         }
     }
 
@@ -216,7 +242,7 @@ impl Stream {
         let mut catalog = Catalog::unread(Arc::clone(&self.shared.storage), Arc::new(Recovery::dirty()));
         catalog.refresh_of(&writers)?;
         let mut found: Vec<Option<StreamEntry>> = vec![None; places.len()];
-        let mut lost = Vec::new();
+        let mut lost: Vec<LostEntry> = card.lost.iter().map(lost_before).collect();
         for ((writer, attempt), seqs) in &wanted {
             let bind = stream_bind(&self.id(), *attempt);
             stream_entries(&catalog, writer, &bind, 0, &mut |entry| {
@@ -236,6 +262,11 @@ impl Stream {
         let entries = found.into_iter().flatten().collect();
         Ok(StreamView { lost, is_frozen: true, ..view(entries, conflicts) })
     }
+}
+
+fn lost_before(lost: &LostPlace) -> LostEntry {
+    let LostPlace { writer, path, offset, found } = lost.clone();
+    LostEntry { writer, path, offset, found }
 }
 
 fn lost_entry(place: &EntryPlace) -> LostEntry {

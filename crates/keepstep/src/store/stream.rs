@@ -98,7 +98,8 @@ impl Stream {
     /// Puts an entry. Returns at once; it is there for all when its receipt says that it is durable.
     ///
     /// The same value under the same id is fine. Another one is refused with `BadInput` if this process put the entry or
-    /// can see it, and else told by [`Stream::freeze`]. After a freeze, or a drop, the receipt says `Fenced`.
+    /// can see it, and else told by [`Stream::freeze`]. After a freeze, or a drop, it is `Fenced`. While a handle is open,
+    /// the ids of all entries and a hash of each are kept in memory.
     pub fn put(&self, id: &str, value: Value) -> Result<Receipt> {
         let hash = Rehash::new(self.store.key()).value(&value).ok_or_else(|| Error::BadInput {
             field: format!("entry {id:?}"),
