@@ -22,6 +22,12 @@ pub enum Job {
     CountCalls,
     /// Compacts a store and prints its peak of memory.
     Compact,
+    /// Lists what remains of a plan, and says how long that took.
+    ListPlan,
+    /// Claims one job of a plan, and says how long that took.
+    FirstJob,
+    /// Claims jobs of a plan with several threads, and says how many a second.
+    ClaimJobs,
 }
 
 /// The child's side.
@@ -31,6 +37,9 @@ pub fn run(factory: &dyn EngineFactory, job: Job, dir: &Path, quick: bool) {
         Job::FillAndHang => bars::fill_and_hang(factory, dir, quick),
         Job::CountCalls => bars::record_between_marks(factory, dir, quick),
         Job::Compact => bars::compact_and_report(factory, dir),
+        Job::ListPlan => bars::list_plan(dir),
+        Job::FirstJob => bars::first_job(dir),
+        Job::ClaimJobs => bars::claim_jobs(dir),
     }
 }
 
@@ -40,6 +49,25 @@ pub fn output(factory: &dyn EngineFactory, job: Job, dir: &Path, quick: bool) ->
         command(factory, job, dir, quick).stderr(Stdio::inherit()).output().expect("could not run a child");
     assert!(done.status.success(), "the child for {job:?} failed: {}", done.status);
     String::from_utf8(done.stdout).expect("the child prints text")
+}
+
+/// Runs a job in several processes at once, and gives what each printed.
+pub fn outputs(
+    factory: &dyn EngineFactory,
+    job: Job,
+    dir: &Path,
+    quick: bool,
+    processes: usize,
+) -> Vec<String> {
+    let start = |_| command(factory, job, dir, quick).stdout(Stdio::piped()).spawn();
+    let children: Vec<_> =
+        (0..processes).map(start).collect::<Result<_, _>>().expect("could not start a child");
+    let hear = |child: std::process::Child| {
+        let done = child.wait_with_output().expect("could not hear a child");
+        assert!(done.status.success(), "a child for {job:?} failed: {}", done.status);
+        String::from_utf8(done.stdout).expect("the child prints text")
+    };
+    children.into_iter().map(hear).collect()
 }
 
 /// The same, started by another program.

@@ -103,7 +103,9 @@ pub enum Error {
         fix: String,
     },
     /// The run exists with another config.
-    #[error("run {run:?} exists with another config; these keys differ: {keys}")]
+    #[error(
+        "run {run:?} exists with another config: {keys}; give the config it was made with, or start a new generation with `new`"
+    )]
     ConfigChanged {
         /// The run's name.
         run: String,

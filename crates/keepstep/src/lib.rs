@@ -26,8 +26,8 @@ pub use options::{Level, Options};
 pub use read::NoteTarget;
 pub use segment::Liveness;
 pub use store::{
-    Began, Conflict, Ending, Episode, EpisodeFilter, EpisodeName, Group, GroupView, Happened, Known, Listed,
-    Member, Opening, Reaped, Resume, Run, RunEvent, RunFollow, SealedGroups, Search, Store, Stream,
-    StreamView, Turn, View, WhenBusy,
+    Began, Conflict, Ending, Episode, EpisodeFilter, EpisodeName, Group, GroupView, Happened, Job, Known,
+    Listed, Member, Opening, PlanOptions, Reaped, Remaining, RemainingOptions, Resume, Run, RunEvent,
+    RunFollow, RunInfo, RunOptions, SealedGroups, Search, Store, Stream, StreamView, Turn, View, WhenBusy,
 };
 pub use write::{CallKey, Prepared, Receipt, Recorder, Step, Tokens, WriterStats};

@@ -14,10 +14,10 @@ mod pruning;
 #[path = "tending/world.rs"]
 mod world;
 
+use keepstep::Broken;
 use keepstep::disk::sim::SimDisk;
 use keepstep::read::{FollowFrom, Item};
 use keepstep::tend::CompactReport;
-use keepstep::Broken;
 use std::time::Duration;
 use world::{at_once, everything, followed, open, recorded};
 

@@ -4,11 +4,13 @@ mod after_kill;
 mod chat;
 mod compacted;
 mod disk_bytes;
+mod episodes;
 mod gibibyte;
 mod live_histories;
 mod lone_writer;
 mod memory;
 mod owning;
+mod plans;
 mod rollouts;
 mod rounds;
 mod throughput;
@@ -17,6 +19,7 @@ pub use after_kill::fill_and_hang;
 pub use compacted::compact_and_report;
 pub use memory::record_and_report;
 pub use owning::record_between_marks;
+pub use plans::{claim_jobs, first_job, list_plan};
 
 use crate::engine::EngineFactory;
 use crate::settings::Settings;
@@ -59,4 +62,8 @@ pub const MEASUREMENTS: &[Measurement] = &[
         run: compacted::rollouts_and_places,
     },
     Measurement { bars: &["compact-1gib-rss"], run: compacted::peak_of_a_gibibyte },
+    Measurement { bars: &["plan-list-100k", "plan-first-job"], run: plans::list_and_first_job },
+    Measurement { bars: &["plan-claims"], run: plans::claims_per_second },
+    Measurement { bars: &["short-episodes"], run: episodes::short_per_second },
+    Measurement { bars: &["open-episode"], run: episodes::open_in_a_large_store },
 ];

@@ -16,6 +16,9 @@ use crate::disk::{self, Disk, Temporary};
 use crate::error::{Error, Result};
 use crate::segment::chain::claim_path;
 
+/// How many threads wait for syncs of one batch.
+const THREADS_MAX: usize = 16;
+
 /// Where a process makes its claims.
 pub(crate) struct ClaimDesk {
     disk: Arc<dyn Disk>,
@@ -93,18 +96,26 @@ impl ClaimDesk {
         }
     }
 
-    /// Writes all, syncs all, names all, and syncs each folder once.
+    /// Writes all, syncs all, names all, and syncs each folder once. Syncs that wait at the same time share one commit of
+    /// the file system, so they are made side by side.
     fn publish_all(&self, wishes: &[Arc<Wish>]) -> Vec<io::Result<bool>> {
-        let made: Vec<_> = wishes.iter().map(|wish| self.write(wish)).collect();
+        let written: Vec<_> = wishes.iter().map(|wish| self.write(wish)).collect();
+        let synced = side_by_side(&written, |made| match made {
+            Ok(temporary) => temporary.file.sync(),
+            Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+        });
+        let made = written.into_iter().zip(synced).zip(wishes);
         let mut outcomes: Vec<io::Result<bool>> =
-            made.into_iter().zip(wishes).map(|(made, wish)| self.give_name(made?, wish)).collect();
+            made.map(|((made, synced), wish)| synced.and_then(|()| self.give_name(made?, wish))).collect();
         let won = outcomes.iter().zip(wishes).filter(|(outcome, _)| matches!(outcome, Ok(true)));
         let folders: BTreeSet<&str> = won.map(|(_, wish)| disk::parent(&wish.path)).collect();
-        for folder in folders {
-            let Err(error) = self.disk.sync_dir(folder) else { continue };
+        let folders: Vec<&str> = folders.into_iter().collect();
+        let synced = side_by_side(&folders, |folder| self.disk.sync_dir(folder));
+        for (folder, synced) in folders.iter().zip(synced) {
+            let Err(error) = synced else { continue };
             // Whoever has a name that may vanish with the power does not have it yet.
             for (outcome, wish) in outcomes.iter_mut().zip(wishes) {
-                if matches!(outcome, Ok(true)) && disk::parent(&wish.path) == folder {
+                if matches!(outcome, Ok(true)) && disk::parent(&wish.path) == *folder {
                     *outcome = Err(io::Error::new(error.kind(), error.to_string()));
                 }
             }
@@ -117,7 +128,6 @@ impl ClaimDesk {
         self.ensure_folder(folder)?;
         let temporary = Temporary::create(&*self.disk, folder)?;
         temporary.file.write_at(&wish.content, 0)?;
-        temporary.file.sync()?;
         Ok(temporary)
     }
 
@@ -139,6 +149,21 @@ impl ClaimDesk {
         lock(&self.folders).insert(folder.to_owned());
         Ok(())
     }
+}
+
+/// Does the same with all of them, with some threads if there are several.
+fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    if items.len() < 2 {
+        return items.iter().map(work).collect();
+    }
+    let each = items.len().div_ceil(THREADS_MAX);
+    std::thread::scope(|scope| {
+        let work = &work;
+        let start = |part| scope.spawn(move || <[T]>::iter(part).map(work).collect::<Vec<R>>());
+        let threads: Vec<_> = items.chunks(each).map(start).collect();
+        let done = threads.into_iter().map(|thread| thread.join());
+        done.flat_map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,7 +1,8 @@
 //! The mailbox of a writer: where others tell it that an episode is no longer its own.
 
+use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use keepstep_format::hash::ContentKey;
 use keepstep_format::value::Value;
@@ -67,15 +68,82 @@ pub(crate) struct Letter {
 
 /// How many others may post to the same mailbox in the same moment.
 const RACES_MAX: u64 = 100_000;
+/// Of how many mailboxes it is remembered how full they are.
+const MAILBOXES_MAX: usize = 1024;
+
+/// Remembers how full the mailboxes of others were: one that thousands wrote to is not listed again for each letter. A
+/// hint only: the name that is free decides.
+#[derive(Debug, Default)]
+pub(crate) struct Postman {
+    taken: Mutex<HashMap<Id, u64>>,
+}
+
+impl Postman {
+    /// Puts a letter into a mailbox, under the next number that is free. Durable when it returns.
+    pub(crate) fn post(
+        &self,
+        disk: &dyn Disk,
+        store: &Id,
+        key: &ContentKey,
+        to: &Id,
+        letter: &Letter,
+    ) -> Result<()> {
+        let dir = format!("mail/{to}");
+        let known = self.lock().get(to).copied();
+        let next = match known {
+            Some(next) => first_free(disk, &dir, next)?,
+            None => None,
+        };
+        let number = post_from(disk, store, key, to, letter, next)?;
+        let mut taken = self.lock();
+        if taken.len() >= MAILBOXES_MAX {
+            taken.clear();
+        }
+        taken.insert(*to, number + 1);
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Id, u64>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The lowest number from `next` on that is free; nothing if the one before is gone.
+fn first_free(disk: &dyn Disk, dir: &str, mut next: u64) -> Result<Option<u64>> {
+    let exists = |number: u64| disk.exists(&format!("{dir}/{number}")).doing("look into", dir);
+    if !exists(next - 1)? {
+        return Ok(None);
+    }
+    // A look costs less than a letter that comes too late.
+    while exists(next)? {
+        next += 1;
+    }
+    Ok(Some(next))
+}
 
 /// Puts a letter into a mailbox, under the next number that is free. Durable when it returns.
 pub(crate) fn post(disk: &dyn Disk, store: &Id, key: &ContentKey, to: &Id, letter: &Letter) -> Result<()> {
+    post_from(disk, store, key, to, letter, None).map(|_| ())
+}
+
+/// Posts under the first number from `next` on that is free, and says which.
+fn post_from(
+    disk: &dyn Disk,
+    store: &Id,
+    key: &ContentKey,
+    to: &Id,
+    letter: &Letter,
+    next: Option<u64>,
+) -> Result<u64> {
     let dir = format!("mail/{to}");
     if !disk.exists(&dir).doing("look for", &dir)? {
         disk::ensure_dir(disk, "mail").doing("create", "mail")?;
         disk::ensure_dir(disk, &dir).doing("create", &dir)?;
     }
-    let next = list_numbered(disk, &dir)?.last().map_or(0, |last| last + 1);
+    let next = match next {
+        Some(next) => next,
+        None => list_numbered(disk, &dir)?.last().map_or(0, |last| last + 1),
+    };
     for number in next..next + RACES_MAX {
         let path = format!("{dir}/{number}");
         let body = encode_fields(
@@ -90,7 +158,7 @@ pub(crate) fn post(disk: &dyn Disk, store: &Id, key: &ContentKey, to: &Id, lette
         );
         let content = card::Card::encode(store, &path, card::kind::MAIL, &body);
         if disk::publish(disk, &path, &content).doing("post", &path)? {
-            return Ok(());
+            return Ok(number);
         }
     }
     Err(Error::Busy { what: dir, why: "others post to it faster than we can".to_owned() })

@@ -19,7 +19,7 @@ use keepstep_format::{Id, fields};
 
 pub(crate) use claims::ClaimDesk;
 pub(crate) use lease::{Leases, Standing};
-pub(crate) use mailbox::{Letter, Mailbox, post};
+pub(crate) use mailbox::{Letter, Mailbox, Postman, post};
 
 use crate::disk::{self, Disk, File, LockState};
 use crate::error::{Doing, Error, Result};

@@ -163,7 +163,8 @@ pub fn read_claim(storage: &Storage, episode: &Id, attempt: u32) -> Result<Optio
     Ok(Some(Claim { attempt, writer, time, birth: found.id(fields::BIRTH) }))
 }
 
-fn read_base(storage: &Storage, episode: &Id, attempt: u32) -> Result<Option<Base>> {
+/// What an attempt inherits.
+pub fn read_base(storage: &Storage, episode: &Id, attempt: u32) -> Result<Option<Base>> {
     let path = base_path(episode, attempt);
     let Some(found) = whole_card(storage, &path, kind::BASE)? else { return Ok(None) };
     let incomplete = || damaged(&path, "it does not say what is inherited");

@@ -9,7 +9,7 @@ use keepstep_format::value::Value;
 
 use super::Store;
 use crate::error::Result;
-use crate::own::{Letter, Standing, post};
+use crate::own::{Letter, Standing};
 use crate::read::{AttemptKey, End};
 use crate::segment::cards::{CardFound, publish_card, read_card};
 use crate::segment::chain::read_claim;
@@ -97,7 +97,7 @@ impl Store {
         let Reaped { episode, attempt, writer, steps, ref evidence } = *dead;
         // Should it only have been slow, its next call must fail: what was recorded as its end stays its end.
         let letter = Letter { what: 1, id: episode, attempt: attempt + 1, from: writer };
-        post(&**self.disk(), &self.id(), self.key(), &writer, &letter)?;
+        self.postman().post(&**self.disk(), &self.id(), self.key(), &writer, &letter)?;
         self.record_end_of(&episode, attempt, "crashed", evidence, Some(steps))
     }
 

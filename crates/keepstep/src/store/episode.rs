@@ -7,6 +7,7 @@ use keepstep_format::frame::Kind;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
+use super::config;
 use super::run::Run;
 use super::seats::Seat;
 use crate::error::{Error, Result};
@@ -377,10 +378,5 @@ fn check_same(index: u64, recorded: &read::Step, said: &Step) -> Result<()> {
 
 /// A value, as far as a message has room for it.
 fn short(value: &Value) -> String {
-    const CHARS_MAX: usize = 120;
-    let text = format!("{value:?}");
-    if text.chars().count() <= CHARS_MAX {
-        return text;
-    }
-    text.chars().take(CHARS_MAX).chain("…".chars()).collect()
+    config::short(value, 120)
 }

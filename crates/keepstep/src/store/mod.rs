@@ -1,5 +1,7 @@
 //! A store: one directory that many processes record to at once. The one place that knows all rooms.
 
+mod board;
+mod config;
 mod cursor;
 mod endings;
 mod episode;
@@ -9,12 +11,15 @@ mod group;
 mod listing;
 mod notes;
 mod opening;
+mod plan;
 mod query;
 mod reading;
+mod remaining;
 mod run;
 mod seats;
 mod standing;
 mod stream;
+mod survey;
 mod takeover;
 mod tending;
 mod view;
@@ -35,16 +40,18 @@ pub use freeze::{Conflict, StreamView};
 pub use group::{Group, GroupView, Member, SealedGroups};
 pub use listing::Listed;
 pub use opening::{Opening, Resume, WhenBusy};
+pub use plan::PlanOptions;
 pub use query::EpisodeFilter;
-pub use run::{EpisodeName, Run};
+pub use remaining::{Job, Remaining, RemainingOptions};
+pub use run::{EpisodeName, Run, RunInfo, RunOptions};
 pub use stream::Stream;
 pub use view::{Began, Happened, View};
 
 use crate::disk::{self, Disk, FileSystem, RealDisk};
 use crate::error::{Doing, Error, Result};
 use crate::options::{Level, Options};
-use crate::own::{self, ClaimDesk, Home, Leases, Mailbox};
-use crate::read::Catalog;
+use crate::own::{self, ClaimDesk, Home, Leases, Mailbox, Postman};
+use crate::read::{Catalog, Outcomes};
 use crate::segment::Storage;
 use crate::write::{
     Beat, Claimed, Identity, LookUp, OnClose, Recorder, Start, Subject, SubjectKey, SubjectName, Writer,
@@ -76,6 +83,10 @@ struct Inner {
     notes: notes::NotePutters,
     /// Knows what was pruned.
     tended: Arc<Storage>,
+    /// How attempts ended, as far as somebody asked what remains of a plan.
+    outcomes: Mutex<Outcomes>,
+    boards: board::Boards,
+    postman: Postman,
 }
 
 impl std::fmt::Debug for Store {
@@ -117,6 +128,12 @@ impl Store {
             leases: Leases::new(Arc::clone(&disk), id, options.lease),
             seats: seats::Seats::default(),
             looking: Mutex::new(Catalog::unread(Arc::clone(&cards), reading::recovery(&disk, id))),
+            outcomes: Mutex::new(Outcomes::new(Catalog::unread(
+                Arc::clone(&cards),
+                reading::recovery(&disk, id),
+            ))),
+            boards: board::Boards::default(),
+            postman: Postman::default(),
             cards,
             writer: OnceLock::new(),
             making_writer: Mutex::new(()),
@@ -191,6 +208,23 @@ impl Store {
     /// The logs that were looked at before.
     fn looking(&self) -> MutexGuard<'_, Catalog> {
         self.inner.looking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outcomes(&self) -> MutexGuard<'_, Outcomes> {
+        self.inner.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn postman(&self) -> &Postman {
+        &self.inner.postman
+    }
+
+    fn boards(&self) -> &board::Boards {
+        &self.inner.boards
+    }
+
+    /// Who this process is to others, if it has recorded or claimed anything.
+    fn writer_id(&self) -> Option<Id> {
+        self.inner.writer.get().map(|writer| writer.id())
     }
 
     fn writer(&self) -> Result<&Arc<Writer>> {

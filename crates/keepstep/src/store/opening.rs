@@ -154,7 +154,27 @@ impl Opener<'_> {
         }
     }
 
-    fn claim(&self, attempt: u32, writer: &Id) -> Result<bool> {
+    /// Opens the attempt that this process has claimed before, and done nothing with.
+    pub(super) fn open_claimed(&self, seat: Seat, attempt: u32) -> Result<Episode> {
+        let store = self.run.store();
+        if attempt == 0 {
+            return self.begin(seat, Vec::new());
+        }
+        let chain = Chain::read(store.cards(), &self.id)?;
+        if chain.newest().is_none_or(|newest| newest.claim.attempt != attempt) {
+            // Somebody else took it in the meantime.
+            return self.open(seat);
+        }
+        self.check_resume(&chain)?;
+        let before = chain.in_force().map(|link| link.claim.writer);
+        let (was_alive, evidence) = match before.map(|owner| store.leases().standing(&owner)) {
+            Some(Standing::Dead(evidence)) => (false, evidence),
+            _ => (true, Value::Null),
+        };
+        self.take_over(seat, attempt, was_alive, evidence, None)
+    }
+
+    pub(super) fn claim(&self, attempt: u32, writer: &Id) -> Result<bool> {
         self.run.store().desk().claim(&self.id, attempt, writer, &self.run.birth())
     }
 

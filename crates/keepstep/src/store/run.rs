@@ -1,12 +1,24 @@
 //! A run: a named set of episodes with one config and a random birth id.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use keepstep_format::card::kind;
 use keepstep_format::value::Value;
-use keepstep_format::{Id, card, fields, ids};
+use keepstep_format::{Id, fields, ids};
 
 use super::Store;
+use super::board::Board;
+use super::config::differences;
 use crate::disk;
 use crate::error::{Doing, Error, Result};
-use crate::own::{decode_fields, encode_fields};
+use crate::segment::cards::{CardFound, Fields, Published, publish_card, read_card};
+use crate::segment::names::parse_number;
+
+/// The folder that has one folder for each name of a run.
+const RUNS: &str = "runs";
+/// How many others may begin the same run, or generation, in the same moment.
+const RACES_MAX: u64 = 100_000;
 
 /// The name of an episode within its run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -26,113 +38,245 @@ impl EpisodeName {
     }
 }
 
+/// How a run is opened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunOptions {
+    /// What its episodes have in common. Another one than it was made with is refused.
+    pub config: Value,
+    /// What it refers to: a name and a reference each. None means that nothing is said of them.
+    pub links: BTreeMap<String, String>,
+    /// Begins the next generation of the name. Two that ask for one at once get one each: nobody can tell a twin from a
+    /// stranger, and what somebody else began is not new.
+    pub new: bool,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self { config: Value::Null, links: BTreeMap::new(), new: false }
+    }
+}
+
+/// What a run's card says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunInfo {
+    /// Its name.
+    pub name: String,
+    /// The random id it was born with.
+    pub birth: Id,
+    /// Which generation of its name it is, from 0.
+    pub generation: u64,
+    /// What its episodes have in common.
+    pub config: Value,
+    /// What it refers to.
+    pub links: BTreeMap<String, String>,
+    /// When it was made, in microseconds since 1970.
+    pub time: i64,
+}
+
 /// A run that is open.
 #[derive(Debug, Clone)]
 pub struct Run {
     pub(super) store: Store,
-    name: String,
-    birth: Id,
-    generation: i64,
+    info: Arc<RunInfo>,
+    board: Arc<Board>,
 }
 
 impl Store {
     /// Opens a run, making it if it is not there. Another config than the one it was made with is refused.
     pub fn run(&self, name: &str, config: Value) -> Result<Run> {
-        let folder = format!("runs/{}", ids::run_folder(name));
-        disk::ensure_dir(&**self.disk(), "runs").doing("create", "runs")?;
-        disk::ensure_dir(&**self.disk(), &folder).doing("create", &folder)?;
-        let path = format!("{folder}/0.run");
-        for _ in 0..2 {
-            if let Some(run) = self.read_run(name, &path, &config)? {
-                return Ok(run);
-            }
-            let mut birth = [0; 16];
-            self.disk().random(&mut birth).doing("find a birth id for", name)?;
-            let body = encode_fields(
-                self.key(),
-                &[
-                    (fields::TIME, Value::Int(self.disk().now_us())),
-                    (fields::RUN, Value::from(name)),
-                    (fields::BIRTH, Value::bytes(birth)),
-                    (fields::GENERATION, Value::Int(0)),
-                    (fields::CONFIG, config.clone()),
-                ],
-            );
-            let content = card::Card::encode(&self.id(), &path, card::kind::RUN, &body);
-            disk::publish(&**self.disk(), &path, &content).doing("create", &path)?;
-        }
-        Err(Error::NotFound { what: format!("run {name:?}") })
+        self.open_run(name, RunOptions { config, ..RunOptions::default() })
     }
 
-    fn read_run(&self, name: &str, path: &str, config: &Value) -> Result<Option<Run>> {
-        let disk = &**self.disk();
-        if !disk.exists(path).doing("look for", path)? {
-            return Ok(None);
+    /// As [`Store::run`], saying how: the newest generation of the name, or a new one.
+    pub fn open_run(&self, name: &str, options: RunOptions) -> Result<Run> {
+        let folder = folder_of(name);
+        for dir in [RUNS, &folder] {
+            disk::ensure_dir(&**self.disk(), dir).doing("create", dir)?;
         }
-        let data = disk::read_file(disk, path).doing("read", path)?;
-        let damaged = |found: String| Error::Damaged { path: path.to_owned(), offset: 0, found };
-        let card = card::Card::decode(&data, &self.id(), path).map_err(|error| damaged(error.to_string()))?;
-        let found =
-            decode_fields(card.body).ok_or_else(|| damaged("its fields cannot be read".to_owned()))?;
-        let get = |number: u8| found.iter().find(|(field, _)| *field == number).map(|(_, value)| value);
-        let birth = get(fields::BIRTH).and_then(|value| value.as_bytes()?.try_into().ok().map(Id));
-        let birth = birth.ok_or_else(|| damaged("it has no birth id".to_owned()))?;
-        let before = get(fields::CONFIG).cloned().unwrap_or(Value::Null);
-        if before != *config {
-            return Err(Error::ConfigChanged { run: name.to_owned(), keys: differing_keys(&before, config) });
+        let newest = self.generations(&folder)?.last().copied();
+        let first_free = newest.map_or(0, |newest| newest + 1);
+        if let (Some(newest), false) = (newest, options.new) {
+            return self.reopen(name, newest, &options);
         }
-        let generation = get(fields::GENERATION).and_then(Value::as_int).unwrap_or(0);
-        Ok(Some(Run { store: self.clone(), name: name.to_owned(), birth, generation }))
+        for generation in first_free..first_free + RACES_MAX {
+            if let Some(info) = self.make_run(name, generation, &options)? {
+                return Ok(self.run_of(info));
+            }
+            if !options.new {
+                return self.reopen(name, generation, &options);
+            }
+        }
+        Err(Error::Busy { what: folder, why: "others begin generations of it faster than we can".to_owned() })
+    }
+
+    /// All runs that were ever made here, each generation of each name, sorted by both. A card that cannot be read stands
+    /// in the list as an error, and hides no other.
+    pub fn runs(&self) -> Result<Vec<Result<RunInfo>>> {
+        let mut found = Vec::new();
+        for folder in self.disk().list(RUNS).doing("list", RUNS)? {
+            if !folder.is_dir || folder.name.parse::<Id>().is_err() {
+                continue;
+            }
+            let folder = disk::join(RUNS, &folder.name);
+            for generation in self.generations(&folder)? {
+                found.push(self.read_run(&run_path(&folder, generation)));
+            }
+        }
+        found.sort_by_cached_key(|run| run.as_ref().ok().map(|run| (run.name.clone(), run.generation)));
+        Ok(found)
+    }
+
+    /// Opens a run that was listed.
+    pub fn run_of(&self, info: RunInfo) -> Run {
+        let board = self.boards().of(&info.birth);
+        Run { store: self.clone(), info: Arc::new(info), board }
+    }
+
+    fn generations(&self, folder: &str) -> Result<Vec<u64>> {
+        let entries = self.disk().list(folder).doing("list", folder)?;
+        let mut numbers: Vec<u64> =
+            entries.iter().filter_map(|entry| parse_number(entry.name.strip_suffix(".run")?)).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Nothing if somebody else was faster.
+    fn make_run(&self, name: &str, generation: u64, options: &RunOptions) -> Result<Option<RunInfo>> {
+        let mut birth = [0; 16];
+        self.disk().random(&mut birth).doing("find a birth id for", name)?;
+        let info = RunInfo {
+            name: name.to_owned(),
+            birth: Id(birth),
+            generation,
+            config: options.config.clone(),
+            links: options.links.clone(),
+            time: self.disk().now_us(),
+        };
+        let path = run_path(&folder_of(name), generation);
+        match publish_card(self.cards(), &path, kind::RUN, &run_fields(&info))? {
+            Published::Done => Ok(Some(info)),
+            Published::Taken => Ok(None),
+            Published::Unfit => Err(Error::BadInput {
+                field: "config".to_owned(),
+                value: "is deeper than 127 levels, longer than 64 MiB, or partly lost".to_owned(),
+                fix: "record what is large in an episode, and give the config its name".to_owned(),
+            }),
+        }
+    }
+
+    fn reopen(&self, name: &str, generation: u64, options: &RunOptions) -> Result<Run> {
+        let folder = folder_of(name);
+        let info = self.read_run(&run_path(&folder, generation))?;
+        // Whoever made it may not have synced it yet; what is recorded under its birth id must not lose it.
+        self.disk().sync_dir(&folder).doing("sync", &folder)?;
+        let keys = differences(&info.config, &options.config);
+        if !keys.is_empty() {
+            return Err(Error::ConfigChanged { run: name.to_owned(), keys: keys.join("; ") });
+        }
+        if !options.links.is_empty() && options.links != info.links {
+            return Err(Error::BadInput {
+                field: "links".to_owned(),
+                value: format!("are {:?}, and run {name:?} was made with {:?}", options.links, info.links),
+                fix: "give the same or none, or start a new generation with `new`".to_owned(),
+            });
+        }
+        Ok(self.run_of(info))
+    }
+
+    fn read_run(&self, path: &str) -> Result<RunInfo> {
+        let damaged =
+            |found: &str| Error::Damaged { path: path.to_owned(), offset: 0, found: found.to_owned() };
+        match read_card(self.cards(), path, kind::RUN)? {
+            CardFound::Nothing => Err(Error::NotFound { what: path.to_owned() }),
+            CardFound::Damaged => Err(damaged("it does not validate")),
+            CardFound::Card(card) => {
+                run_info(&card).ok_or_else(|| damaged("it lacks a name, a birth id or a generation"))
+            }
+        }
     }
 }
 
-/// Which keys of two configs differ, with both values.
-fn differing_keys(before: &Value, now: &Value) -> String {
-    let entries = |value: &Value| match value.plain() {
-        Value::Map(entries) => entries.to_vec(),
-        other => vec![(Value::from("config"), other.clone())],
-    };
-    let (before, now) = (entries(before), entries(now));
-    let find = |in_map: &[(Value, Value)], key: &Value| {
-        in_map.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone())
-    };
-    let show = |value: Option<Value>| value.map_or("nothing".to_owned(), |value| format!("{value:?}"));
-    let mut keys: Vec<Value> = before.iter().chain(&now).map(|(key, _)| key.clone()).collect();
-    keys.dedup();
-    let mut said: Vec<String> = Vec::new();
-    for key in keys {
-        let (was, is) = (find(&before, &key), find(&now, &key));
-        let line = format!("{key:?} was {}, is {}", show(was.clone()), show(is.clone()));
-        if was != is && !said.contains(&line) {
-            said.push(line);
-        }
+/// A name never becomes a path: its hash does.
+fn folder_of(name: &str) -> String {
+    format!("{RUNS}/{}", ids::run_folder(name))
+}
+
+fn run_path(folder: &str, generation: u64) -> String {
+    format!("{folder}/{generation}.run")
+}
+
+fn run_fields(info: &RunInfo) -> Vec<(u8, Value)> {
+    let mut out = vec![
+        (fields::TIME, Value::Int(info.time)),
+        (fields::RUN, Value::from(info.name.as_str())),
+        (fields::BIRTH, Value::bytes(info.birth.0)),
+        (fields::GENERATION, Value::Int(info.generation as i64)),
+        (fields::CONFIG, info.config.clone()),
+    ];
+    if !info.links.is_empty() {
+        let links = info.links.iter().map(|(name, to)| (name.as_str(), Value::from(to.as_str())));
+        out.push((fields::LINKS, Value::map(links)));
     }
-    said.join("; ")
+    out
+}
+
+fn run_info(card: &Fields) -> Option<RunInfo> {
+    let links = match card.get(fields::LINKS).map(Value::plain) {
+        None => BTreeMap::new(),
+        Some(Value::Map(entries)) => {
+            let text = |value: &Value| value.as_str().map(str::to_owned);
+            entries.iter().map(|(name, to)| text(name).zip(text(to))).collect::<Option<_>>()?
+        }
+        Some(_) => return None,
+    };
+    Some(RunInfo {
+        name: card.text(fields::RUN)?.to_owned(),
+        birth: card.id(fields::BIRTH)?,
+        generation: card.number(fields::GENERATION)?,
+        config: card.get(fields::CONFIG).cloned().unwrap_or(Value::Null),
+        links,
+        time: card.get(fields::TIME).and_then(Value::as_int).unwrap_or(0),
+    })
 }
 
 impl Run {
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.info.name
     }
 
     /// The random id it was born with.
     pub fn birth(&self) -> Id {
-        self.birth
+        self.info.birth
     }
 
     /// The id of an episode: the same on every machine.
     pub fn episode_id(&self, name: &EpisodeName) -> Id {
-        ids::episode(&self.birth, &name.task, name.iteration, name.sample)
+        ids::episode(&self.birth(), &name.task, name.iteration, name.sample)
     }
 
     /// Which generation of its name it is.
     pub fn generation(&self) -> i64 {
-        self.generation
+        self.info.generation as i64
+    }
+
+    /// What its card says: config, links, when it was made.
+    pub fn info(&self) -> &RunInfo {
+        &self.info
     }
 
     /// The store that it is in.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// What this process knows of the run's plan.
+    pub(super) fn board(&self) -> &Arc<Board> {
+        &self.board
+    }
+
+    /// Where the files of this generation are, without what tells them apart.
+    pub(super) fn path(&self, rest: &str) -> String {
+        format!("{}/{}.{rest}", folder_of(self.name()), self.info.generation)
     }
 }

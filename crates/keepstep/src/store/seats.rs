@@ -38,6 +38,12 @@ impl Seats {
     }
 }
 
+impl std::fmt::Debug for Seat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "<Seat of episode {}>", self.episode)
+    }
+}
+
 impl Seat {
     /// This records it.
     pub(super) fn sit(&self, recorder: &Arc<Recorder>) {

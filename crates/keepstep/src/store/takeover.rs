@@ -14,7 +14,7 @@ use super::episode::Episode;
 use super::opening::{Opener, Resume, final_why, writers_of};
 use super::seats::Seat;
 use crate::error::{Error, Result};
-use crate::own::{Letter, post};
+use crate::own::Letter;
 use crate::read::{Catalog, Item, Lineage};
 use crate::recover::Recovery;
 use crate::segment::cards::{Published, publish_card};
@@ -25,7 +25,8 @@ use crate::write::{CopyOf, Start, copied_to, copy};
 pub(super) struct Inheritance {
     source: Link,
     lineage: Lineage,
-    catalog: Catalog,
+    /// From this line on no sync is known to have covered what is inherited.
+    unsynced: Option<usize>,
     /// Lines before this are inherited.
     cut: usize,
     /// How the source had ended, if nothing can come after that.
@@ -89,7 +90,7 @@ impl Opener<'_> {
         owners.dedup();
         let letter = Letter { what: 1, id: self.id, attempt, from: store.writer()?.id() };
         for owner in owners {
-            post(&**store.disk(), &store.id(), store.key(), &owner, &letter)?;
+            store.postman().post(&**store.disk(), &store.id(), store.key(), &owner, &letter)?;
         }
         Ok(())
     }
@@ -102,16 +103,39 @@ impl Opener<'_> {
         let source =
             if store.options().is_broken_baseless_is_empty() { earlier.newest() } else { earlier.in_force() };
         let source = source.cloned().ok_or_else(|| Error::NotFound { what: self.what() })?;
-        let mut catalog = Catalog::unread(store.storage(), Arc::new(Recovery::dirty()));
-        catalog.refresh_of(&writers_of(&source))?;
-        let mut lineage = catalog.lineage(&self.id, &chain, source.claim.attempt)?;
+        let settled = self.settled(&chain, &source)?;
+        let (mut lineage, mut unsynced) = match settled {
+            Some(settled) => settled,
+            None => self.all_written_by(&chain, &source)?,
+        };
         let end = lineage.end()?;
         let has_ended = end.is_some();
         let inherited = source.base.as_ref().and_then(|base| base.adopted.clone());
         let adopted = inherited.or(end.as_ref().and_then(final_why));
         let cut = self.cut(&lineage, adopted.is_some())?;
         self.check_whole(&lineage, cut)?;
-        Ok(Inheritance { source, lineage, catalog, cut, adopted, has_ended })
+        unsynced = unsynced.filter(|first| *first < cut);
+        Ok(Inheritance { source, lineage, unsynced, cut, adopted, has_ended })
+    }
+
+    /// What the source recorded, if nothing can be added to it any more: all its logs are read to the end of a dead
+    /// writer, or it has said its last word, and others can see that. Then what is known already is enough.
+    fn settled(&self, chain: &Chain, source: &Link) -> Result<Option<(Lineage, Option<usize>)>> {
+        let mut catalog = self.run.store().looking();
+        let writers = writers_of(source);
+        catalog.refresh_of(&writers)?;
+        let is_dead = writers.iter().all(|it| catalog.log(it).is_some_and(|log| log.is_finished()));
+        let lineage = catalog.lineage(&self.id, chain, source.claim.attempt)?;
+        let is_settled = is_dead || (lineage.own_end().is_some() && !lineage.misses_what_it_inherited());
+        Ok(is_settled.then(|| with_unsynced(&catalog, lineage)))
+    }
+
+    /// What the source wrote, also what is not known to be synced.
+    fn all_written_by(&self, chain: &Chain, source: &Link) -> Result<(Lineage, Option<usize>)> {
+        let mut catalog = Catalog::unread(self.run.store().storage(), Arc::new(Recovery::dirty()));
+        catalog.refresh_of(&writers_of(source))?;
+        let lineage = catalog.lineage(&self.id, chain, source.claim.attempt)?;
+        Ok(with_unsynced(&catalog, lineage))
     }
 
     /// Up to where the attempt inherits.
@@ -149,14 +173,12 @@ impl Opener<'_> {
 
     /// Copies what no sync is known to have covered: it may have been read from memory only.
     fn own_what_is_unsynced(&self, found: &mut Inheritance) -> Result<Vec<Span>> {
-        let Inheritance { lineage, catalog, cut, .. } = found;
+        let Inheritance { lineage, unsynced, cut, .. } = found;
         let mut spans = lineage.spans(*cut);
         if self.run.store().options().is_broken_no_copy() {
             return Ok(spans);
         }
-        // What the source inherited itself was made safe by whoever took it over then.
-        let mut own = lineage.own_lines(*cut);
-        let Some(first) = own.find(|&at| lineage.is_unsynced(catalog, at)) else { return Ok(spans) };
+        let Some(first) = *unsynced else { return Ok(spans) };
         let Some(span) = spans.last_mut() else { return Ok(spans) };
         let lines = lineage.lines()[first..*cut].to_vec();
         let (from, to) = (lines[0].seq, span.to);
@@ -199,4 +221,11 @@ impl Opener<'_> {
             }),
         }
     }
+}
+
+/// The first line that no sync is known to have covered. What the source inherited itself was made safe by whoever took it
+/// over then.
+fn with_unsynced(catalog: &Catalog, lineage: Lineage) -> (Lineage, Option<usize>) {
+    let first = lineage.own_lines(lineage.lines().len()).find(|&at| lineage.is_unsynced(catalog, at));
+    (lineage, first)
 }

@@ -1,0 +1,156 @@
+//! How attempts ended, gathered from all logs as they grow, so that nobody has to open each to know.
+//!
+//! What was looked at is not looked at again: sealed segments give their index once, and of a log that grows only the END
+//! records are read.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use keepstep_format::Id;
+use keepstep_format::commit::What;
+use keepstep_format::decode::{NoBodies, read_fields};
+use keepstep_format::fields;
+use keepstep_format::frame::Kind;
+
+use super::catalog::Catalog;
+use crate::error::Result;
+use crate::segment::cards::decode_fields;
+use crate::segment::chain::read_claim;
+use crate::segment::scanned::{RecordSource, ScannedEntry, SegmentRecords};
+use crate::segment::window::RECORD_BYTES;
+use crate::segment::{Contents, Liveness, Log, Segment, Storage};
+
+/// What the owner of an attempt said about its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// Who.
+    pub writer: Id,
+    /// How it ended.
+    pub why: Arc<str>,
+}
+
+/// How attempts ended, as their owners said.
+#[derive(Debug)]
+pub struct Outcomes {
+    catalog: Catalog,
+    said: HashMap<(Id, u32), Said>,
+    /// Up to where a segment was looked at; all of a sealed one.
+    looked_to: HashMap<(Id, u64), u64>,
+    /// Each reason once.
+    reasons: Vec<Arc<str>>,
+}
+
+/// An end that was found.
+struct Found {
+    episode: Id,
+    attempt: u32,
+    why: String,
+}
+
+impl Outcomes {
+    /// Nothing is known yet.
+    pub fn new(catalog: Catalog) -> Self {
+        Self { catalog, said: HashMap::new(), looked_to: HashMap::new(), reasons: Vec::new() }
+    }
+
+    /// Looks at what is new.
+    pub fn refresh(&mut self) -> Result<()> {
+        self.catalog.refresh()?;
+        let mut found = Vec::new();
+        for log in self.catalog.logs() {
+            let before = found.len();
+            for segment in log.segments() {
+                let looked_to = self.looked_to.entry((*log.writer(), segment.number)).or_insert(0);
+                *looked_to = look(self.catalog.storage(), log, segment, *looked_to, &mut found)?;
+            }
+            found[before..].iter_mut().for_each(|(_, writer)| *writer = *log.writer());
+        }
+        for (end, writer) in found {
+            self.note(end.episode, end.attempt, writer, &end.why)?;
+        }
+        Ok(())
+    }
+
+    /// Adds an end that is known from elsewhere.
+    pub fn note(&mut self, episode: Id, attempt: u32, writer: Id, why: &str) -> Result<()> {
+        let why = self.reason(why);
+        let known = self.said.get(&(episode, attempt));
+        if known.is_some_and(|known| known.writer != writer) {
+            // Two logs say so: only the one that the claim names counts.
+            let claim = read_claim(self.catalog.storage(), &episode, attempt)?;
+            if claim.is_none_or(|claim| claim.writer != writer) {
+                return Ok(());
+            }
+        }
+        self.said.insert((episode, attempt), Said { writer, why });
+        Ok(())
+    }
+
+    /// How an attempt ended, if its owner said so.
+    pub fn said(&self, episode: &Id, attempt: u32) -> Option<&Said> {
+        self.said.get(&(*episode, attempt))
+    }
+
+    /// True if all that a writer ever said was seen: it was gone before its log was looked at.
+    pub fn is_complete(&self, writer: &Id) -> bool {
+        self.catalog.log(writer).is_some_and(|log| log.liveness() != Liveness::Live)
+    }
+
+    fn reason(&mut self, why: &str) -> Arc<str> {
+        if let Some(known) = self.reasons.iter().find(|known| &***known == why) {
+            return Arc::clone(known);
+        }
+        self.reasons.push(Arc::from(why));
+        Arc::from(why)
+    }
+}
+
+/// Looks for ends behind a place, and says up to where it looked.
+fn look(
+    storage: &Storage,
+    log: &Log,
+    segment: &Segment,
+    looked_to: u64,
+    found: &mut Vec<(Found, Id)>,
+) -> Result<u64> {
+    if looked_to == u64::MAX {
+        return Ok(looked_to);
+    }
+    let mut add = |episode: Id, attempt: u32, why: Option<String>| {
+        found.extend(why.map(|why| (Found { episode, attempt, why }, Id::NONE)));
+    };
+    match (&segment.contents, segment.head()) {
+        (Contents::Sealed(index), _) => {
+            for entry in index.entries().filter(|entry| entry.what == What::Attempt) {
+                let summary = decode_fields(&entry.summary).unwrap_or_default();
+                add(entry.id, entry.attempt, summary.text(fields::WHY).map(str::to_owned));
+            }
+            Ok(u64::MAX)
+        }
+        (Contents::Open(scanned), Some(head)) => {
+            let mut source = SegmentRecords::new(storage, head, log.doors(), RECORD_BYTES)?;
+            for entry in scanned.entries.iter().filter(|entry| entry.bind.what == What::Attempt) {
+                let Some(at) = new_end(entry, looked_to) else { continue };
+                let is_summed = entry.summed == entry.records.len() && entry.summary.why.is_some();
+                let why = if is_summed { entry.summary.why.clone() } else { read_why(&mut source, at) };
+                add(entry.bind.id, entry.bind.attempt, why);
+            }
+            Ok(scanned.valid_to.max(looked_to))
+        }
+        _ => Ok(looked_to),
+    }
+}
+
+/// Where an END stands that was not there at the last look.
+fn new_end(entry: &ScannedEntry, looked_to: u64) -> Option<u64> {
+    let new = entry.records.iter().rev().take_while(|record| record.offset >= looked_to);
+    new.filter(|record| record.kind == Kind::End as u8).map(|record| record.offset).next()
+}
+
+/// Why, as an END says. One that cannot be read says nothing.
+fn read_why(source: &mut dyn RecordSource, at: u64) -> Option<String> {
+    let stored = source.stored(at)?;
+    let body = source.unpack(stored)?;
+    let end = read_fields(&body, &mut NoBodies).ok()?;
+    end.iter().find(|(number, _)| *number == fields::WHY).and_then(|(_, why)| why.as_str().map(str::to_owned))
+}

@@ -1,0 +1,85 @@
+//! What this process knows of a run's plan: shared by its threads, so that each gets work of its own.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use keepstep_format::Id;
+
+use super::plan::Plan;
+use super::run::EpisodeName;
+use super::survey::Queue;
+
+/// The boards of all runs that are open here, and claims that nobody uses.
+#[derive(Debug, Default)]
+pub(super) struct Boards {
+    open: Mutex<HashMap<Id, Weak<Board>>>,
+    idle: Mutex<Vec<Held>>,
+}
+
+/// What this process knows of one run's plan.
+#[derive(Debug, Default)]
+pub(super) struct Board {
+    plan: Mutex<Plan>,
+    queue: Mutex<Queue>,
+}
+
+/// An attempt that this process has claimed, and not begun.
+#[derive(Debug, Clone)]
+pub(super) struct Held {
+    pub(super) birth: Id,
+    pub(super) episode: Id,
+    pub(super) name: EpisodeName,
+    /// The attempt that is claimed.
+    pub(super) attempt: u32,
+    /// How many attempts really began before it.
+    pub(super) attempts: u32,
+    pub(super) why: Arc<str>,
+    /// Somebody tried to open it, and came to nobody knows where.
+    pub(super) is_tried: bool,
+}
+
+impl Boards {
+    /// The board of the run with this birth id.
+    pub(super) fn of(&self, birth: &Id) -> Arc<Board> {
+        let mut open = lock(&self.open);
+        if let Some(board) = open.get(birth).and_then(Weak::upgrade) {
+            return board;
+        }
+        open.retain(|_, board| board.strong_count() > 0);
+        let board = Arc::new(Board::default());
+        open.insert(*birth, Arc::downgrade(&board));
+        board
+    }
+
+    /// Keeps a claim for whoever of this process asks next: on disk it stays ours.
+    pub(super) fn give_back(&self, held: Held) {
+        lock(&self.idle).push(held);
+    }
+
+    /// A claim of this run that nobody uses, if there is one that is wanted.
+    pub(super) fn take(&self, birth: &Id, is_wanted: impl Fn(&Held) -> bool) -> Option<Held> {
+        let mut idle = lock(&self.idle);
+        let at = idle.iter().position(|held| held.birth == *birth && is_wanted(held))?;
+        Some(idle.remove(at))
+    }
+
+    /// All claims of this run that nobody uses.
+    pub(super) fn idle(&self, birth: &Id) -> Vec<Held> {
+        lock(&self.idle).iter().filter(|held| held.birth == *birth).cloned().collect()
+    }
+}
+
+impl Board {
+    pub(super) fn plan(&self) -> MutexGuard<'_, Plan> {
+        lock(&self.plan)
+    }
+
+    pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
+        lock(&self.queue)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is only ever remembered: the truth is in storage, and looked at again.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

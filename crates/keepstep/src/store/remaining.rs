@@ -1,0 +1,289 @@
+//! What remains of a plan, handed out job by job: claimed as it is given, so that many workers share it.
+//!
+//! A claim is for the attempt behind the newest that was seen; if anything happened since, it is taken, and the job is
+//! passed over. So nobody takes from a live owner, and no two get the same.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::board::Held;
+use super::episode::Episode;
+use super::opening::{Opener, Opening};
+use super::run::{EpisodeName, Run};
+use super::seats::Seat;
+use super::survey::{Candidate, Queue};
+use crate::error::{Doing, Error, Result};
+use crate::segment::chain::claim_path;
+use keepstep_format::Id;
+
+/// What is wanted of what remains.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemainingOptions {
+    /// Endings after which an episode is tried again. What was interrupted comes anyway: only `errored` says something here.
+    pub retry: Vec<String>,
+    /// An episode that errored so often is not tried again.
+    pub max_attempts: u32,
+}
+
+impl Default for RemainingOptions {
+    fn default() -> Self {
+        Self { retry: Vec::new(), max_attempts: 3 }
+    }
+}
+
+impl RemainingOptions {
+    fn check(&self) -> Result<()> {
+        const RESUMABLE: [&str; 6] =
+            ["errored", "crashed", "aborted", "abandoned", "cancelled", "superseded"];
+        match self.retry.iter().find(|why| !RESUMABLE.contains(&why.as_str())) {
+            None => Ok(()),
+            Some(why) => Err(Error::BadInput {
+                field: "retry".to_owned(),
+                value: format!("has {why:?}"),
+                fix: format!("give some of {}; finished and truncated are final", RESUMABLE.join(", ")),
+            }),
+        }
+    }
+
+    fn wants(&self, errored: &Candidate) -> bool {
+        self.retry.iter().any(|why| why == "errored") && errored.errored < self.max_attempts
+    }
+}
+
+/// An episode that remains, claimed for this process.
+///
+/// Dropped unopened it stays claimed, and whoever of this process asks next gets it first; other processes get it when this
+/// one is gone.
+#[derive(Debug)]
+pub struct Job {
+    run: Run,
+    held: Option<Held>,
+    seat: Option<Seat>,
+    /// Which episode.
+    pub name: EpisodeName,
+    /// How many attempts at it really began before.
+    pub attempts: u32,
+    /// How the last one ended; or `new`, or `unscored`.
+    pub why: Arc<str>,
+}
+
+impl Job {
+    /// The episode's id.
+    pub fn id(&self) -> Id {
+        self.run.episode_id(&self.name)
+    }
+
+    /// Opens the episode with the claim that the job holds. One that is unscored is over: annotate it instead.
+    pub fn episode(mut self, how: Opening) -> Result<Episode> {
+        let (run, name) = (self.run.clone(), self.name.clone());
+        let opener = Opener { run: &run, id: self.id(), name, how };
+        let Some(seat) = self.seat.take() else { return Err(Error::Closed) };
+        let Some(held) = self.held.take() else {
+            let why = "unscored: it lacks a note that the plan needs".to_owned();
+            return Err(Error::Ended { what: opener.what(), why });
+        };
+        let opened = if held.is_tried || is_overtaken(&run, &held)? {
+            opener.open(seat)
+        } else {
+            opener.open_claimed(seat, held.attempt)
+        };
+        if opened.as_ref().is_err_and(|error| !matches!(error, Error::Ended { .. } | Error::Busy { .. })) {
+            run.store().boards().give_back(Held { is_tried: true, ..held });
+        }
+        opened
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // The seat first: whoever takes the claim sits down at once.
+        drop(self.seat.take());
+        if let Some(held) = self.held.take() {
+            self.run.store().boards().give_back(held);
+        }
+    }
+}
+
+/// True if somebody claimed the attempt behind this one.
+fn is_overtaken(run: &Run, held: &Held) -> Result<bool> {
+    let path = claim_path(&held.episode, held.attempt.saturating_add(1));
+    run.store().disk().exists(&path).doing("look for", &path)
+}
+
+/// Gives jobs until nothing remains that this process could do now.
+#[derive(Debug)]
+pub struct Remaining {
+    run: Run,
+    options: RemainingOptions,
+    /// What was given, and as which attempt: the same is not given again.
+    given: HashMap<Id, u32>,
+    /// The round of looking in which the last job was given.
+    round: u64,
+    troubles_told: usize,
+}
+
+impl Run {
+    /// What remains of the plan, claimed as it is given: what was interrupted, then what is new, then what lacks a note,
+    /// then what failed and is to be tried again. Many workers may ask at once, in threads and processes.
+    ///
+    /// One iterator gives no attempt twice: an episode that was left without an end comes again when somebody asks anew.
+    pub fn remaining(&self, options: RemainingOptions) -> Result<Remaining> {
+        options.check()?;
+        let round = self.board().queue().round;
+        Ok(Remaining { run: self.clone(), options, given: HashMap::new(), round, troubles_told: 0 })
+    }
+
+    /// One job, if there is one now.
+    pub fn claim(&self, options: RemainingOptions) -> Result<Option<Job>> {
+        self.remaining(options)?.next().transpose()
+    }
+
+    /// What remains, without claiming anything, in the order in which this process would get it. What cannot be read is
+    /// listed as `damaged`.
+    pub fn remaining_list(&self, options: &RemainingOptions) -> Result<Vec<(EpisodeName, Arc<str>)>> {
+        options.check()?;
+        let mut queue = self.board().queue();
+        queue.refresh(self)?;
+        let plan = self.board().plan();
+        let idle = self.store().boards().idle(&self.birth());
+        let mut list: Vec<_> = idle.into_iter().map(|held| (held.name, held.why)).collect();
+        let named = |it: &Candidate| (queue.name(&plan, it.index), Arc::clone(&it.why));
+        let new: Arc<str> = Arc::from("new");
+        let damaged: Arc<str> = Arc::from("damaged");
+        list.extend(queue.interrupted.iter().map(named));
+        list.extend(queue.new.iter().map(|&index| (queue.name(&plan, index), Arc::clone(&new))));
+        list.extend(queue.unscored.iter().map(named));
+        list.extend(queue.errored.iter().filter(|it| options.wants(it)).map(named));
+        list.extend(queue.own.iter().map(named));
+        let troubles = queue.troubles.iter();
+        list.extend(troubles.map(|(index, _)| (queue.name(&plan, *index), Arc::clone(&damaged))));
+        Ok(list)
+    }
+}
+
+/// What to try next.
+enum Pick {
+    /// A claim that this process has, and does not use.
+    Idle(Held),
+    Work(Held),
+    /// It is over, and lacks a note: nothing is claimed.
+    Unscored(Held),
+}
+
+impl Iterator for Remaining {
+    type Item = Result<Job>;
+
+    fn next(&mut self) -> Option<Result<Job>> {
+        loop {
+            let job = match self.pick() {
+                Ok(Some(pick)) => self.take(pick),
+                Ok(None) => return self.trouble().map(Err),
+                Err(error) => Err(error),
+            };
+            if let Some(job) = job.transpose() {
+                return Some(job);
+            }
+        }
+    }
+}
+
+impl Remaining {
+    fn pick(&mut self) -> Result<Option<Pick>> {
+        let (run, birth) = (self.run.clone(), self.run.birth());
+        // Claims name their writer, so there must be one; and it says where to begin.
+        run.store().writer()?;
+        if let Some(held) = run.store().boards().take(&birth, |held| !self.gave(&held.episode, held.attempt))
+        {
+            return Ok(Some(Pick::Idle(held)));
+        }
+        let mut queue = run.board().queue();
+        queue.refresh_if_old(&run)?;
+        if let Some(pick) = self.pick_from(&mut queue) {
+            return Ok(Some(pick));
+        }
+        if queue.round > self.round {
+            // It was looked at everything since the last job, and there is nothing.
+            return Ok(None);
+        }
+        queue.refresh(&run)?;
+        Ok(self.pick_from(&mut queue))
+    }
+
+    fn pick_from(&mut self, queue: &mut Queue) -> Option<Pick> {
+        let held = |queue: &Queue, it: Candidate| Held {
+            birth: self.run.birth(),
+            episode: it.episode,
+            name: queue.name(&self.run.board().plan(), it.index),
+            attempt: it.attempt,
+            attempts: it.attempts,
+            why: it.why,
+            is_tried: false,
+        };
+        // What this iterator gave, and was left again, would go round in circles.
+        let is_anew = |it: &Candidate| !self.gave(&it.episode, it.attempt.saturating_sub(1));
+        let picked = if let Some(at) = queue.interrupted.iter().position(is_anew) {
+            queue.interrupted.remove(at).map(|it| Pick::Work(held(queue, it)))
+        } else if let Some(index) = queue.new.pop_front() {
+            let (episode, why) = (queue.id(index), Arc::from("new"));
+            let it = Candidate { index, episode, attempt: 0, attempts: 0, errored: 0, why };
+            Some(Pick::Work(held(queue, it)))
+        } else if let Some(at) = queue.unscored.iter().position(|it| !self.given.contains_key(&it.episode)) {
+            queue.unscored.remove(at).map(|it| Pick::Unscored(held(queue, it)))
+        } else if let Some(at) = queue.errored.iter().position(|it| self.options.wants(it)) {
+            queue.errored.remove(at).map(|it| Pick::Work(held(queue, it)))
+        } else if let Some(at) = queue.own.iter().position(is_anew) {
+            queue.own.remove(at).map(|it| Pick::Work(held(queue, it)))
+        } else {
+            None
+        };
+        if picked.is_some() {
+            self.round = queue.round;
+        }
+        picked
+    }
+
+    fn gave(&self, episode: &Id, attempt: u32) -> bool {
+        self.given.get(episode).is_some_and(|given| *given >= attempt)
+    }
+
+    /// Nothing if somebody else has it by now.
+    fn take(&mut self, pick: Pick) -> Result<Option<Job>> {
+        let (held, is_claimed, is_unscored) = match pick {
+            Pick::Idle(held) => (held, true, false),
+            Pick::Work(held) => (held, false, false),
+            Pick::Unscored(held) => (held, false, true),
+        };
+        let store = self.run.store();
+        // Somebody in this process has it open, by its name.
+        let Ok(seat) = store.seats().take(held.episode, &held.name.task) else { return Ok(None) };
+        if is_claimed && is_overtaken(&self.run, &held)? {
+            return Ok(None);
+        }
+        if !is_claimed && !is_unscored && !self.claim(&held)? {
+            return Ok(None);
+        }
+        self.given.insert(held.episode, held.attempt);
+        let (name, attempts, why) = (held.name.clone(), held.attempts, Arc::clone(&held.why));
+        let held = (!is_unscored).then_some(held);
+        Ok(Some(Job { run: self.run.clone(), held, seat: Some(seat), name, attempts, why }))
+    }
+
+    fn claim(&self, held: &Held) -> Result<bool> {
+        let store = self.run.store();
+        let path = claim_path(&held.episode, held.attempt);
+        // A look costs less than a claim that is lost.
+        if store.disk().exists(&path).doing("look for", &path)? {
+            return Ok(false);
+        }
+        let writer = store.writer()?.id();
+        store.desk().claim(&held.episode, held.attempt, &writer, &self.run.birth())
+    }
+
+    /// What could not be read is told when all else is given, each once.
+    fn trouble(&mut self) -> Option<Error> {
+        let queue = self.run.board().queue();
+        let error = queue.troubles.get(self.troubles_told).map(|(_, error)| error.clone());
+        self.troubles_told += usize::from(error.is_some());
+        error
+    }
+}

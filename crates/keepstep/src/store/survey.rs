@@ -1,0 +1,379 @@
+//! What remains of a plan: where every planned episode stands, found out without opening each.
+//!
+//! Claims and bases tell by their names which attempt is the newest, and which counts; the ends that owners said come from the
+//! indexes of the logs. A card is read only where these do not decide, and only once.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use keepstep_format::frame::Kind;
+use keepstep_format::{Id, fields, ids};
+
+use super::opening::writers_of;
+use super::plan::Plan;
+use super::run::{EpisodeName, Run};
+use crate::disk::Disk;
+use crate::error::{Doing, Error, Result};
+use crate::own::Standing;
+use crate::read::{Item, NoteIndex, NoteTarget, Outcomes};
+use crate::segment::chain::{Chain, read_base, read_claim};
+use crate::segment::names::parse_number;
+
+/// What is known is looked at again after this time: somebody may have died since.
+const FRESH_US: i64 = 5_000_000;
+
+/// Work to be done on an episode.
+#[derive(Debug, Clone)]
+pub(super) struct Candidate {
+    /// Which of the planned ones.
+    pub(super) index: usize,
+    pub(super) episode: Id,
+    /// The attempt that has to be claimed.
+    pub(super) attempt: u32,
+    /// How many attempts really began.
+    pub(super) attempts: u32,
+    /// How many of them said that they failed.
+    pub(super) errored: u32,
+    pub(super) why: Arc<str>,
+}
+
+/// The planned episodes that remain, by what is to be done with them.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    episodes: Vec<Planned>,
+    by_id: HashMap<Id, usize>,
+    /// How many samples of each planned task are among the episodes.
+    placed: Vec<u32>,
+    cards: Cards,
+    /// Read if the plan needs any.
+    notes: Option<NoteIndex>,
+    pub(super) interrupted: VecDeque<Candidate>,
+    /// In the order in which this process walks them.
+    pub(super) new: VecDeque<usize>,
+    pub(super) unscored: VecDeque<Candidate>,
+    pub(super) errored: VecDeque<Candidate>,
+    /// Interrupted by this very process: they come last, or it could go round in circles.
+    pub(super) own: VecDeque<Candidate>,
+    /// Episodes of which something cannot be read.
+    pub(super) troubles: Vec<(usize, Error)>,
+    /// How often it was looked at everything.
+    pub(super) round: u64,
+    looked_us: i64,
+}
+
+#[derive(Debug)]
+struct Planned {
+    id: Id,
+    task: u32,
+    sample: u32,
+}
+
+/// What cards said that had to be read. They never change.
+#[derive(Debug, Default)]
+struct Cards {
+    owners: HashMap<(Id, u32), Id>,
+    adopted: HashMap<(Id, u32), Option<String>>,
+    scored: HashSet<Id>,
+}
+
+/// What the names of claims and bases tell of an episode.
+#[derive(Debug, Clone, Copy, Default)]
+struct Named {
+    /// One more than the newest attempt that was claimed; 0 if none was.
+    claims: u32,
+    /// The newest attempt that counts.
+    in_force: u32,
+    bases: u32,
+}
+
+/// Where an episode stands.
+enum Verdict {
+    New,
+    /// It is over, or somebody is at it.
+    Nothing,
+    Interrupted(Candidate),
+    Own(Candidate),
+    Errored(Candidate),
+    Unscored(Candidate),
+}
+
+impl Queue {
+    /// Looks at everything again if that was long ago.
+    pub(super) fn refresh_if_old(&mut self, run: &Run) -> Result<()> {
+        let age_us = run.store().disk().uptime_us() - self.looked_us;
+        if self.round > 0 && (0..FRESH_US).contains(&age_us) {
+            return Ok(());
+        }
+        self.refresh(run)
+    }
+
+    /// Looks at everything again.
+    pub(super) fn refresh(&mut self, run: &Run) -> Result<()> {
+        let started_us = run.store().disk().uptime_us();
+        let board = run.board();
+        let mut plan = board.plan();
+        plan.refresh(run)?;
+        self.place(run, &plan);
+        // Logs first: an attempt whose end was seen is then known to be the newest, or not.
+        run.store().show();
+        let mut outcomes = run.store().outcomes();
+        outcomes.refresh()?;
+        self.refresh_notes(run, &plan)?;
+        let named = self.names(&**run.store().disk())?;
+        let (notes, standings) = (self.notes.as_ref(), HashMap::new());
+        let mut judge = Judge { run, plan: &plan, outcomes: &outcomes, notes, standings };
+        let mut found = Found::default();
+        for (index, (planned, named)) in self.episodes.iter().zip(&named).enumerate() {
+            match judge.verdict(index, planned, *named, &mut self.cards) {
+                Ok(verdict) => found.add(index, verdict),
+                Err(error @ Error::Damaged { .. }) => found.troubles.push((index, error)),
+                Err(error) => return Err(error),
+            }
+        }
+        self.take_over(found, run.store().writer_id());
+        self.round += 1;
+        self.looked_us = started_us;
+        Ok(())
+    }
+
+    fn refresh_notes(&mut self, run: &Run, plan: &Plan) -> Result<()> {
+        match &mut self.notes {
+            Some(notes) => notes.refresh(),
+            None if plan.tasks.iter().all(|task| task.needs.is_empty()) => Ok(()),
+            None => {
+                self.notes = Some(run.notes()?);
+                Ok(())
+            }
+        }
+    }
+
+    fn take_over(&mut self, found: Found, ours: Option<Id>) {
+        let Found { interrupted, mut new, unscored, errored, own, troubles } = found;
+        // Each process begins somewhere else, so that they meet late.
+        let start = ours.map_or(0, |id| {
+            let number = id.0[..8].iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+            (number % self.episodes.len().max(1) as u64) as usize
+        });
+        let first = new.partition_point(|&index| index < start);
+        new.rotate_left(first);
+        (self.interrupted, self.new, self.unscored) = (interrupted.into(), new.into(), unscored.into());
+        (self.errored, self.own, self.troubles) = (errored.into(), own.into(), troubles);
+    }
+
+    /// The name of a planned episode.
+    pub(super) fn name(&self, plan: &Plan, index: usize) -> EpisodeName {
+        let planned = &self.episodes[index];
+        plan.tasks[planned.task as usize].episode(planned.sample)
+    }
+
+    /// The id of a planned episode.
+    pub(super) fn id(&self, index: usize) -> Id {
+        self.episodes[index].id
+    }
+
+    /// Adds what was planned since.
+    fn place(&mut self, run: &Run, plan: &Plan) {
+        self.placed.resize(plan.tasks.len(), 0);
+        self.by_id.reserve(plan.tasks.len());
+        for (index, (task, placed)) in plan.tasks.iter().zip(&mut self.placed).enumerate() {
+            for sample in *placed..task.samples {
+                let id = ids::episode(&run.birth(), &task.task, task.iteration, i64::from(sample));
+                self.by_id.insert(id, self.episodes.len());
+                self.episodes.push(Planned { id, task: index as u32, sample });
+            }
+            *placed = task.samples.max(*placed);
+        }
+    }
+
+    /// Lists claims and bases; the folders are named by the first two digits of the episodes in them.
+    fn names(&self, disk: &dyn Disk) -> Result<Vec<Named>> {
+        let mut named = vec![Named::default(); self.episodes.len()];
+        let shards: BTreeSet<u8> = self.episodes.iter().map(|planned| planned.id.0[0]).collect();
+        for shard in shards {
+            let folder = format!("claims/{shard:02x}");
+            for entry in disk.list(&folder).doing("list", &folder)? {
+                let Some((id, attempt, is_base)) = parse_name(&entry.name) else { continue };
+                let Some(&index) = self.by_id.get(&id) else { continue };
+                let of = &mut named[index];
+                if is_base {
+                    (of.in_force, of.bases) = (of.in_force.max(attempt), of.bases + 1);
+                } else {
+                    of.claims = of.claims.max(attempt.saturating_add(1));
+                }
+            }
+        }
+        Ok(named)
+    }
+}
+
+/// The episode and the attempt that a claim or a base is of.
+fn parse_name(name: &str) -> Option<(Id, u32, bool)> {
+    let mut parts = name.splitn(3, '.');
+    let id = parts.next()?.parse().ok()?;
+    let attempt = u32::try_from(parse_number(parts.next()?)?).ok()?;
+    match parts.next()? {
+        "claim" => Some((id, attempt, false)),
+        "base" => Some((id, attempt, true)),
+        _ => None,
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    interrupted: Vec<Candidate>,
+    new: Vec<usize>,
+    unscored: Vec<Candidate>,
+    errored: Vec<Candidate>,
+    own: Vec<Candidate>,
+    troubles: Vec<(usize, Error)>,
+}
+
+impl Found {
+    fn add(&mut self, index: usize, verdict: Verdict) {
+        match verdict {
+            Verdict::Nothing => {}
+            Verdict::New => self.new.push(index),
+            Verdict::Interrupted(candidate) => self.interrupted.push(candidate),
+            Verdict::Own(candidate) => self.own.push(candidate),
+            Verdict::Errored(candidate) => self.errored.push(candidate),
+            Verdict::Unscored(candidate) => self.unscored.push(candidate),
+        }
+    }
+}
+
+/// Decides where episodes stand.
+struct Judge<'r> {
+    run: &'r Run,
+    plan: &'r Plan,
+    outcomes: &'r Outcomes,
+    notes: Option<&'r NoteIndex>,
+    /// Each owner is asked about once.
+    standings: HashMap<Id, bool>,
+}
+
+impl Judge<'_> {
+    fn verdict(&mut self, index: usize, at: &Planned, named: Named, cards: &mut Cards) -> Result<Verdict> {
+        let Some(newest) = named.claims.checked_sub(1) else { return Ok(Verdict::New) };
+        let said = self.outcomes.said(&at.id, named.in_force);
+        let why = match said {
+            Some(said) => Some(Arc::clone(&said.why)),
+            None => self.adopted(&at.id, named.in_force, cards)?.map(Arc::from),
+        };
+        let is_ours = |owner: &Id| self.run.store().writer_id() == Some(*owner);
+        let by_us = said.is_some_and(|said| is_ours(&said.writer));
+        let is_left = why.is_some() && newest == named.in_force;
+        if !is_left {
+            // Somebody has it, or had it: only what a dead one left can be taken.
+            let owner = self.owner(&at.id, newest, cards)?;
+            if is_ours(&owner) || !self.is_gone(&owner, &at.id, newest)? {
+                return Ok(Verdict::Nothing);
+            }
+        }
+        let candidate = |why: Arc<str>| {
+            let (attempt, attempts) = (newest.saturating_add(1), named.bases + 1);
+            let failed = |attempt: &u32| {
+                self.outcomes.said(&at.id, *attempt).is_some_and(|said| &*said.why == "errored")
+            };
+            let errored = (0..=newest).filter(failed).count() as u32;
+            Candidate { index, episode: at.id, attempt, attempts, errored, why }
+        };
+        Ok(match why.as_deref() {
+            Some("finished" | "truncated") => {
+                if self.is_scored(at, said.map(|_| named.in_force), cards)? {
+                    Verdict::Nothing
+                } else {
+                    Verdict::Unscored(candidate(Arc::from("unscored")))
+                }
+            }
+            Some("errored") => Verdict::Errored(candidate(Arc::from("errored"))),
+            Some(why) if by_us => Verdict::Own(candidate(Arc::from(why))),
+            Some(why) => Verdict::Interrupted(candidate(Arc::from(why))),
+            None => Verdict::Interrupted(candidate(Arc::from("crashed"))),
+        })
+    }
+
+    /// How the attempt before had ended, if this one found that.
+    fn adopted(&self, episode: &Id, attempt: u32, cards: &mut Cards) -> Result<Option<String>> {
+        if attempt == 0 {
+            return Ok(None);
+        }
+        if let Some(known) = cards.adopted.get(&(*episode, attempt)) {
+            return Ok(known.clone());
+        }
+        let base = read_base(self.run.store().cards(), episode, attempt)?;
+        let adopted = base.and_then(|base| base.adopted);
+        cards.adopted.insert((*episode, attempt), adopted.clone());
+        Ok(adopted)
+    }
+
+    fn owner(&self, episode: &Id, attempt: u32, cards: &mut Cards) -> Result<Id> {
+        if let Some(owner) = cards.owners.get(&(*episode, attempt)) {
+            return Ok(*owner);
+        }
+        let claim = read_claim(self.run.store().cards(), episode, attempt)?;
+        let what = || format!("the claim of attempt {attempt} at episode {episode}");
+        let owner = claim.ok_or_else(|| Error::NotFound { what: what() })?.writer;
+        cards.owners.insert((*episode, attempt), owner);
+        Ok(owner)
+    }
+
+    fn is_gone(&mut self, owner: &Id, episode: &Id, attempt: u32) -> Result<bool> {
+        let store = self.run.store();
+        // One that ended it and went since we looked has left nothing to do.
+        let ask = || {
+            self.outcomes.is_complete(owner) && matches!(store.leases().standing(owner), Standing::Dead(_))
+        };
+        if *self.standings.entry(*owner).or_insert_with(ask) {
+            return Ok(true);
+        }
+        // Others may have waited for its lease, and told it that it is out.
+        Ok(store.found_end(episode, attempt)?.is_some())
+    }
+
+    /// Whether an episode that is over has all notes that its plan needs. A note on another attempt than the one that counts
+    /// is none; if that one only adopted an end, any will do.
+    fn is_scored(&self, at: &Planned, attempt: Option<u32>, cards: &mut Cards) -> Result<bool> {
+        let needs = &self.plan.tasks[at.task as usize].needs;
+        if needs.is_empty() || cards.scored.contains(&at.id) {
+            return Ok(true);
+        }
+        let of_the_run = self.notes.into_iter().flat_map(|notes| notes.notes().of(&at.id));
+        let counts = |target: &NoteTarget| {
+            target.step.is_none()
+                && (target.attempt.is_none() || attempt.is_none() || target.attempt == attempt)
+        };
+        let names = of_the_run.filter(|(key, _)| counts(&key.target)).map(|(key, _)| key.name.clone());
+        let mut names: BTreeSet<String> = names.collect();
+        if !needs.is_subset(&names) {
+            names.extend(noted_by_itself(self.run, &at.id)?);
+        }
+        let is_scored = needs.is_subset(&names);
+        if is_scored {
+            cards.scored.insert(at.id);
+        }
+        Ok(is_scored)
+    }
+}
+
+/// The names of the notes that what counts of an episode has on itself.
+fn noted_by_itself(run: &Run, episode: &Id) -> Result<BTreeSet<String>> {
+    let store = run.store();
+    let chain = Chain::read(store.cards(), episode)?;
+    let Some(force) = chain.in_force() else { return Ok(BTreeSet::new()) };
+    let mut catalog = store.looking();
+    catalog.refresh_of(&writers_of(force))?;
+    let mut lineage = catalog.lineage(episode, &chain, force.claim.attempt)?;
+    drop(catalog);
+    let is_note = |at: &usize| lineage.lines()[*at].kind == Kind::Note as u8;
+    let notes: Vec<usize> = (0..lineage.lines().len()).filter(is_note).collect();
+    let mut names = BTreeSet::new();
+    for at in notes {
+        match lineage.item(at)? {
+            Item::Record(record) if record.get(fields::INDEX).is_none() => {
+                names.extend(record.get(fields::NAME).and_then(|name| name.as_str()).map(str::to_owned));
+            }
+            _ => {}
+        }
+    }
+    Ok(names)
+}

@@ -1,0 +1,639 @@
+//! Runs, plans, and what remains of them: shared by workers in threads and processes, each episode done once.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::print_stdout, reason = "a random test prints its seed")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use keepstep::disk::sim::SimDisk;
+use keepstep::{
+    Ending, EpisodeName, Error, Job, NoteTarget, Opening, Options, PlanOptions, RemainingOptions, Run,
+    RunOptions, Step, Store, Value, WhenBusy,
+};
+
+/// A directory of its own; gone afterwards.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("plans-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Self(path)
+    }
+
+    /// Another opener of the same store: it has a writer of its own, as another process would.
+    fn store(&self) -> Store {
+        Store::open(&self.0, Options::default()).expect("opens")
+    }
+
+    fn run(&self) -> Run {
+        self.store().run("run", Value::Null).expect("opens")
+    }
+
+    /// All files below a folder whose name ends so.
+    fn files(&self, ending: &str) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut folders = vec![self.0.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).expect("lists").flatten() {
+                if entry.path().is_dir() {
+                    folders.push(entry.path());
+                } else if entry.file_name().to_string_lossy().ends_with(ending) {
+                    found.push(entry.path());
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn tasks(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("task {number}")).collect()
+}
+
+fn any() -> RemainingOptions {
+    RemainingOptions::default()
+}
+
+fn retrying(max_attempts: u32) -> RemainingOptions {
+    RemainingOptions { retry: vec!["errored".to_owned()], max_attempts }
+}
+
+fn remains(run: &Run) -> Vec<(String, String)> {
+    let list = run.remaining_list(&any()).expect("lists");
+    list.into_iter().map(|(name, why)| (name.task, why.to_string())).collect()
+}
+
+fn finish(job: Job) {
+    end(job, "finished");
+}
+
+fn end(job: Job, why: &str) {
+    let episode = job.episode(Opening::default()).expect("opens");
+    let index = episode.steps() as i64;
+    episode.step(Step::new().action(index)).expect("records");
+    episode.end(why, Ending::default()).expect("ends").wait().expect("is durable");
+}
+
+fn next(run: &Run) -> Job {
+    run.claim(any()).expect("looks").expect("has a job")
+}
+
+// Runs.
+
+/// Whoever changed the config is told which keys, by their path; links are kept, and not changed in silence.
+#[test]
+fn another_config_is_refused_by_key() {
+    let scratch = Scratch::new("config");
+    let store = scratch.store();
+    let config = |temperature: f64| {
+        let model = Value::map([("name", Value::from("m")), ("temperature", Value::Float(temperature))]);
+        Value::map([("model", model)])
+    };
+    let links: BTreeMap<_, _> = [("wandb".to_owned(), "run/7".to_owned())].into();
+    let options = RunOptions { config: config(0.5), links: links.clone(), new: false };
+    let run = store.open_run("r", options.clone()).expect("opens");
+    assert_eq!(store.open_run("r", options).expect("opens").birth(), run.birth());
+    assert_eq!(store.run("r", config(0.5)).expect("opens").info().links, links);
+    let error = store.run("r", config(0.7)).expect_err("refuses");
+    assert!(error.to_string().contains("model.temperature was 0.5, is 0.7"), "{error}");
+    let other = RunOptions { config: config(0.5), links: [("a".into(), "b".into())].into(), new: false };
+    let error = store.open_run("r", other).expect_err("refuses").to_string();
+    assert!(error.contains("links") && error.contains("wandb"), "{error}");
+    let deep = (0..200).fold(Value::Null, |value, _| Value::list([value]));
+    assert!(matches!(store.run("deep", deep), Err(Error::BadInput { field, .. }) if field == "config"));
+}
+
+/// A new generation is another run of the same name; who asks without `new` gets the newest.
+#[test]
+fn generations_are_dense_and_separate() {
+    let scratch = Scratch::new("generations");
+    let store = scratch.store();
+    let begin = |store: &Store, config: i64| {
+        let options = RunOptions { config: Value::Int(config), new: true, ..RunOptions::default() };
+        store.open_run("r", options).expect("begins")
+    };
+    let first = begin(&store, 1);
+    let second = begin(&store, 2);
+    assert_eq!((first.generation(), second.generation()), (0, 1));
+    assert_eq!(store.run("r", Value::Int(2)).expect("opens").birth(), second.birth());
+    assert!(matches!(store.run("r", Value::Int(1)), Err(Error::ConfigChanged { .. })));
+    first.plan(tasks(2), PlanOptions::default()).expect("plans");
+    assert_eq!((remains(&first).len(), remains(&second).len()), (2, 0));
+    // At once: each gets one of its own.
+    let threads: Vec<_> = (0..8)
+        .map(|number| {
+            let store = scratch.store();
+            std::thread::spawn(move || begin(&store, number).generation())
+        })
+        .collect();
+    let got: BTreeSet<i64> = threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+    assert_eq!(got, (2..10).collect());
+}
+
+/// All runs are listed by name, though their folders are hashes; one damaged card does not hide the others.
+#[test]
+fn a_damaged_card_hides_no_other_run() {
+    let scratch = Scratch::new("runs");
+    let store = scratch.store();
+    for name in ["b", "a/../ü", "c"] {
+        store.run(name, Value::from(name)).expect("opens");
+    }
+    let names = |runs: Vec<keepstep::Result<keepstep::RunInfo>>| {
+        runs.into_iter().filter_map(|run| run.ok().map(|run| run.name)).collect::<Vec<_>>()
+    };
+    let runs = store.runs().expect("lists");
+    assert_eq!(names(runs.clone()), ["a/../ü", "b", "c"]);
+    let b = runs[1].clone().expect("reads");
+    assert_eq!((b.generation, b.config.clone()), (0, Value::from("b")));
+    assert_eq!(store.run_of(b).name(), "b");
+    let victim = &scratch.files(".run")[1];
+    let mut bytes = std::fs::read(victim).expect("reads");
+    *bytes.last_mut().expect("has bytes") ^= 1;
+    std::fs::write(victim, bytes).expect("writes");
+    let runs = store.runs().expect("lists");
+    let errors: Vec<String> =
+        runs.iter().filter_map(|run| run.as_ref().err().map(ToString::to_string)).collect();
+    let file = victim.file_name().expect("has one").to_string_lossy().into_owned();
+    assert!(errors.len() == 1 && errors[0].contains(&file), "{errors:?}");
+    assert_eq!(names(runs).len(), 2);
+}
+
+// Plans.
+
+/// Planning the same twice adds no card; more samples and new tasks do.
+#[test]
+fn a_plan_is_idempotent_and_grows() {
+    let scratch = Scratch::new("plan");
+    let run = scratch.run();
+    let plan = |run: &Run, count: usize, samples: u32, needs: &[&str]| {
+        let needs = needs.iter().map(|it| (*it).to_owned()).collect();
+        run.plan(tasks(count), PlanOptions { samples, needs, ..PlanOptions::default() }).expect("plans");
+    };
+    let cards = || scratch.files("").iter().filter(|path| path.to_string_lossy().contains(".plan.")).count();
+    plan(&run, 3, 2, &[]);
+    plan(&run, 3, 2, &[]);
+    plan(&scratch.run(), 3, 1, &[]);
+    assert_eq!((cards(), run.planned().expect("reads").len(), remains(&run).len()), (1, 3, 6));
+    plan(&scratch.run(), 4, 2, &[]);
+    assert_eq!((cards(), remains(&run).len()), (2, 8));
+    plan(&run, 1, 4, &[]);
+    assert_eq!((cards(), remains(&run).len()), (3, 10));
+    plan(&run, 1, 1, &["score"]);
+    plan(&run, 1, 1, &["score"]);
+    assert_eq!((cards(), remains(&run).len()), (4, 10));
+    run.plan(tasks(1), PlanOptions { iteration: 1, ..PlanOptions::default() }).expect("plans");
+    assert_eq!(remains(&run).len(), 11);
+    let twice = ["x".to_owned(), "x".to_owned()];
+    run.plan(twice, PlanOptions::default()).expect("plans");
+    assert_eq!(remains(&run).len(), 12);
+    for samples in [0, u32::MAX] {
+        let options = PlanOptions { samples, ..PlanOptions::default() };
+        assert!(
+            matches!(run.plan(tasks(1), options), Err(Error::BadInput { field, .. }) if field == "samples")
+        );
+    }
+}
+
+/// Several processes plan at once: the plan is all that anybody planned, whoever got which number.
+#[test]
+fn plans_made_at_once_add_up() {
+    let scratch = Scratch::new("planners");
+    let run = scratch.run();
+    let planners: Vec<_> = (0..8)
+        .map(|number| {
+            let run = scratch.run();
+            std::thread::spawn(move || {
+                let own = (0..20).map(|task| format!("{number}.{task}"));
+                run.plan(own.chain(tasks(5)), PlanOptions::default()).expect("plans");
+            })
+        })
+        .collect();
+    planners.into_iter().for_each(|planner| planner.join().expect("no panic"));
+    assert_eq!(remains(&run).len(), 8 * 20 + 5);
+}
+
+/// A hundred thousand tasks are one card; what does not fit into one goes into the next.
+#[test]
+fn a_plan_that_is_too_long_is_split() {
+    let scratch = Scratch::new("long");
+    let run = scratch.run();
+    run.plan(tasks(100_000), PlanOptions::default()).expect("plans");
+    let cards = |scratch: &Scratch| {
+        scratch.files("").iter().filter(|path| path.to_string_lossy().contains(".plan.")).count()
+    };
+    assert_eq!(cards(&scratch), 1);
+    let long = (0..7).map(|number| format!("{number}{}", "x".repeat(10 << 20)));
+    run.plan(long, PlanOptions::default()).expect("plans");
+    assert_eq!(cards(&scratch), 3);
+    assert_eq!(scratch.run().planned().expect("reads").len(), 100_007);
+    let error = run.plan(["x".repeat(70 << 20)], PlanOptions::default()).expect_err("refuses").to_string();
+    assert!(error.contains("tasks") && error.contains("73400320"), "{error}");
+}
+
+/// A plan of which a card is damaged says which, rather than forget what was to be done.
+#[test]
+fn a_damaged_plan_is_an_error() {
+    let scratch = Scratch::new("damaged-plan");
+    scratch.run().plan(tasks(3), PlanOptions::default()).expect("plans");
+    let card = scratch.files(".plan.0").remove(0);
+    let mut bytes = std::fs::read(&card).expect("reads");
+    bytes[40] ^= 1;
+    std::fs::write(&card, bytes).expect("writes");
+    let error = scratch.run().remaining_list(&any()).expect_err("refuses");
+    assert!(matches!(&error, Error::Damaged { path, .. } if path.ends_with("0.plan.0")), "{error}");
+}
+
+// What remains.
+
+/// Interrupted first, then new, then unscored, then what is to be tried again.
+#[test]
+fn the_order_is_interrupted_new_unscored_errored() {
+    let scratch = Scratch::new("order");
+    let (run, other) = (scratch.run(), scratch.run());
+    let needs = PlanOptions { needs: vec!["score".to_owned()], ..PlanOptions::default() };
+    run.plan(["unscored".to_owned()], needs).expect("plans");
+    run.plan(["errored", "aborted", "new"].map(str::to_owned), PlanOptions::default()).expect("plans");
+    for why in ["errored", "aborted"] {
+        let episode = other.episode(EpisodeName::task(why)).expect("begins");
+        episode.end(why, Ending::default()).expect("ends").wait().expect("is durable");
+    }
+    let episode = other.episode(EpisodeName::task("unscored")).expect("begins");
+    episode.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
+    drop(episode);
+    let order = |run: &Run, options: RemainingOptions| {
+        let jobs: Vec<Job> =
+            run.remaining(options).expect("looks").map(|job| job.expect("is given")).collect();
+        jobs.iter().map(|job| (job.name.task.clone(), job.why.to_string(), job.attempts)).collect::<Vec<_>>()
+    };
+    let expect = |words: &[(&str, &str, u32)]| {
+        words
+            .iter()
+            .map(|(task, why, attempts)| ((*task).to_owned(), (*why).to_owned(), *attempts))
+            .collect::<Vec<_>>()
+    };
+    let all = [
+        ("aborted", "aborted", 1),
+        ("new", "new", 0),
+        ("unscored", "unscored", 1),
+        ("errored", "errored", 1),
+    ];
+    assert_eq!(order(&run, any()), expect(&all[..3]));
+    // The first two are held by this process now; the one without a claim and the one that was not wanted come again.
+    assert_eq!(order(&run, retrying(3)), expect(&all));
+    assert_eq!(order(&other, retrying(3)), expect(&all[2..3]));
+    assert_eq!(order(&run, retrying(1)), expect(&[all[0], all[1], all[3], all[2]]));
+}
+
+/// An episode that is over remains until it has the notes that its plan needs, on it as a whole, from whomever.
+#[test]
+fn what_lacks_a_note_is_unscored() {
+    let scratch = Scratch::new("unscored");
+    let (run, judge) = (scratch.run(), scratch.run());
+    let needs = vec!["score".to_owned(), "label".to_owned()];
+    run.plan(tasks(4), PlanOptions { needs, ..PlanOptions::default() }).expect("plans");
+    for job in run.remaining(any()).expect("looks") {
+        let job = job.expect("is given");
+        if &*job.why == "unscored" {
+            let opened = job.episode(Opening::default());
+            assert!(matches!(opened, Err(Error::Ended { .. })), "{opened:?}");
+            continue;
+        }
+        let (is_first, episode) =
+            (job.name.task == "task 0", job.episode(Opening::default()).expect("opens"));
+        episode.step(Step::new().action(0)).expect("records");
+        if is_first {
+            episode.note("score", Value::Float(1.0), "itself", None).expect("notes");
+            episode.note("label", Value::from("x"), "itself", None).expect("notes");
+        }
+        episode.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
+    }
+    let lacking = |run: &Run| {
+        let list = run.remaining_list(&any()).expect("lists");
+        assert!(list.iter().all(|(_, why)| &**why == "unscored"), "{list:?}");
+        list.into_iter().map(|(name, _)| name.task).collect::<Vec<_>>()
+    };
+    assert_eq!(lacking(&run), ["task 1", "task 2", "task 3"]);
+    let note = |task: &str, name: &str, attempt: Option<u32>, step: Option<u64>| {
+        let episode = judge.episode_id(&EpisodeName::task(task));
+        let target = NoteTarget { episode, attempt, step };
+        judge.annotate(target, name, Value::Float(0.5), "judge").expect("notes").wait().expect("is durable");
+    };
+    note("task 1", "score", None, None);
+    note("task 1", "label", Some(0), None);
+    note("task 2", "score", None, None);
+    note("task 2", "label", None, Some(0));
+    note("task 3", "score", None, None);
+    note("task 3", "label", Some(7), None);
+    assert_eq!(lacking(&judge), ["task 2", "task 3"], "a note on a step or on another attempt is none");
+}
+
+/// Errors count, interruptions do not: an episode that errored as often as it may is given up.
+#[test]
+fn only_errors_count_against_the_limit() {
+    let scratch = Scratch::new("limit");
+    let run = scratch.run();
+    run.plan(tasks(1), PlanOptions::default()).expect("plans");
+    for _ in 0..5 {
+        end(next(&run), "aborted");
+    }
+    let mut given = 0;
+    for job in run.remaining(retrying(3)).expect("looks") {
+        given += 1;
+        end(job.expect("is given"), "errored");
+    }
+    assert_eq!(given, 3, "a loop that retries ends");
+    assert!(run.claim(retrying(3)).expect("looks").is_none() && run.claim(any()).expect("looks").is_none());
+    let job = run.claim(retrying(4)).expect("looks").expect("one more is allowed");
+    assert_eq!((job.attempts, &*job.why), (8, "errored"));
+    finish(job);
+    assert!(run.claim(retrying(99)).expect("looks").is_none());
+    let wrong = RemainingOptions { retry: vec!["finished".to_owned()], ..any() };
+    assert!(matches!(run.remaining(wrong), Err(Error::BadInput { field, .. }) if field == "retry"));
+}
+
+/// A loop that leaves every episode without an end does not run for ever, and the next one gets them again.
+#[test]
+fn one_iterator_gives_nothing_twice() {
+    let scratch = Scratch::new("circles");
+    let run = scratch.run();
+    run.plan(tasks(10), PlanOptions::default()).expect("plans");
+    for round in 0..3 {
+        let mut given = BTreeSet::new();
+        for job in run.remaining(any()).expect("looks") {
+            let job = job.expect("is given");
+            assert_eq!(job.attempts, round);
+            assert!(given.insert(job.name.task.clone()), "{} was given twice", job.name.task);
+            drop(job.episode(Opening::default()).expect("opens"));
+        }
+        assert_eq!(given.len(), 10);
+    }
+}
+
+/// A job that is dropped unopened stays ours: nobody else gets it, we get it first, with no second claim.
+#[test]
+fn a_dropped_job_stays_in_the_process() {
+    let scratch = Scratch::new("dropped");
+    let (run, other) = (scratch.run(), scratch.run());
+    run.plan(tasks(20), PlanOptions::default()).expect("plans");
+    let dropped: Vec<String> = (0..5).map(|_| next(&run)).map(|job| job.name.task.clone()).collect();
+    assert_eq!(BTreeSet::from_iter(&dropped).len(), 1, "a dropped job is served first");
+    let jobs: Vec<Job> =
+        run.remaining(any()).expect("looks").take(5).map(|job| job.expect("is given")).collect();
+    drop(jobs);
+    assert_eq!((scratch.files(".claim").len(), remains(&run).len()), (5, 20));
+    let theirs: Vec<Job> = other.remaining(any()).expect("looks").map(|job| job.expect("is given")).collect();
+    assert_eq!(theirs.len(), 15, "what a live process has claimed is not taken");
+    let mut finished = 0;
+    for job in run.remaining(any()).expect("looks") {
+        finish(job.expect("is given"));
+        finished += 1;
+    }
+    assert_eq!((finished, scratch.files(".claim").len()), (5, 20));
+    assert!(scratch.files(".base").is_empty(), "all are first attempts");
+    // Once the other process is gone, what it claimed and never began is taken over.
+    drop(theirs);
+    drop(other);
+    let rest: Vec<Job> = run.remaining(any()).expect("looks").map(|job| job.expect("is given")).collect();
+    assert!(rest.len() == 15 && rest.iter().all(|job| &*job.why == "crashed"));
+    rest.into_iter().for_each(finish);
+    assert!(remains(&run).is_empty());
+}
+
+/// A job whose episode somebody took by order says so, and records nothing.
+#[test]
+fn a_job_that_was_taken_over_is_busy() {
+    let scratch = Scratch::new("taken");
+    let (run, other) = (scratch.run(), scratch.run());
+    run.plan(tasks(2), PlanOptions::default()).expect("plans");
+    let (job, dropped) = (next(&run), next(&run));
+    for name in [job.name.clone(), dropped.name.clone()] {
+        let order = Opening { busy: WhenBusy::Take, ..Opening::default() };
+        std::mem::forget(other.open(name, order).expect("takes it"));
+    }
+    drop(dropped);
+    let opened = job.episode(Opening::default());
+    assert!(matches!(opened, Err(Error::Busy { .. })), "{opened:?}");
+    assert!(run.claim(any()).expect("looks").is_none(), "nor is the dropped one given again");
+}
+
+/// An episode that is open by its name is not given as a job, nor opened beside one.
+#[test]
+fn a_job_and_an_open_episode_exclude_each_other() {
+    let scratch = Scratch::new("both");
+    let run = scratch.run();
+    run.plan(tasks(1), PlanOptions::default()).expect("plans");
+    let name = EpisodeName::task("task 0");
+    let job = next(&run);
+    assert!(matches!(run.episode(name.clone()), Err(Error::Busy { .. })));
+    drop(job);
+    let episode = run.episode(name).expect("the claim is ours, so it opens");
+    assert_eq!(episode.attempt(), 0);
+    assert!(run.claim(any()).expect("looks").is_none());
+    drop(episode);
+    assert_eq!(&*next(&run).why, "aborted");
+}
+
+/// A claim that cannot be read is told, with its path, after everything else was given.
+#[test]
+fn a_damaged_claim_hides_no_other_job() {
+    let scratch = Scratch::new("damaged-claim");
+    let run = scratch.run();
+    run.plan(tasks(3), PlanOptions::default()).expect("plans");
+    let other = scratch.run();
+    let job = next(&other);
+    let task = job.name.task.clone();
+    let claim = scratch.files(".claim").remove(0);
+    let mut bytes = std::fs::read(&claim).expect("reads");
+    bytes[30] ^= 1;
+    std::fs::write(&claim, bytes).expect("writes");
+    let all: Vec<keepstep::Result<Job>> = run.remaining(any()).expect("looks").collect();
+    assert_eq!(all.iter().filter(|job| job.is_ok()).count(), 2);
+    let error = all[2].as_ref().expect_err("is told last").to_string();
+    assert!(error.contains(&*claim.file_name().expect("has one").to_string_lossy()), "{error}");
+    assert!(remains(&run).contains(&(task, "damaged".to_owned())));
+}
+
+/// Threads and stores that stand for processes share a plan: everybody gets something, nothing is given twice.
+#[test]
+fn many_workers_share_a_plan() {
+    let scratch = Scratch::new("workers");
+    scratch.run().plan(tasks(50), PlanOptions { samples: 8, ..PlanOptions::default() }).expect("plans");
+    let workers: Vec<_> = (0..4)
+        .flat_map(|_| {
+            let run = scratch.run();
+            (0..4).map(move |_| {
+                let run = run.clone();
+                std::thread::spawn(move || {
+                    let mut done = Vec::new();
+                    for job in run.remaining(any()).expect("looks") {
+                        let job = job.expect("is given");
+                        done.push((job.name.task.clone(), job.name.sample));
+                        assert_eq!((job.attempts, &*job.why), (0, "new"));
+                        finish(job);
+                    }
+                    done
+                })
+            })
+        })
+        .collect();
+    let done: Vec<_> = workers.into_iter().map(|worker| worker.join().expect("no panic")).collect();
+    let all: Vec<_> = done.iter().flatten().collect();
+    assert_eq!((all.len(), BTreeSet::from_iter(&all).len()), (400, 400));
+    let run = scratch.run();
+    assert!(remains(&run).is_empty());
+    assert_eq!((scratch.files(".claim").len(), scratch.files(".base").len()), (400, 0));
+}
+
+// Real processes.
+
+const STEPS: i64 = 6;
+const EPISODES: usize = 250;
+const WORKERS: usize = 16;
+
+/// Works on the plan until nothing remains: each step says its number.
+fn work(dir: &str) {
+    let store = Store::open(dir, Options::default()).expect("opens");
+    let run = store.run("run", Value::Null).expect("opens");
+    for job in run.remaining(any()).expect("looks") {
+        let episode = match job.expect("is given").episode(Opening::default()) {
+            Ok(episode) => episode,
+            // It had ended after all: its owner died behind its last word.
+            Err(Error::Ended { .. }) => continue,
+            Err(error) => panic!("{error}"),
+        };
+        for number in episode.steps() as i64..STEPS {
+            episode.step(Step::new().action(number)).expect("records");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        episode.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
+    }
+}
+
+/// 16 processes on one plan, killed at random and started again: each episode ends once, with each step once.
+#[test]
+fn killed_workers_do_each_episode_once() {
+    if let Ok(dir) = std::env::var("KEEPSTEP_TEST_WORKER") {
+        return work(&dir);
+    }
+    let seed = std::env::var("KEEPSTEP_SEED").ok().and_then(|text| text.parse().ok());
+    let seed: u64 = seed.unwrap_or_else(|| u64::from(std::process::id()) * 2_654_435_761);
+    println!("KEEPSTEP_SEED={seed}");
+    let mut random = seed | 1;
+    let mut chance = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    let scratch = Scratch::new("killed");
+    let run = scratch.run();
+    run.plan(tasks(EPISODES), PlanOptions::default()).expect("plans");
+    let me = std::env::current_exe().expect("is known");
+    let start = || -> Child {
+        Command::new(&me)
+            .args(["--exact", "killed_workers_do_each_episode_once"])
+            .env("KEEPSTEP_TEST_WORKER", &scratch.0)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("starts")
+    };
+    let mut workers: Vec<Child> = (0..WORKERS).map(|_| start()).collect();
+    let (mut kills, started) = (0, Instant::now());
+    loop {
+        let is_done = remains(&run).is_empty();
+        let is_over = workers.iter_mut().all(|it| it.try_wait().expect("is asked").is_some());
+        if is_done && is_over {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10 + chance(40)));
+        // After a while they may finish in peace.
+        let in_peace = started.elapsed() > Duration::from_secs(12);
+        for _ in 0..4 {
+            let at = chance(WORKERS as u64) as usize;
+            match workers[at].try_wait().expect("is asked") {
+                Some(status) => {
+                    assert!(status.success() || status.code().is_none(), "a worker failed: {status}");
+                    if !is_done {
+                        workers[at] = start();
+                    }
+                }
+                None if !in_peace && chance(3) > 0 => {
+                    workers[at].kill().expect("is killed");
+                    kills += 1;
+                }
+                None => {}
+            }
+        }
+        assert!(started.elapsed() < Duration::from_secs(600), "it does not come to an end");
+    }
+    for mut worker in workers {
+        let status = worker.wait().expect("ends");
+        assert!(status.success() || status.code().is_none(), "a worker failed: {status}");
+    }
+    check_each_once(&run, kills);
+}
+
+fn check_each_once(run: &Run, kills: u32) {
+    let mut attempts = 0;
+    for task in tasks(EPISODES) {
+        let view = run.view(&EpisodeName::task(task.as_str())).expect("reads");
+        let read = view.read().expect("reads");
+        assert!(read.is_whole(), "{task}: {read:?}");
+        let actions: Vec<i64> =
+            read.steps.iter().map(|step| step.action.as_ref().unwrap().as_int().unwrap()).collect();
+        assert_eq!(actions, (0..STEPS).collect::<Vec<_>>(), "{task}, attempts {:?}", view.attempts());
+        let ending = view.ending().expect("reads").expect("ended");
+        assert_eq!(ending.why.as_deref(), Some("finished"), "{task}");
+        attempts += view.attempts().len();
+    }
+    println!("{kills} kills, {attempts} attempts at {EPISODES} episodes");
+    assert!(run.store().verify(&mut |_| {}).expect("verifies").is_whole());
+}
+
+// Power.
+
+fn plan_on(sim: &SimDisk) -> keepstep::Result<Run> {
+    let options = Options { background: false, dictionary: false, ..Options::default() };
+    let run = Store::on_disk(sim.process(), options)?.run("run", Value::Int(7))?;
+    run.plan(tasks(3), PlanOptions { samples: 2, ..PlanOptions::default() })?;
+    Ok(run)
+}
+
+/// Whoever plans may be killed at any point; whoever says the same afterwards is told "planned" only if no power cut takes
+/// that back: the card, and the run that it belongs to.
+#[test]
+fn what_is_planned_survives_a_power_cut() {
+    const STATES_MAX: u64 = 256;
+    let first = SimDisk::new(7);
+    plan_on(&first).expect("plans");
+    let first = first.trace();
+    let mut states = 0;
+    for cut in 0..first.cuts() {
+        let left = first.killed(cut);
+        let birth = plan_on(&left).expect("plans").birth();
+        let trace = left.trace();
+        let last = trace.cuts() - 1;
+        let count = trace.state_count(last);
+        for nth in 0..count.min(STATES_MAX) {
+            let state =
+                if count <= STATES_MAX { trace.state(last, nth) } else { trace.random_state(last, nth) };
+            let store = Store::on_disk(state.process(), Options::default()).expect("opens");
+            let run = store.run("run", Value::Int(7)).expect("opens");
+            assert_eq!(run.birth(), birth, "killed at {cut}, state {nth}: another run");
+            let planned = run.planned().expect("reads");
+            assert_eq!(planned.len(), 3, "killed at {cut}, state {nth}: {planned:?}");
+            states += 1;
+        }
+    }
+    println!("{} kills, {states} states after a power cut", first.cuts());
+    assert!(states > first.cuts() as u64, "too little was tried: {states}");
+}
