@@ -86,8 +86,13 @@ pub struct Chain {
 impl Chain {
     /// Reads what was claimed of an episode. Empty for one that never was, such as one without a name.
     pub fn read(storage: &Storage, episode: &Id) -> Result<Self> {
+        Self::read_before(storage, episode, u32::MAX)
+    }
+
+    /// As [`Chain::read`], without looking at this attempt and those behind it.
+    pub fn read_before(storage: &Storage, episode: &Id, end: u32) -> Result<Self> {
         let mut links = Vec::new();
-        for attempt in 0u32.. {
+        for attempt in 0..end {
             let Some(claim) = read_claim(storage, episode, attempt)? else { break };
             let base = if attempt == 0 { None } else { read_base(storage, episode, attempt)? };
             links.push(Link { claim, base });

@@ -18,7 +18,7 @@ use crate::own::Letter;
 use crate::read::{Catalog, Item, Lineage};
 use crate::recover::Recovery;
 use crate::segment::cards::{Published, publish_card};
-use crate::segment::chain::{Base, Chain, Link, Span, base_fields, base_path};
+use crate::segment::chain::{Base, Chain, Link, Span, base_fields, base_path, read_claim};
 use crate::write::{CopyOf, Start, copied_to, copy};
 
 /// What a taker found, and decided to inherit.
@@ -80,9 +80,10 @@ impl Opener<'_> {
     /// Tells everybody who ever claimed the episode that it is theirs no more.
     fn post_to_all(&self, attempt: u32) -> Result<()> {
         let store = self.run.store();
-        let chain = Chain::read(store.cards(), &self.id)?;
-        let mut owners: Vec<Id> =
-            chain.links[..attempt as usize].iter().map(|link| link.claim.writer).collect();
+        let claims = (0..attempt).map(|earlier| read_claim(store.cards(), &self.id, earlier));
+        let mut owners: Vec<Id> = claims
+            .filter_map(|claim| claim.map(|claim| Some(claim?.writer)).transpose())
+            .collect::<Result<_>>()?;
         if store.options().is_broken_post_to_last_only() {
             owners.drain(..owners.len() - 1);
         }
@@ -98,10 +99,9 @@ impl Opener<'_> {
     /// Reads what the attempt can inherit, including what was never known to be synced.
     pub(super) fn inherit(&self, attempt: u32) -> Result<Inheritance> {
         let store = self.run.store();
-        let chain = Chain::read(store.cards(), &self.id)?;
-        let earlier = Chain { links: chain.links[..attempt as usize].to_vec() };
+        let chain = Chain::read_before(store.cards(), &self.id, attempt)?;
         let source =
-            if store.options().is_broken_baseless_is_empty() { earlier.newest() } else { earlier.in_force() };
+            if store.options().is_broken_baseless_is_empty() { chain.newest() } else { chain.in_force() };
         let source = source.cloned().ok_or_else(|| Error::NotFound { what: self.what() })?;
         let settled = self.settled(&chain, &source)?;
         let (mut lineage, mut unsynced) = match settled {
