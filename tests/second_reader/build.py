@@ -233,7 +233,7 @@ class SegmentBuilder:
 
     def bind(self, slot: int, log: Log) -> int:
         self.logs[slot] = log
-        body = bytes([log.what]) + log.id + varint(log.attempt) + (log.origin or b"")
+        body = bytes([log.what]) + log.id + varint(log.attempt) + (log.origin or b"") + (log.writer or b"")
         return self.frame(Kind.BIND, slot, 0, body)
 
     def commit(self, synced_to: int = 128) -> int:
@@ -246,6 +246,25 @@ class SegmentBuilder:
 
     def value(self, value: Any, **how: Any) -> Place:
         return self._write(Kind.VALUE, 0, 0, Body().put(value), **how)
+
+    def block(self, slot: int, first_sequence: int, records: list[tuple[int, Body]]) -> list[Place]:
+        """A block as `compact` makes it (§11). A record may refer to those before it by `block_place`."""
+        offset = len(self.data)
+        table, references, bodies, places = varint(len(records)), b"", b"", []
+        base = 0
+        for kind, made in records:
+            table += bytes([kind]) + varint(len(made.out)) + varint(len(made.references))
+            for ref in made.references:
+                inner, ref_base, _ = ref.place.values[ref.path]
+                numbers = ((offset - ref.place.offset) // 8, inner, ref_base, ref.take)
+                references += b"".join(map(varint, numbers)) + ref.hash(self.hasher)
+            places.append(block_place(self.number, offset, made, len(bodies), base))
+            bodies += bytes(made.out)
+            base += len(made.references)
+        body = table + references + bodies
+        packed = varint(len(body)) + zstandard.ZstdCompressor().compress(body)
+        self.frame(Kind.BLOCK, slot, first_sequence, packed, flags=Flag.ZSTD)
+        return places
 
     def dictionary(self, content: bytes) -> Place:
         return Place(self.number, self.frame(Kind.DICT, body=content), {(): (0, 0, content)})
@@ -321,6 +340,12 @@ class SegmentBuilder:
                 runs[-1][3].append((offset, kind))
                 next_sequence = sequence + 1
         return sorted(runs, key=lambda run: (run[0].id, run[0].attempt, run[0].what))
+
+
+def block_place(number: int, offset: int, made: Body, start: int, base: int) -> Place:
+    """Where the values of a record stand, if it is in a block behind `start` bytes and `base` references."""
+    values = {path: (inner + start, at + base, value) for path, (inner, at, value) in made.values.items()}
+    return Place(number, offset, values)
 
 
 def _listing(frames: list[tuple[int, int, int, int]]) -> bytes:

@@ -174,9 +174,10 @@ class Segment:
     def _assemble(self, kept_to: int) -> None:
         """Puts chunks together. A record with a missing chunk is lost; a CHUNK alone tells whose first frame is lost."""
         frames = {frame.offset: frame for frame in self._frames}
+        kinds = {Kind.BLOCK} if self.grouped else RECORDS | {Kind.VALUE, Kind.DICT}
         used = set()
         for first in self._frames:
-            if first.kind == Kind.CHUNK or first.kind not in RECORDS | {Kind.VALUE, Kind.DICT, Kind.BLOCK}:
+            if first.kind == Kind.CHUNK or first.kind not in kinds:
                 continue
             parts = [first]
             while parts[-1].flags & Flag.MORE:
@@ -234,7 +235,11 @@ class Segment:
         for frame in self.scan.broken:
             named[frame.offset, frame.sequence] = self._name(frame)
         for damage in self.damage:
-            names = [name for (at, _), name in sorted(named.items(), key=lambda each: each[0]) if 0 <= at - damage.offset < damage.length]
+            names = [
+                name
+                for (at, _), name in sorted(named.items(), key=lambda each: each[0])
+                if 0 <= at - damage.offset < damage.length
+            ]
             damage.lost = _without_repeats(names + damage.lost)
 
     def lose_record(self, stored: Stored, why: str) -> None:

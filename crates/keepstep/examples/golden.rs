@@ -145,7 +145,7 @@ fn grouped(dir: &str) -> Result<()> {
     let compact = CompactOptions {
         grace: Duration::ZERO,
         segment_bytes_max: 1 << 20,
-        block_bytes_max: 20_000,
+        block_bytes_max: 180_000,
         ..CompactOptions::default()
     };
     for _ in 0..2 {

@@ -24,7 +24,7 @@ fn watching(liveness: Liveness) -> Recovery {
 
 /// A small store with a bit of everything: two writers, sealed and unsealed segments, values that are shared, a
 /// dictionary, packed records, a segment that was given up, cards.
-fn small_store(name: &str) -> (TestStore, Vec<LogMaker>) {
+pub(super) fn small_store(name: &str) -> (TestStore, Vec<LogMaker>) {
     let store = TestStore::new(name);
     store.write("keepstep.json", keepstep_format::card::store_json(&STORE, 5).as_bytes());
     let mut first = LogMaker::new(1);

@@ -9,6 +9,8 @@ mod output;
 mod publish;
 mod shared;
 mod sources;
+#[cfg(test)]
+mod tests;
 mod units;
 
 use std::collections::BTreeSet;
