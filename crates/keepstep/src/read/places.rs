@@ -151,6 +151,8 @@ impl Parts {
         rescan: Option<&(SegmentHead, Standing)>,
         entry: &FooterEntry,
     ) -> Result<Vec<ScannedRecord>> {
+        // What `compact` made is not scanned: its lists were made again from its blocks, as far as that goes.
+        let rescan = rescan.filter(|(head, _)| head.writer != Id::NONE);
         let Some((head, standing)) = rescan else { return Ok(Vec::new()) };
         let mut scanned = Scanned::new();
         self.scan.scan(&self.storage, head, &self.doors, standing, &mut scanned)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use keepstep_format::Id;
 use keepstep_format::commit::{Bind, What};
 use keepstep_format::footer::{Footer, FooterEntry, read_list};
-use keepstep_format::frame::{Flags, Kind, join};
+use keepstep_format::frame::{FIRST_FRAME, Flags, Kind, join};
 use keepstep_format::grouped;
 use keepstep_format::segment::{TRAILER_BYTES, Trailer};
 
@@ -18,6 +18,9 @@ use crate::error::{Doing, Result};
 
 /// An index longer than this is none: it would be longer than any that a writer makes.
 const INDEX_BYTES_MAX: u64 = 1 << 30;
+
+/// A footer that says that an attempt has more records than this in one segment is not believed without its lists.
+const RECORDS_MAX: u32 = 1 << 24;
 
 /// The index of a sealed segment.
 #[derive(Debug, Clone)]
@@ -156,17 +159,25 @@ impl SealedIndex {
         Ok(places.filter(|places| places.last().is_none_or(|(offset, _)| *offset < self.trailer.lists)))
     }
 
-    /// The lists of what `compact` made are damaged: the blocks still say it all.
+    /// The lists of what `compact` made are damaged: the blocks still say it all. What stands in a block that is damaged
+    /// too has no place and no kind any more, but the footer knows that it was there.
     fn places_again(&self, storage: &Storage, entry: &FooterEntry) -> Result<Option<Vec<(u64, u8)>>> {
+        let whose = self.footer.entries.iter().position(|it| it == entry).map(|at| self.writer_of(at));
+        let (Some(writer), true) = (whose, entry.count <= RECORDS_MAX) else { return Ok(None) };
         let head = SegmentHead::read(storage, &self.writer, self.number)?;
         let again = super::grouped::rebuild(storage, &head, self.trailer.lists)?;
-        let whose = self.footer.entries.iter().position(|it| it == entry).map(|at| self.writer_of(at));
         let bind = Bind { what: entry.what, id: entry.id, attempt: entry.attempt };
-        let same = whose.and_then(|writer| {
-            let mut same = again.entries_by(&writer, &bind);
-            same.find(|it| (it.first_seq, it.count) == (entry.first_seq, entry.count))
-        });
-        same.map_or(Ok(None), |same| again.places(storage, same))
+        let mut places = vec![(FIRST_FRAME, Kind::Chunk as u8); entry.count as usize];
+        for found in again.entries_by(&writer, &bind) {
+            let found_places = again.places(storage, found)?.unwrap_or_default();
+            for (seq, place) in (found.first_seq..).zip(found_places) {
+                let at = seq.checked_sub(entry.first_seq).map(|at| at as usize);
+                if let Some(known) = at.and_then(|at| places.get_mut(at)) {
+                    *known = place;
+                }
+            }
+        }
+        Ok(Some(places))
     }
 
     fn read_lists(&self, storage: &Storage) -> Result<Option<Vec<u8>>> {

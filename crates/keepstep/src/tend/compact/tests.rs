@@ -127,3 +127,35 @@ fn what_is_lost_stays_lost_and_is_not_made_worse() {
     }
     assert!(left_alone > 0, "no damage was noticed");
 }
+
+/// With the lists of a segment and one of its blocks damaged, every record is read as it was, or told as lost.
+#[test]
+fn what_a_block_and_the_lists_cost_is_told() {
+    let (store, _) = small_store("lists");
+    compact_now(&store, 300);
+    compact_now(&store, 300);
+    let before = read_all(&store);
+    let path = store.file("grouped/0.seg");
+    let bytes = std::fs::read(&path).unwrap();
+    let trailer = &bytes[bytes.len() - 40..];
+    let lists = u64::from_le_bytes(trailer[16..24].try_into().unwrap()) as usize;
+    let mut lost_somewhere = 0;
+    for at in (128..lists).step_by(16) {
+        let mut wounded = bytes.clone();
+        wounded[at] ^= 1;
+        wounded[lists + 24] ^= 1;
+        std::fs::write(&path, &wounded).unwrap();
+        let now = read_all(&store);
+        for (key, records) in &before {
+            let found = now.get(key).unwrap_or_else(|| panic!("byte {at}: {key:?} is gone"));
+            assert_eq!(found.len(), records.len(), "byte {at}: {key:?}");
+            for (found, said) in found.iter().zip(records) {
+                let is_told = found.3 == [255] && found.0 == said.0;
+                let is_marked = !found.3.is_empty() && (found.0, found.1) == (said.0, said.1);
+                assert!(found == said || is_told || is_marked, "byte {at}: {found:?} instead of {said:?}");
+                lost_somewhere += u64::from(found != said);
+            }
+        }
+    }
+    assert!(lost_somewhere > 0, "nothing was damaged");
+}
