@@ -48,6 +48,10 @@ pub(crate) enum Verb {
     Stats(stats::Args),
     /// Read everything, find and place all damage, and say what it cost
     Verify(verify::Args),
+    /// Regroup what recorders that are gone have left, by episode
+    Compact(crate::verbs::compact::Args),
+    /// Delete episodes, and leave a note that says why
+    Prune(crate::verbs::prune::Args),
     /// Find out what this disk really guarantees
     Doctor(doctor::Args),
     /// Prove it here: kill recorders at random, and compare with what was acknowledged

@@ -81,6 +81,8 @@ fn dispatch(program: &Program, verb: Verb, screen: &mut Screen) -> Outcome {
         Verb::Stats(args) => verbs::stats::run(&args, screen),
         Verb::Verify(args) => verbs::verify::run(&args, screen),
         Verb::Dump(args) => verbs::dump::run(&args, screen),
+        Verb::Compact(args) => verbs::compact::run(&args, screen),
+        Verb::Prune(args) => verbs::prune::run(&args, screen),
         Verb::Doctor(args) => verbs::doctor::run(&args, program, screen),
         Verb::Torture(args) => verbs::torture::run(&args, program, screen),
         Verb::Completions(args) => verbs::completions::run(&args, screen),

@@ -1,5 +1,6 @@
 //! One file per verb.
 
+pub(crate) mod compact;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod demo_recorder;
@@ -9,6 +10,7 @@ pub(crate) mod dump;
 pub(crate) mod export;
 pub(crate) mod ls;
 pub(crate) mod reap;
+pub(crate) mod prune;
 pub(crate) mod show;
 pub(crate) mod stats;
 pub(crate) mod tail;

@@ -1,0 +1,121 @@
+//! `keepstep compact`: regroups what recorders that are gone have left, by episode.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use keepstep::tend::{CompactOptions, CompactReport};
+
+use crate::failure::{Exit, Outcome};
+use crate::json::Json;
+use crate::numbers::{bytes, counted};
+use crate::place::{open_to_read, store_path};
+use crate::progress;
+use crate::screen::{Screen, shown};
+
+/// More than these would hide what was done.
+const LEFT_ALONE_SHOWN: usize = 10;
+
+/// Arguments of `keepstep compact`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "Examples:
+  keepstep compact                    KEEPSTEP_STORE, or ./runs
+  keepstep compact /mnt/data/runs
+  keepstep compact --grace 0 --json
+
+Others may read and record meanwhile. What was replaced stays for the grace period, for readers
+that opened it before; the next `compact` or `prune` after that deletes it. It can be stopped at
+any point, and run again.")]
+pub(crate) struct Args {
+    /// The store
+    store: Option<PathBuf>,
+    /// How long what was replaced stays, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600.0)]
+    grace: f64,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
+    let options = CompactOptions { grace: grace(args.grace)?, ..CompactOptions::default() };
+    let store = open_to_read(&store_path(args.store.as_deref()))?;
+    let bar = progress::bytes(0, "compacting");
+    let report = store.compact(options, &mut |told| {
+        bar.set_length(told.bytes_total);
+        bar.set_position(told.bytes_done);
+    });
+    bar.finish_and_clear();
+    let report = report?;
+    if args.json {
+        screen.json(&json(&report))?;
+    } else {
+        for line in lines(&report) {
+            screen.line(&line)?;
+        }
+        say_left_alone(&report, screen)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// A time that was given in seconds.
+pub(crate) fn grace(seconds: f64) -> Outcome<Duration> {
+    let wrong = |_| crate::usage(format!("--grace {seconds} is no time"), "give seconds, such as 3600");
+    Duration::try_from_secs_f64(seconds).map_err(wrong)
+}
+
+/// What was done, for people.
+pub(crate) fn lines(report: &CompactReport) -> Vec<String> {
+    let mut lines = Vec::new();
+    if report.logs > 0 {
+        lines.push(format!(
+            "regrouped  {} of {}: {} became {}",
+            counted(report.segments_replaced, "segment"),
+            counted(report.logs, "recorder"),
+            bytes(report.bytes_before),
+            bytes(report.bytes_after)
+        ));
+    }
+    if report.files_deleted > 0 {
+        let freed = bytes(report.bytes_deleted);
+        lines.push(format!("deleted    {}, {freed}", counted(report.files_deleted, "file")));
+    }
+    if report.files_waiting > 0 {
+        lines.push(format!("waiting    {} for the grace period", counted(report.files_waiting, "file")));
+    }
+    if lines.is_empty() {
+        lines.push("nothing to do".to_owned());
+    }
+    lines
+}
+
+/// Which logs stay as they are, and why.
+pub(crate) fn say_left_alone(report: &CompactReport, screen: &mut Screen) -> Outcome<()> {
+    screen.flush()?;
+    for left in report.left_alone.iter().take(LEFT_ALONE_SHOWN) {
+        screen.say(&shown(&format!("left alone: writer {}: {}", left.writer, left.why)));
+    }
+    if report.left_alone.len() > LEFT_ALONE_SHOWN {
+        screen.say(&format!("… and {} more", report.left_alone.len() - LEFT_ALONE_SHOWN));
+    }
+    Ok(())
+}
+
+/// What was done, for programs.
+pub(crate) fn json(report: &CompactReport) -> Json {
+    let left_alone = report.left_alone.iter().map(|left| {
+        Json::map([("writer", Json::from(left.writer.to_string())), ("why", Json::from(&*left.why))])
+    });
+    Json::map([
+        ("logs", Json::from(report.logs)),
+        ("segments_replaced", report.segments_replaced.into()),
+        ("bytes_before", report.bytes_before.into()),
+        ("segments_made", report.segments_made.into()),
+        ("bytes_after", report.bytes_after.into()),
+        ("records", report.records.into()),
+        ("blocks", report.blocks.into()),
+        ("files_deleted", report.files_deleted.into()),
+        ("bytes_deleted", report.bytes_deleted.into()),
+        ("files_waiting", report.files_waiting.into()),
+        ("left_alone", Json::list(left_alone)),
+    ])
+}

@@ -1,0 +1,213 @@
+//! `keepstep prune`: deletes episodes, because somebody asked for it; the only verb that does.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use keepstep::Store;
+use keepstep::tend::{Candidate, PruneFilter, PruneReport};
+
+use crate::failure::{Exit, Failure, Outcome};
+use crate::json::Json;
+use crate::numbers::{bytes, count, counted};
+use crate::place::{open_to_read, store_path};
+use crate::progress;
+use crate::reading;
+use crate::refs::{Ref, SHAPE};
+use crate::screen::{Screen, Side, Table, shown};
+use crate::verbs::compact;
+use crate::verbs::ls::parse_all;
+
+/// How an episode can have ended.
+const ENDINGS: [&str; 8] =
+    ["finished", "truncated", "abandoned", "aborted", "errored", "cancelled", "crashed", "superseded"];
+
+/// Arguments of `keepstep prune`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "Examples:
+  keepstep prune --run old-agent --dry-run --reason 'superseded by v2'
+  keepstep prune --run old-agent --reason 'superseded by v2'
+  keepstep prune --ending errored,aborted --older-than 30d --reason cleaning
+  keepstep prune -s /mnt/data/runs shop-agent/shop-17#0.2 --reason 'holds a secret'
+
+What fits all that is said goes, each episode as a whole; what may still be recorded stays. Opening
+one that is gone says when it went, and why. Its bytes go when the grace period is over, with the
+next `prune` or `compact`.")]
+pub(crate) struct Args {
+    /// The store
+    #[arg(short, long)]
+    store: Option<PathBuf>,
+    /// Only these runs or episodes
+    #[arg(value_name = "REF")]
+    refs: Vec<String>,
+    /// Only episodes of this run
+    #[arg(long)]
+    run: Option<String>,
+    /// Only episodes that ended so; several with commas
+    #[arg(long, value_name = "ENDING", value_delimiter = ',')]
+    ending: Vec<String>,
+    /// Only episodes without a step for so long: 90s, 5min, 2h, 3d, 1w
+    #[arg(long, value_name = "AGE")]
+    older_than: Option<String>,
+    /// Why, for whoever looks for them later
+    #[arg(long)]
+    reason: String,
+    /// Say what would go, and delete nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// How long their bytes stay, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600.0)]
+    grace: f64,
+    /// Print one line of JSON for each episode, and one for the whole
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
+    let mut filter = filter(args)?;
+    let refs = parse_all(&args.refs)?;
+    let says_nothing =
+        refs.is_empty() && filter.run.is_none() && filter.endings.is_empty() && filter.older_than.is_none();
+    if says_nothing {
+        let hint =
+            "name runs or episodes, or say --run, --ending or --older-than; --dry-run shows what would go";
+        return Err(crate::usage("nothing says which episodes are to go", hint));
+    }
+    let store = open_to_read(&store_path(args.store.as_deref()))?;
+    name_episodes(&store, &refs, &mut filter)?;
+    let bar = progress::bytes(0, "pruning");
+    let report = store.prune(&filter, args.dry_run, &mut |told| {
+        bar.set_length(told.bytes_total);
+        bar.set_position(told.bytes_done);
+    });
+    bar.finish_and_clear();
+    let report = report?;
+    if args.json {
+        tell_json(&report, screen)?;
+    } else {
+        tell(&report, screen)?;
+    }
+    // What was asked for and stays is not done.
+    let has_failed = !report.refused.is_empty() && report.episodes.is_empty();
+    Ok(if has_failed { Exit::Failed } else { Exit::Done })
+}
+
+fn filter(args: &Args) -> Outcome<PruneFilter> {
+    if let Some(wrong) = args.ending.iter().find(|ending| !ENDINGS.contains(&ending.as_str())) {
+        let hint = format!("--ending takes {}", ENDINGS.join(", "));
+        return Err(crate::usage(format!("no episode ends as {wrong:?}"), hint));
+    }
+    let older_than = match &args.older_than {
+        None => None,
+        Some(text) => Some(age(text).ok_or_else(|| {
+            crate::usage(format!("{text:?} is no age"), "--older-than takes 90s, 5min, 2h, 3d or 1w")
+        })?),
+    };
+    Ok(PruneFilter {
+        run: args.run.clone(),
+        episodes: Vec::new(),
+        endings: args.ending.clone(),
+        older_than,
+        reason: args.reason.clone(),
+        grace: Some(compact::grace(args.grace)?),
+    })
+}
+
+/// A span of time as people say it.
+fn age(text: &str) -> Option<Duration> {
+    let unit_from = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let seconds = match &text[unit_from..] {
+        "s" => 1.0,
+        "min" => 60.0,
+        "h" => 3_600.0,
+        "d" => 86_400.0,
+        "w" => 604_800.0,
+        _ => return None,
+    };
+    Duration::try_from_secs_f64(text[..unit_from].parse::<f64>().ok()? * seconds).ok()
+}
+
+/// Adds the episodes that the references mean.
+fn name_episodes(store: &Store, refs: &[(String, Ref)], filter: &mut PruneFilter) -> Outcome<()> {
+    if refs.is_empty() {
+        return Ok(());
+    }
+    let (_, episodes) = reading::open(store)?;
+    for (text, wanted) in refs {
+        if wanted.attempt.is_some() || wanted.step.is_some() {
+            let hint = "leave ~attempt and @step out: an episode goes as a whole or not at all";
+            return Err(crate::usage(format!("{text:?} is a part of an episode"), hint));
+        }
+        let found = reading::matching(&episodes, wanted);
+        if found.is_empty() {
+            let failure = Failure::new(format!("no run or episode here is called {text:?}"));
+            return Err(failure.hint("`keepstep ls` shows what is there").hint(SHAPE));
+        }
+        filter.episodes.extend(found.iter().map(|episode| episode.key.episode));
+    }
+    filter.episodes.sort_unstable();
+    filter.episodes.dedup();
+    Ok(())
+}
+
+fn name(episode: &Candidate) -> String {
+    match (&episode.run, &episode.task) {
+        (Some(run), Some(task)) => {
+            Ref::episode(run, task, episode.iteration.unwrap_or(0), episode.sample.unwrap_or(0)).to_string()
+        }
+        _ => episode.episode.to_string(),
+    }
+}
+
+fn tell(report: &PruneReport, screen: &mut Screen) -> Outcome<()> {
+    if !report.episodes.is_empty() {
+        let columns = [
+            ("EPISODE", Side::Left),
+            ("ENDING", Side::Left),
+            ("ATTEMPTS", Side::Right),
+            ("RECORDS", Side::Right),
+        ];
+        let mut table = Table::new(&columns);
+        for episode in &report.episodes {
+            let ending = episode.why.clone().unwrap_or_else(|| "-".to_owned());
+            let attempts = count(episode.attempts.len() as u64);
+            table.row([name(episode), ending, attempts, count(episode.records)]);
+        }
+        table.lines(screen.data).iter().try_for_each(|line| screen.line(line))?;
+    }
+    screen.flush()?;
+    let done = if report.is_dry_run { "would go" } else { "pruned" };
+    let episodes = counted(report.episodes.len() as u64, "episode");
+    screen.say(&format!("{episodes} {done}, {} of records", bytes(report.bytes)));
+    for episode in &report.refused {
+        let why = episode.running.as_deref().unwrap_or("it may still be recorded");
+        screen.say(&shown(&format!("stays: {}: {why}", name(episode))));
+    }
+    if !report.is_dry_run {
+        compact::lines(&report.compacted).iter().for_each(|line| screen.say(line));
+        compact::say_left_alone(&report.compacted, screen)?;
+    }
+    Ok(())
+}
+
+fn tell_json(report: &PruneReport, screen: &mut Screen) -> Outcome<()> {
+    let goes = report.episodes.iter().map(|episode| (episode, true));
+    for (episode, is_going) in goes.chain(report.refused.iter().map(|episode| (episode, false))) {
+        screen.json(&Json::map([
+            ("what", Json::from("episode")),
+            ("ref", name(episode).into()),
+            ("id", episode.episode.to_string().into()),
+            ("goes", is_going.into()),
+            ("why", episode.why.clone().into()),
+            ("records", episode.records.into()),
+            ("running", episode.running.clone().into()),
+        ]))?;
+    }
+    screen.json(&Json::map([
+        ("what", Json::from("summary")),
+        ("dry_run", report.is_dry_run.into()),
+        ("episodes", report.episodes.len().into()),
+        ("refused", report.refused.len().into()),
+        ("bytes", report.bytes.into()),
+        ("compacted", compact::json(&report.compacted)),
+    ]))
+}
