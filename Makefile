@@ -19,7 +19,7 @@ FUZZ_SECONDS ?= 120
 CRASH_POINTS ?= 1000000
 BENCH_ARGS ?=
 
-.PHONY: help setup demo test check bench torture fuzz crash-million loom faults clean
+.PHONY: help setup demo test check bench torture fuzz crash-million takeover-all loom faults clean
 .PHONY: need-cargo need-python release test-rust test-python check-deny
 
 help: ## list the targets
@@ -56,6 +56,11 @@ fuzz: need-cargo ## fuzz each decoder for FUZZ_SECONDS (120)
 
 crash-million: need-cargo ## a million crash points on the simulated disk
 	KEEPSTEP_CRASH_POINTS=$(CRASH_POINTS) $(CARGO) test --release --locked -p keepstep --test crash -- --nocapture
+
+takeover-all: need-cargo ## takeover in every order of its steps, 200 stopped owners, many power cuts (about an hour)
+	$(CARGO) test --release --locked -p keepstep --test takeover -- --nocapture --include-ignored
+	KEEPSTEP_ROUNDS=200 $(CARGO) test --release --locked -p keepstep --test owners -- --nocapture
+	KEEPSTEP_CRASH_POINTS=200000 $(CARGO) test --release --locked -p keepstep --test cuts -- --nocapture
 
 # `--list` first: a filter that matches nothing passes, and would prove nothing.
 LOOM := RUSTFLAGS="$$RUSTFLAGS --cfg loom" CARGO_TARGET_DIR="$(TARGET)/loom" \

@@ -158,6 +158,18 @@ fn rewinding_and_restarting() {
     assert_eq!((old.steps.len(), old.end.unwrap().why.as_deref()), (6, Some("aborted")));
 }
 
+/// Asking for more steps than there are costs nobody anything: the owner goes on.
+#[test]
+fn a_rewind_that_goes_too_far_takes_nothing() {
+    let scratch = Scratch::new("too-far");
+    let (one, two) = (scratch.run(), scratch.run());
+    let owner = one.episode(name()).expect("begins");
+    owner.step(step(0)).expect("records");
+    let too_far = two.open(name(), Opening { at: Some(2), ..taking() });
+    assert!(matches!(too_far, Err(Error::BadInput { .. })), "{too_far:?}");
+    owner.step(step(1)).expect("is still the owner");
+}
+
 /// A turn that never got its result comes back, is adopted if the same is said, and is never paired with another.
 #[test]
 fn a_pending_turn_comes_back() {

@@ -1,5 +1,6 @@
 //! Endings that nobody said: found by whoever looks next, with what shows it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use keepstep_format::Id;
@@ -10,7 +11,8 @@ use keepstep_format::value::Value;
 use super::Store;
 use crate::error::Result;
 use crate::own::{Letter, Standing};
-use crate::read::{AttemptKey, End};
+use crate::read::{AttemptKey, Catalog, End};
+use crate::recover::Recovery;
 use crate::segment::cards::{CardFound, publish_card, read_card};
 use crate::segment::chain::read_claim;
 
@@ -98,6 +100,12 @@ impl Store {
         // Should it only have been slow, its next call must fail: what was recorded as its end stays its end.
         let letter = Letter { what: 1, id: episode, attempt: attempt + 1, from: writer };
         self.postman().post(&**self.disk(), &self.id(), self.key(), &writer, &letter)?;
+        // From here on it is told of no end; one that it was told of before is in its log.
+        let mut catalog = Catalog::unread(self.storage(), Arc::new(Recovery::dirty()));
+        catalog.refresh_of(&[writer])?;
+        if catalog.alone(&episode, &writer, attempt)?.own_end().is_some() {
+            return Ok(false);
+        }
         self.record_end_of(&episode, attempt, "crashed", evidence, Some(steps))
     }
 

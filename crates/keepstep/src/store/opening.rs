@@ -136,6 +136,10 @@ impl Opener<'_> {
                 }
                 Move::Take { attempt, is_claimed, was_alive, evidence } => {
                     self.check_resume(&chain)?;
+                    if self.how.at.is_some() {
+                        // A number that is too high must not cost its owner the episode.
+                        self.inherit(attempt)?;
+                    }
                     let options = self.run.store().options();
                     let reads_first = options.is_broken_read_before_claim();
                     let mut early = if reads_first { Some(self.inherit(attempt)?) } else { None };

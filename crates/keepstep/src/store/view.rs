@@ -213,23 +213,19 @@ impl View {
         self.lineage.borrow_mut().read()
     }
 
-    /// How it ended: as its owner said, or as somebody found. None while it runs, or if nobody looked yet.
+    /// How it ended: as somebody found, or as its owner said. None while it runs, or if nobody looked yet.
     pub fn ending(&self) -> Result<Option<End>> {
-        let found = || self.store.found_ending(&self.episode, self.attempt);
-        // What an owner said after it was taken over is not how the attempt ended: the taker found it without an end.
-        let was_taken_over = self.chain.in_force().is_some_and(|link| link.claim.attempt > self.attempt);
-        if was_taken_over && let Some(end) = found()? {
-            return Ok(Some(end));
+        // Whoever found it had told its owner, and then saw no end: one that came later was refused.
+        let found = self.store.found_ending(&self.episode, self.attempt)?;
+        if found.is_some() {
+            return Ok(found);
         }
         let said = self.lineage.borrow_mut().end()?;
         if said.is_some() {
             return Ok(said);
         }
         let adopted = self.chain.link(self.attempt).and_then(|link| link.base.as_ref()?.adopted.clone());
-        if adopted.is_some() {
-            return Ok(Some(End { why: adopted, ..End::default() }));
-        }
-        found()
+        Ok(adopted.map(|why| End { why: Some(why), ..End::default() }))
     }
 
     /// A turn that was said and has no result.

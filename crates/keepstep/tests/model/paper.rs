@@ -1,0 +1,245 @@
+//! Episodes on paper: what each attempt says, in memory, as simply as it can be told.
+
+use keepstep::Resume;
+
+/// Something that an attempt says, or inherits.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Line {
+    First(i64),
+    Step(i64),
+    Intent(i64),
+    Result(i64),
+    Discard,
+    Call(Call),
+}
+
+/// A call: without a key it goes by its number in the turn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    pub name: &'static str,
+    pub key: Key,
+    pub arguments: i64,
+    /// What it returned; none if it raised.
+    pub result: Option<i64>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Key {
+    Named(&'static str),
+    Number(u64),
+}
+
+/// What comes of asking for something.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    Done,
+    Busy,
+    Ended,
+    BadInput,
+    Diverged,
+    /// A call that was made before, and what it returned.
+    Known(i64),
+}
+
+/// One attempt at an episode.
+#[derive(Debug, Clone, Default)]
+pub struct Attempt {
+    /// With the attempt that said it, in order.
+    pub lines: Vec<(u32, Line)>,
+    pub end: Option<String>,
+    /// The store that has it open.
+    pub open_in: Option<usize>,
+    /// A turn that was inherited and not adopted yet.
+    pub unadopted: Option<i64>,
+    /// Calls of the present turn, and how many had no key.
+    calls: Vec<Call>,
+    ordinals: u64,
+}
+
+/// What the steps of these lines say: a turn says what it is in its intent.
+pub fn steps(lines: &[(u32, Line)]) -> Vec<(u32, i64)> {
+    let mut said = None;
+    let mut steps = Vec::new();
+    for (attempt, line) in lines {
+        match line {
+            Line::First(content) | Line::Step(content) => steps.push((*attempt, *content)),
+            Line::Intent(content) => said = Some(*content),
+            Line::Result(_) => steps.extend(said.take().map(|content| (*attempt, content))),
+            Line::Discard => said = None,
+            Line::Call(_) => {}
+        }
+    }
+    steps
+}
+
+fn completes(line: &Line) -> bool {
+    matches!(line, Line::First(_) | Line::Step(_) | Line::Result(_))
+}
+
+impl Attempt {
+    pub fn steps(&self) -> Vec<(u32, i64)> {
+        steps(&self.lines)
+    }
+
+    pub fn pending(&self) -> Option<i64> {
+        let last = self.lines.iter().rev().find(|(_, line)| !matches!(line, Line::Call(_)));
+        match last {
+            Some((_, Line::Intent(content))) => Some(*content),
+            _ => None,
+        }
+    }
+
+    fn say(&mut self, attempt: u32, line: Line) -> Answer {
+        if self.end.is_some() {
+            return Answer::Ended;
+        }
+        let is_pending = self.pending().is_some();
+        let fits = match line {
+            Line::First(_) => !is_pending && self.steps().is_empty(),
+            Line::Step(_) | Line::Intent(_) => !is_pending,
+            Line::Result(_) | Line::Discard => is_pending,
+            Line::Call(_) => true,
+        };
+        if !fits {
+            return Answer::BadInput;
+        }
+        if completes(&line) {
+            (self.calls, self.ordinals) = (Vec::new(), 0);
+        }
+        if line == Line::Discard {
+            self.unadopted = None;
+        }
+        self.lines.push((attempt, line));
+        Answer::Done
+    }
+
+    /// Up to where the next attempt inherits, if it can.
+    fn cut(&self, resume: Resume, at: Option<u64>) -> Option<usize> {
+        let done: Vec<usize> = (0..self.lines.len()).filter(|&at| completes(&self.lines[at].1)).collect();
+        match (resume, at) {
+            (Resume::Restart, _) => Some(0),
+            (_, None) => Some(self.lines.len()),
+            (_, Some(0)) => Some(0),
+            (_, Some(steps)) => done.get(steps as usize - 1).map(|last| last + 1),
+        }
+    }
+
+    /// An attempt that goes on behind the first of these lines.
+    fn next(&self, cut: usize) -> Self {
+        let lines = self.lines[..cut].to_vec();
+        let since = lines.iter().rposition(|(_, line)| completes(line)).map_or(0, |last| last + 1);
+        let calls = lines[since..].iter().filter_map(|(_, line)| match line {
+            Line::Call(call) => Some(call.clone()).filter(|call| call.result.is_some()),
+            _ => None,
+        });
+        let mut next = Self { calls: calls.collect(), lines, ..Self::default() };
+        next.unadopted = next.pending();
+        next
+    }
+}
+
+/// All attempts at an episode; the last one counts.
+#[derive(Debug, Clone, Default)]
+pub struct Episode {
+    pub attempts: Vec<Attempt>,
+    /// Loses a line in each takeover: wrong on purpose.
+    pub is_crooked: bool,
+}
+
+impl Episode {
+    pub fn open(&mut self, store: usize, resume: Resume, at: Option<u64>, takes: bool) -> Answer {
+        if self.attempts.iter().any(|attempt| attempt.open_in == Some(store)) {
+            return Answer::Busy;
+        }
+        let Some(last) = self.attempts.last_mut() else {
+            self.attempts.push(Attempt { open_in: Some(store), ..Attempt::default() });
+            return Answer::Done;
+        };
+        if last.end.as_deref().is_some_and(|why| why == "finished" || why == "truncated") {
+            return Answer::Ended;
+        }
+        if last.end.is_none() && !takes {
+            return Answer::Busy;
+        }
+        if resume == Resume::Refuse {
+            return Answer::Ended;
+        }
+        let Some(cut) = last.cut(resume, at) else { return Answer::BadInput };
+        last.end.get_or_insert_with(|| "superseded".to_owned());
+        let cut = cut.saturating_sub(usize::from(self.is_crooked));
+        let next = Attempt { open_in: Some(store), ..last.next(cut) };
+        self.attempts.push(next);
+        Answer::Done
+    }
+
+    /// The attempt that a store has open; whether it still counts.
+    pub fn held_by(&self, store: usize) -> Option<(u32, bool)> {
+        let number = self.attempts.iter().position(|attempt| attempt.open_in == Some(store))?;
+        Some((number as u32, number + 1 == self.attempts.len()))
+    }
+
+    fn last(&mut self) -> (u32, &mut Attempt) {
+        let number = self.attempts.len() as u32 - 1;
+        (number, self.attempts.last_mut().expect("one is open"))
+    }
+
+    pub fn say(&mut self, line: Line) -> Answer {
+        let (number, attempt) = self.last();
+        attempt.say(number, line)
+    }
+
+    /// Says a turn, or adopts the one that was inherited.
+    pub fn turn(&mut self, content: i64) -> Answer {
+        let (number, attempt) = self.last();
+        match attempt.unadopted {
+            Some(pending) if pending == content => {
+                attempt.unadopted = None;
+                Answer::Done
+            }
+            Some(_) => Answer::Diverged,
+            None => attempt.say(number, Line::Intent(content)),
+        }
+    }
+
+    pub fn call(
+        &mut self,
+        name: &'static str,
+        key: Option<&'static str>,
+        arguments: i64,
+        result: Option<i64>,
+    ) -> Answer {
+        let (number, attempt) = self.last();
+        let key = key.map(Key::Named).unwrap_or_else(|| {
+            attempt.ordinals += 1;
+            Key::Number(attempt.ordinals - 1)
+        });
+        let is_meant = |call: &&Call| call.key == key && (call.name == name || matches!(key, Key::Number(_)));
+        if let Some(known) = attempt.calls.iter().rfind(is_meant) {
+            let is_same = known.name == name && known.arguments == arguments;
+            return if is_same { Answer::Known(known.result.unwrap_or(-1)) } else { Answer::Diverged };
+        }
+        let call = Call { name, key, arguments, result };
+        let answer = attempt.say(number, Line::Call(call.clone()));
+        if answer == Answer::Done && result.is_some() {
+            attempt.calls.push(call);
+        }
+        answer
+    }
+
+    pub fn end(&mut self, why: &str) -> Answer {
+        let (_, attempt) = self.last();
+        if attempt.end.is_some() {
+            return Answer::Ended;
+        }
+        attempt.end = Some(why.to_owned());
+        Answer::Done
+    }
+
+    /// A store lets go of it.
+    pub fn leave(&mut self, store: usize) {
+        for attempt in self.attempts.iter_mut().filter(|attempt| attempt.open_in == Some(store)) {
+            attempt.open_in = None;
+            attempt.end.get_or_insert_with(|| "aborted".to_owned());
+        }
+    }
+}
