@@ -1,0 +1,269 @@
+//! Runs and plans: configs, generations, links, and what is planned.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::print_stdout, reason = "a test that tries many cases says how many")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use keepstep::disk::sim::SimDisk;
+use keepstep::{Error, Options, PlanOptions, RemainingOptions, Run, RunOptions, Store, Value};
+
+/// A directory of its own; gone afterwards.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("runs-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Self(path)
+    }
+
+    /// Another opener of the same store: it has a writer of its own, as another process would.
+    fn store(&self) -> Store {
+        Store::open(&self.0, Options::default()).expect("opens")
+    }
+
+    fn run(&self) -> Run {
+        self.store().run("run", Value::Null).expect("opens")
+    }
+
+    /// All files below a folder whose name ends so.
+    fn files(&self, ending: &str) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut folders = vec![self.0.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).expect("lists").flatten() {
+                if entry.path().is_dir() {
+                    folders.push(entry.path());
+                } else if entry.file_name().to_string_lossy().ends_with(ending) {
+                    found.push(entry.path());
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn tasks(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("task {number}")).collect()
+}
+
+fn any() -> RemainingOptions {
+    RemainingOptions::default()
+}
+
+fn remains(run: &Run) -> Vec<(String, String)> {
+    let list = run.remaining_list(&any()).expect("lists");
+    list.into_iter().map(|(name, why)| (name.task, why.to_string())).collect()
+}
+
+// Runs.
+
+/// Whoever changed the config is told which keys, by their path; links are kept, and not changed in silence.
+#[test]
+fn another_config_is_refused_by_key() {
+    let scratch = Scratch::new("config");
+    let store = scratch.store();
+    let config = |temperature: f64| {
+        let model = Value::map([("name", Value::from("m")), ("temperature", Value::Float(temperature))]);
+        Value::map([("model", model)])
+    };
+    let links: BTreeMap<_, _> = [("wandb".to_owned(), "run/7".to_owned())].into();
+    let options = RunOptions { config: config(0.5), links: links.clone(), new: false };
+    let run = store.open_run("r", options.clone()).expect("opens");
+    assert_eq!(store.open_run("r", options).expect("opens").birth(), run.birth());
+    assert_eq!(store.run("r", config(0.5)).expect("opens").info().links, links);
+    let error = store.run("r", config(0.7)).expect_err("refuses");
+    assert!(error.to_string().contains("model.temperature was 0.5, is 0.7"), "{error}");
+    let other = RunOptions { config: config(0.5), links: [("a".into(), "b".into())].into(), new: false };
+    let error = store.open_run("r", other).expect_err("refuses").to_string();
+    assert!(error.contains("links") && error.contains("wandb"), "{error}");
+    let deep = (0..200).fold(Value::Null, |value, _| Value::list([value]));
+    assert!(matches!(store.run("deep", deep), Err(Error::BadInput { field, .. }) if field == "config"));
+}
+
+/// A new generation is another run of the same name; who asks without `new` gets the newest.
+#[test]
+fn generations_are_dense_and_separate() {
+    let scratch = Scratch::new("generations");
+    let store = scratch.store();
+    let begin = |store: &Store, config: i64| {
+        let options = RunOptions { config: Value::Int(config), new: true, ..RunOptions::default() };
+        store.open_run("r", options).expect("begins")
+    };
+    let first = begin(&store, 1);
+    let second = begin(&store, 2);
+    assert_eq!((first.generation(), second.generation()), (0, 1));
+    assert_eq!(store.run("r", Value::Int(2)).expect("opens").birth(), second.birth());
+    assert!(matches!(store.run("r", Value::Int(1)), Err(Error::ConfigChanged { .. })));
+    first.plan(tasks(2), PlanOptions::default()).expect("plans");
+    assert_eq!((remains(&first).len(), remains(&second).len()), (2, 0));
+    // At once: each gets one of its own.
+    let threads: Vec<_> = (0..8)
+        .map(|number| {
+            let store = scratch.store();
+            std::thread::spawn(move || begin(&store, number).generation())
+        })
+        .collect();
+    let got: BTreeSet<i64> = threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+    assert_eq!(got, (2..10).collect());
+}
+
+/// All runs are listed by name, though their folders are hashes; one damaged card does not hide the others.
+#[test]
+fn a_damaged_card_hides_no_other_run() {
+    let scratch = Scratch::new("runs");
+    let store = scratch.store();
+    for name in ["b", "a/../ü", "c"] {
+        store.run(name, Value::from(name)).expect("opens");
+    }
+    let names = |runs: Vec<keepstep::Result<keepstep::RunInfo>>| {
+        runs.into_iter().filter_map(|run| run.ok().map(|run| run.name)).collect::<Vec<_>>()
+    };
+    let runs = store.runs().expect("lists");
+    assert_eq!(names(runs.clone()), ["a/../ü", "b", "c"]);
+    let b = runs[1].clone().expect("reads");
+    assert_eq!((b.generation, b.config.clone()), (0, Value::from("b")));
+    assert_eq!(store.run_of(b).name(), "b");
+    let victim = &scratch.files(".run")[1];
+    let mut bytes = std::fs::read(victim).expect("reads");
+    *bytes.last_mut().expect("has bytes") ^= 1;
+    std::fs::write(victim, bytes).expect("writes");
+    let runs = store.runs().expect("lists");
+    let errors: Vec<String> =
+        runs.iter().filter_map(|run| run.as_ref().err().map(ToString::to_string)).collect();
+    let file = victim.file_name().expect("has one").to_string_lossy().into_owned();
+    assert!(errors.len() == 1 && errors[0].contains(&file), "{errors:?}");
+    assert_eq!(names(runs).len(), 2);
+}
+
+// Plans.
+
+/// Planning the same twice adds no card; more samples and new tasks do.
+#[test]
+fn a_plan_is_idempotent_and_grows() {
+    let scratch = Scratch::new("plan");
+    let run = scratch.run();
+    let plan = |run: &Run, count: usize, samples: u32, needs: &[&str]| {
+        let needs = needs.iter().map(|it| (*it).to_owned()).collect();
+        run.plan(tasks(count), PlanOptions { samples, needs, ..PlanOptions::default() }).expect("plans");
+    };
+    let cards = || scratch.files("").iter().filter(|path| path.to_string_lossy().contains(".plan.")).count();
+    plan(&run, 3, 2, &[]);
+    plan(&run, 3, 2, &[]);
+    plan(&scratch.run(), 3, 1, &[]);
+    assert_eq!((cards(), run.planned().expect("reads").len(), remains(&run).len()), (1, 3, 6));
+    plan(&scratch.run(), 4, 2, &[]);
+    assert_eq!((cards(), remains(&run).len()), (2, 8));
+    plan(&run, 1, 4, &[]);
+    assert_eq!((cards(), remains(&run).len()), (3, 10));
+    plan(&run, 1, 1, &["score"]);
+    plan(&run, 1, 1, &["score"]);
+    assert_eq!((cards(), remains(&run).len()), (4, 10));
+    run.plan(tasks(1), PlanOptions { iteration: 1, ..PlanOptions::default() }).expect("plans");
+    assert_eq!(remains(&run).len(), 11);
+    let twice = ["x".to_owned(), "x".to_owned()];
+    run.plan(twice, PlanOptions::default()).expect("plans");
+    assert_eq!(remains(&run).len(), 12);
+    for samples in [0, u32::MAX] {
+        let options = PlanOptions { samples, ..PlanOptions::default() };
+        assert!(
+            matches!(run.plan(tasks(1), options), Err(Error::BadInput { field, .. }) if field == "samples")
+        );
+    }
+}
+
+/// Several processes plan at once: the plan is all that anybody planned, whoever got which number.
+#[test]
+fn plans_made_at_once_add_up() {
+    let scratch = Scratch::new("planners");
+    let run = scratch.run();
+    let planners: Vec<_> = (0..8)
+        .map(|number| {
+            let run = scratch.run();
+            std::thread::spawn(move || {
+                let own = (0..20).map(|task| format!("{number}.{task}"));
+                run.plan(own.chain(tasks(5)), PlanOptions::default()).expect("plans");
+            })
+        })
+        .collect();
+    planners.into_iter().for_each(|planner| planner.join().expect("no panic"));
+    assert_eq!(remains(&run).len(), 8 * 20 + 5);
+}
+
+/// A hundred thousand tasks are one card; what does not fit into one goes into the next.
+#[test]
+fn a_plan_that_is_too_long_is_split() {
+    let scratch = Scratch::new("long");
+    let run = scratch.run();
+    run.plan(tasks(100_000), PlanOptions::default()).expect("plans");
+    let cards = |scratch: &Scratch| {
+        scratch.files("").iter().filter(|path| path.to_string_lossy().contains(".plan.")).count()
+    };
+    assert_eq!(cards(&scratch), 1);
+    let long = (0..7).map(|number| format!("{number}{}", "x".repeat(10 << 20)));
+    run.plan(long, PlanOptions::default()).expect("plans");
+    assert_eq!(cards(&scratch), 3);
+    assert_eq!(scratch.run().planned().expect("reads").len(), 100_007);
+    let error = run.plan(["x".repeat(70 << 20)], PlanOptions::default()).expect_err("refuses").to_string();
+    assert!(error.contains("tasks") && error.contains("73400320"), "{error}");
+}
+
+/// A plan of which a card is damaged says which, rather than forget what was to be done.
+#[test]
+fn a_damaged_plan_is_an_error() {
+    let scratch = Scratch::new("damaged-plan");
+    scratch.run().plan(tasks(3), PlanOptions::default()).expect("plans");
+    let card = scratch.files(".plan.0").remove(0);
+    let mut bytes = std::fs::read(&card).expect("reads");
+    bytes[40] ^= 1;
+    std::fs::write(&card, bytes).expect("writes");
+    let error = scratch.run().remaining_list(&any()).expect_err("refuses");
+    assert!(matches!(&error, Error::Damaged { path, .. } if path.ends_with("0.plan.0")), "{error}");
+}
+
+// Power.
+
+fn plan_on(sim: &SimDisk) -> keepstep::Result<Run> {
+    let options = Options { background: false, dictionary: false, ..Options::default() };
+    let run = Store::on_disk(sim.process(), options)?.run("run", Value::Int(7))?;
+    run.plan(tasks(3), PlanOptions { samples: 2, ..PlanOptions::default() })?;
+    Ok(run)
+}
+
+/// Whoever plans may be killed at any point; whoever says the same afterwards is told "planned" only if no power cut takes
+/// that back: the card, and the run that it belongs to.
+#[test]
+fn what_is_planned_survives_a_power_cut() {
+    const STATES_MAX: u64 = 256;
+    let first = SimDisk::new(7);
+    plan_on(&first).expect("plans");
+    let first = first.trace();
+    let mut states = 0;
+    for cut in 0..first.cuts() {
+        let left = first.killed(cut);
+        let birth = plan_on(&left).expect("plans").birth();
+        let trace = left.trace();
+        let last = trace.cuts() - 1;
+        let count = trace.state_count(last);
+        for nth in 0..count.min(STATES_MAX) {
+            let state =
+                if count <= STATES_MAX { trace.state(last, nth) } else { trace.random_state(last, nth) };
+            let store = Store::on_disk(state.process(), Options::default()).expect("opens");
+            let run = store.run("run", Value::Int(7)).expect("opens");
+            assert_eq!(run.birth(), birth, "killed at {cut}, state {nth}: another run");
+            let planned = run.planned().expect("reads");
+            assert_eq!(planned.len(), 3, "killed at {cut}, state {nth}: {planned:?}");
+            states += 1;
+        }
+    }
+    println!("{} kills, {states} states after a power cut", first.cuts());
+    assert!(states > first.cuts() as u64, "too little was tried: {states}");
+}
