@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use keepstep_format::hash::ContentKey;
 use keepstep_format::value::Value;
@@ -13,7 +14,8 @@ use keepstep_format::{Id, card, fields};
 
 use super::encode_fields;
 use crate::disk::{self, Disk, Temporary};
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
+use crate::options::Options;
 use crate::segment::chain::claim_path;
 
 /// How many threads wait for syncs of one batch, and how many syncs make one of them worth while: with few, threads cost
@@ -21,12 +23,17 @@ use crate::segment::chain::claim_path;
 const THREADS_MAX: usize = 16;
 const SYNCS_EACH: usize = 4;
 
+const BACKOFF_FIRST: Duration = Duration::from_millis(2);
+const BACKOFF_MAX: Duration = Duration::from_millis(500);
+
 /// Where a process makes its claims.
 pub(crate) struct ClaimDesk {
     disk: Arc<dyn Disk>,
     store: Id,
     key: ContentKey,
     by_rename: bool,
+    /// How long a claim waits for a disk that is full or fails.
+    stall: Duration,
     queue: Mutex<Queue>,
     done: Condvar,
     /// Folders that are known to be there, and safe.
@@ -47,9 +54,10 @@ struct Wish {
 }
 
 impl ClaimDesk {
-    pub(crate) fn new(disk: Arc<dyn Disk>, store: Id, key: ContentKey, by_rename: bool) -> Self {
+    pub(crate) fn new(disk: Arc<dyn Disk>, store: Id, key: ContentKey, options: &Options) -> Self {
         let (queue, folders) = (Mutex::default(), Mutex::default());
-        Self { disk, store, key, by_rename, queue, done: Condvar::new(), folders }
+        let (by_rename, stall) = (options.is_broken_rename(), options.stall);
+        Self { disk, store, key, by_rename, stall, queue, done: Condvar::new(), folders }
     }
 
     /// Claims an attempt for a writer. False if somebody else has it; durable if not.
@@ -66,7 +74,38 @@ impl ClaimDesk {
             ],
         );
         let content = card::Card::encode(&self.store, &path, card::kind::CLAIM, &body);
-        self.wait_for(Arc::new(Wish { path, content, outcome: Mutex::new(None) }))
+        self.insist(&path, &content)
+    }
+
+    /// Tries again while the disk is full or fails, for as long as a step would wait.
+    fn insist(&self, path: &str, content: &[u8]) -> Result<bool> {
+        let started_us = self.disk.uptime_us();
+        let (mut backoff, mut has_failed) = (BACKOFF_FIRST, false);
+        loop {
+            let wish = Wish { path: path.to_owned(), content: content.to_vec(), outcome: Mutex::new(None) };
+            let tried = match self.wait_for(Arc::new(wish)) {
+                // An earlier try that failed may have given it its name all the same.
+                Ok(false) if has_failed => self.is_ours(path, content).doing("claim", path),
+                tried => tried,
+            };
+            let Err(error) = tried else { return tried };
+            let waited = Duration::from_micros((self.disk.uptime_us() - started_us).max(0) as u64);
+            if waited >= self.stall {
+                return Err(told(error, content.len(), waited));
+            }
+            has_failed = true;
+            self.disk.sleep(backoff);
+            backoff = (backoff * 2).min(BACKOFF_MAX);
+        }
+    }
+
+    /// True if the name is taken by this very claim, which is then safe.
+    fn is_ours(&self, path: &str, content: &[u8]) -> io::Result<bool> {
+        let is_ours = disk::read_file(&*self.disk, path)? == content;
+        if is_ours {
+            self.disk.sync_dir(disk::parent(path))?;
+        }
+        Ok(is_ours)
     }
 
     fn wait_for(&self, wish: Arc<Wish>) -> Result<bool> {
@@ -166,6 +205,16 @@ fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) ->
         let done = threads.into_iter().map(|thread| thread.join());
         done.flat_map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     })
+}
+
+/// What went wrong, by what the caller can do about it.
+fn told(error: Error, bytes: usize, waited: Duration) -> Error {
+    let Error::Io { path, source, .. } = &error else { return error };
+    if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+        let (path, bytes) = (path.clone(), bytes as u64);
+        return Error::DiskFull { path, bytes, waited_s: waited.as_secs() };
+    }
+    error
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::own::{Letter, Standing};
 use crate::read::{AttemptKey, Catalog, End};
 use crate::recover::Recovery;
+use crate::segment::Liveness;
 use crate::segment::cards::{CardFound, publish_card, read_card};
 use crate::segment::chain::read_claim;
 
@@ -101,10 +102,12 @@ impl Store {
         let letter = Letter { what: 1, id: episode, attempt: attempt + 1, from: writer };
         self.postman().post(&**self.disk(), &self.id(), self.key(), &writer, &letter)?;
         // From here on it is told of no end; one that it was told of before is in its log.
-        let mut catalog = Catalog::unread(self.storage(), Arc::new(Recovery::dirty()));
-        catalog.refresh_of(&[writer])?;
-        if catalog.alone(&episode, &writer, attempt)?.own_end().is_some() {
-            return Ok(false);
+        if self.liveness(&writer) != Liveness::Dead {
+            let mut catalog = Catalog::unread(self.storage(), Arc::new(Recovery::dirty()));
+            catalog.refresh_of(&[writer])?;
+            if catalog.alone(&episode, &writer, attempt)?.own_end().is_some() {
+                return Ok(false);
+            }
         }
         self.record_end_of(&episode, attempt, "crashed", evidence, Some(steps))
     }

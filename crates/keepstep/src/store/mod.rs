@@ -121,10 +121,9 @@ impl Store {
         let level = reachable_level(&*disk, options.level)?;
         let id = store_id(&*disk, options.is_broken_rename())?;
         let key = ContentKey::new(&id.0);
-        let by_rename = options.is_broken_rename();
         let cards = Arc::new(Storage::new(Arc::clone(&disk), id));
         let inner = Inner {
-            desk: ClaimDesk::new(Arc::clone(&disk), id, key.clone(), by_rename),
+            desk: ClaimDesk::new(Arc::clone(&disk), id, key.clone(), &options),
             leases: Leases::new(Arc::clone(&disk), id, options.lease),
             seats: seats::Seats::default(),
             looking: Mutex::new(Catalog::unread(Arc::clone(&cards), reading::recovery(&disk, id))),

@@ -28,10 +28,10 @@ pub fn check(scene: &Scene, seed: u64, is_end: bool) -> Result<(), String> {
         return Ok(());
     }
     if is_end {
-        let found = on_a_copy(&scene.shelf, seed, |run| read(run))?;
+        let found = on_a_copy(&scene.shelf, seed, read)?;
         compare(&scene.said, &found).map_err(|why| format!("to a reader, at the end: {why}"))?;
     }
-    let found = on_a_copy(&scene.shelf, seed, |run| take_over(run))?;
+    let found = on_a_copy(&scene.shelf, seed, take_over)?;
     compare(&scene.said, &found)
 }
 

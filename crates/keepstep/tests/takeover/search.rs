@@ -187,8 +187,7 @@ impl Plot {
         guide.lock().nodes = nodes.collect();
         let shelf = self.prepare();
         self.run(&shelf, guide.clone(), true);
-        let told = std::mem::take(&mut guide.lock().told);
-        told
+        std::mem::take(&mut guide.lock().told)
     }
 
     /// A store with a run, and nothing in it.
