@@ -113,16 +113,18 @@ fn record(shared: &Shared<'_>, thread: u32, screen: &Screen) -> Outcome<()> {
     let args = shared.args;
     for number in 0..args.episodes.unwrap_or(u32::MAX) {
         let key = Key { worker: args.worker, life: args.life, thread, number };
-        let mut episode = Episode::new(shared, key)?;
         let mut tries = 0;
+        let mut episode = None;
         loop {
-            match episode.go_on() {
+            match open_and_go_on(shared, key, &mut episode) {
                 Ok(Gone::On) => break,
                 Ok(Gone::Stopped) => return Ok(()),
                 Err(error) if args.retry && error.remedy() == Remedy::Retry && tries < TRIES_MAX => {
                     tries += 1;
                     screen.say(&format!("trying again: {error}"));
-                    episode.in_flight.clear();
+                    if let Some(episode) = &mut episode {
+                        episode.in_flight.clear();
+                    }
                     std::thread::sleep(RETRY_PAUSE);
                 }
                 Err(error) => return Err(error.into()),
@@ -130,6 +132,14 @@ fn record(shared: &Shared<'_>, thread: u32, screen: &Screen) -> Outcome<()> {
         }
     }
     Ok(())
+}
+
+/// Opens the episode, unless an earlier try did, and records what is left of it.
+fn open_and_go_on<'a>(shared: &'a Shared<'a>, key: Key, episode: &mut Option<Episode<'a>>) -> Result<Gone> {
+    match episode {
+        Some(episode) => episode.go_on(),
+        None => episode.insert(Episode::new(shared, key)?).go_on(),
+    }
 }
 
 /// How an episode was left.
