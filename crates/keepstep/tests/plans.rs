@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use keepstep::tend::{CompactOptions, PruneFilter};
 use keepstep::{
     Ending, EpisodeName, Error, Job, NoteTarget, Opening, Options, PlanOptions, RemainingOptions, Run, Step,
     Store, Value, WhenBusy,
@@ -327,6 +328,42 @@ fn many_workers_share_a_plan() {
     let run = scratch.run();
     assert!(remains(&run).is_empty());
     assert_eq!((scratch.files(".claim").len(), scratch.files(".base").len()), (400, 0));
+}
+
+/// What was compacted is as done as before, and what was pruned is not done again.
+#[test]
+fn what_was_tended_does_not_come_back() {
+    let scratch = Scratch::new("tended");
+    let run = scratch.run();
+    run.plan(tasks(6), PlanOptions::default()).expect("plans");
+    for (number, job) in run.remaining(any()).expect("looks").take(4).enumerate() {
+        end(job.expect("is given"), ["finished", "truncated", "errored", "aborted"][number]);
+    }
+    let before: BTreeSet<_> = remains(&run).into_iter().collect();
+    assert_eq!(before.len(), 3);
+    run.store().close();
+    drop(run);
+    let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+    let watcher = scratch.run();
+    for _ in 0..2 {
+        scratch.store().compact(options.clone(), &mut |_| {}).expect("compacts");
+        for run in [&watcher, &scratch.run()] {
+            assert_eq!(remains(run).into_iter().collect::<BTreeSet<_>>(), before);
+        }
+    }
+    assert!(
+        scratch.files(".seg").iter().all(|it| it.to_string_lossy().contains("grouped")),
+        "nothing was deleted"
+    );
+    let job = watcher.claim(retrying(1)).expect("looks").expect("the interrupted one");
+    assert_eq!((job.attempts, &*job.why), (1, "aborted"));
+    finish(job);
+    let filter = PruneFilter { run: Some("run".to_owned()), ..PruneFilter::default() };
+    let report = scratch.store().prune_with(&filter, options, false, &mut |_| {}).expect("prunes");
+    assert_eq!(report.episodes.len(), 4, "{report:?}");
+    for run in [&watcher, &scratch.run()] {
+        assert!(remains(run).iter().all(|(_, why)| why == "new") && remains(run).len() == 2);
+    }
 }
 
 // Real processes.

@@ -140,6 +140,7 @@ impl ClaimDesk {
     /// Writes all, syncs all, names all, and syncs each folder once. Syncs that wait at the same time share one commit of
     /// the file system, so they are made side by side.
     fn publish_all(&self, wishes: &[Arc<Wish>]) -> Vec<io::Result<bool>> {
+        self.make_folders(wishes);
         let written: Vec<_> = wishes.iter().map(|wish| self.write(wish)).collect();
         let synced = side_by_side(&written, |made| match made {
             Ok(temporary) => temporary.file.sync(),
@@ -181,11 +182,30 @@ impl ClaimDesk {
         temporary.publish(&wish.path, false)
     }
 
+    /// Makes the folders that a batch needs, with one sync for all. One that fails is made, and told of, with its claim.
+    fn make_folders(&self, wishes: &[Arc<Wish>]) {
+        let wanted: BTreeSet<&str> = wishes.iter().map(|wish| disk::parent(&wish.path)).collect();
+        let missing: Vec<&str> =
+            wanted.into_iter().filter(|folder| !lock(&self.folders).contains(*folder)).collect();
+        if missing.len() < 2 || self.ensure_folder(disk::parent(missing[0])).is_err() {
+            return;
+        }
+        let is_there = |folder: &str| match self.disk.create_dir(folder) {
+            Ok(()) => true,
+            Err(error) => error.kind() == io::ErrorKind::AlreadyExists,
+        };
+        let made: Vec<&str> = missing.into_iter().filter(|folder| is_there(folder)).collect();
+        // Whoever made the others may not have synced them yet; a name that rests on one must not vanish.
+        if made.first().is_some_and(|folder| self.disk.sync_dir(disk::parent(folder)).is_ok()) {
+            lock(&self.folders).extend(made.into_iter().map(str::to_owned));
+        }
+    }
+
     fn ensure_folder(&self, folder: &str) -> io::Result<()> {
-        if lock(&self.folders).contains(folder) {
+        if folder.is_empty() || lock(&self.folders).contains(folder) {
             return Ok(());
         }
-        disk::ensure_dir(&*self.disk, disk::parent(folder))?;
+        self.ensure_folder(disk::parent(folder))?;
         disk::ensure_dir(&*self.disk, folder)?;
         lock(&self.folders).insert(folder.to_owned());
         Ok(())

@@ -44,6 +44,7 @@ pub struct Outcomes {
 struct Found {
     episode: Id,
     attempt: u32,
+    writer: Id,
     why: String,
 }
 
@@ -57,16 +58,14 @@ impl Outcomes {
     pub fn refresh(&mut self) -> Result<()> {
         self.catalog.refresh()?;
         let mut found = Vec::new();
-        for log in self.catalog.logs() {
-            let before = found.len();
+        for log in self.catalog.logs().chain([self.catalog.grouped()]) {
             for segment in log.segments() {
                 let looked_to = self.looked_to.entry((*log.writer(), segment.number)).or_insert(0);
                 *looked_to = look(self.catalog.storage(), log, segment, *looked_to, &mut found)?;
             }
-            found[before..].iter_mut().for_each(|(_, writer)| *writer = *log.writer());
         }
-        for (end, writer) in found {
-            self.note(end.episode, end.attempt, writer, &end.why)?;
+        for Found { episode, attempt, writer, why } in found {
+            self.note(episode, attempt, writer, &why)?;
         }
         Ok(())
     }
@@ -91,9 +90,14 @@ impl Outcomes {
         self.said.get(&(*episode, attempt))
     }
 
-    /// True if all that a writer ever said was seen: it was gone before its log was looked at.
+    /// True if all that a writer ever said was seen: it was gone before its log was looked at, or has none any more.
     pub fn is_complete(&self, writer: &Id) -> bool {
-        self.catalog.log(writer).is_some_and(|log| log.liveness() != Liveness::Live)
+        self.catalog.log(writer).is_none_or(|log| log.liveness() != Liveness::Live)
+    }
+
+    /// True if somebody pruned the episode.
+    pub fn is_pruned(&self, episode: &Id) -> bool {
+        self.catalog.manifest().pruned(episode).is_some()
     }
 
     fn reason(&mut self, why: &str) -> Arc<str> {
@@ -111,19 +115,19 @@ fn look(
     log: &Log,
     segment: &Segment,
     looked_to: u64,
-    found: &mut Vec<(Found, Id)>,
+    found: &mut Vec<Found>,
 ) -> Result<u64> {
     if looked_to == u64::MAX {
         return Ok(looked_to);
     }
-    let mut add = |episode: Id, attempt: u32, why: Option<String>| {
-        found.extend(why.map(|why| (Found { episode, attempt, why }, Id::NONE)));
+    let mut add = |writer: Id, episode: Id, attempt: u32, why: Option<String>| {
+        found.extend(why.map(|why| Found { episode, attempt, writer, why }));
     };
     match (&segment.contents, segment.head()) {
         (Contents::Sealed(index), _) => {
-            for entry in index.entries().filter(|entry| entry.what == What::Attempt) {
+            for (writer, entry) in index.owned_entries().filter(|(_, entry)| entry.what == What::Attempt) {
                 let summary = decode_fields(&entry.summary).unwrap_or_default();
-                add(entry.id, entry.attempt, summary.text(fields::WHY).map(str::to_owned));
+                add(writer, entry.id, entry.attempt, summary.text(fields::WHY).map(str::to_owned));
             }
             Ok(u64::MAX)
         }
@@ -133,7 +137,7 @@ fn look(
                 let Some(at) = new_end(entry, looked_to) else { continue };
                 let is_summed = entry.summed == entry.records.len() && entry.summary.why.is_some();
                 let why = if is_summed { entry.summary.why.clone() } else { read_why(&mut source, at) };
-                add(entry.bind.id, entry.bind.attempt, why);
+                add(*log.writer(), entry.bind.id, entry.bind.attempt, why);
             }
             Ok(scanned.valid_to.max(looked_to))
         }

@@ -122,10 +122,13 @@ impl Opener<'_> {
         let started_us = disk.uptime_us();
         // Claims name their writer, so there must be one; then the chain can say "this is us".
         let writer = self.run.store().writer()?.id();
-        self.run.store().show();
+        let mut is_shown = false;
         loop {
             let waited = Duration::from_micros((disk.uptime_us() - started_us).max(0) as u64);
             let chain = Chain::read(self.run.store().cards(), &self.id)?;
+            if !chain.links.is_empty() && !std::mem::replace(&mut is_shown, true) {
+                self.run.store().show();
+            }
             match self.next_move(&chain, &writer, waited < SOON_MAX)? {
                 Move::Soon => disk.sleep(SOON_STEP),
                 Move::Over(why) => return Err(Error::Ended { what: self.what(), why }),

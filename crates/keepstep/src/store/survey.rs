@@ -253,6 +253,9 @@ struct Judge<'r> {
 
 impl Judge<'_> {
     fn verdict(&mut self, index: usize, at: &Planned, named: Named, cards: &mut Cards) -> Result<Verdict> {
+        if self.outcomes.is_pruned(&at.id) {
+            return Ok(Verdict::Nothing);
+        }
         let Some(newest) = named.claims.checked_sub(1) else { return Ok(Verdict::New) };
         let said = self.outcomes.said(&at.id, named.in_force);
         let why = match said {
