@@ -95,6 +95,23 @@ fn a_live_owner_is_busy() {
     assert_eq!((again.attempt(), again.resumed()), (1, Some(0)));
 }
 
+/// Whoever is told that an episode ended can tell another process at once: it is not busy any more. (Others were told how far the
+/// log is synced only a moment later, by whoever came to it.)
+#[test]
+fn what_has_ended_is_free_at_once() {
+    let scratch = Scratch::new("free");
+    let (one, two) = (scratch.run(), scratch.run());
+    let hand_over = &|sample: i64| {
+        for iteration in 0..20 {
+            let name = EpisodeName { task: "task".to_owned(), iteration, sample };
+            let episode = one.episode(name.clone()).expect("begins");
+            episode.end("cancelled", Ending::default()).expect("ends").wait().expect("is durable");
+            assert_eq!(two.episode(name).expect("is free").attempt(), 1);
+        }
+    };
+    std::thread::scope(|scope| (0..8).for_each(|sample| drop(scope.spawn(move || hand_over(sample)))));
+}
+
 /// Taken over while alive: the new attempt has every acknowledged step, the old one may say nothing more.
 #[test]
 fn taking_over_fences_the_owner() {

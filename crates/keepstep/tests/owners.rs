@@ -295,6 +295,30 @@ fn an_owner_in_another_namespace() {
     assert!(why == "crashed" && format!("{evidence:?}").contains("lock"), "{why}: {evidence:?}");
 }
 
+/// Whoever was killed without a word is found: `crashed` is recorded once, with what shows it, and nothing of it is lost.
+#[test]
+fn the_dead_are_reaped_once() {
+    if let Some(dir) = std::env::var_os(OWNER_OF) {
+        return record_until_refused(Path::new(&dir));
+    }
+    let scratch = Scratch::new("reaped");
+    let mut owner = Owner::start(this_program(), "the_dead_are_reaped_once", &scratch.0, "power");
+    owner.acknowledges(2);
+    let run = run_in(&scratch.0, Options::default());
+    let alive = run.episode(EpisodeName::task("another")).expect("begins");
+    assert_eq!(run.store().reap().expect("looks"), [], "all are alive");
+    owner.signal(libc::SIGKILL);
+    owner.child.wait().expect("ends");
+    let reaped = run.store().reap().expect("looks");
+    assert_eq!(reaped.iter().map(|it| it.episode).collect::<Vec<_>>(), [run.episode_id(&name())]);
+    assert!(reaped[0].steps >= 2 && format!("{:?}", reaped[0].evidence).contains("lock"), "{reaped:?}");
+    assert_eq!(run.store().reap().expect("looks"), [], "once");
+    let view = run.view(&name()).expect("reads");
+    assert_eq!(view.ending().expect("reads").expect("ended").why.as_deref(), Some("crashed"));
+    alive.step(step(0)).expect("is not reaped");
+    assert_eq!(run.episode(name()).expect("goes on").inherited(), reaped[0].steps);
+}
+
 /// A lock of another boot proves nothing: its owner is silent first, and counts as dead after the lease.
 #[test]
 fn an_owner_of_another_boot_is_waited_for() {

@@ -390,6 +390,10 @@ impl Log {
             }
         }
         self.counters.add_batch(&round.placed);
+        if round.needs_sync && !round.ended.is_empty() {
+            // Whoever is told that it ended may tell others to go on with it: they must not find it busy.
+            self.say_synced();
+        }
         // Those who wait go on while the rest is done here.
         round.event.raise(if round.needs_sync { Stage::Power } else { Stage::Kill });
         self.counters.set_segment_bytes(self.segment.as_ref().map_or(0, |segment| segment.end));
