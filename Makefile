@@ -57,7 +57,7 @@ fuzz: need-cargo ## fuzz each decoder for FUZZ_SECONDS (120)
 crash-million: need-cargo ## a million crash points on the simulated disk
 	KEEPSTEP_CRASH_POINTS=$(CRASH_POINTS) $(CARGO) test --release --locked -p keepstep --test crash -- --nocapture
 
-takeover-all: need-cargo ## takeover in every order of its steps, 200 stopped owners, many power cuts (about an hour)
+takeover-all: need-cargo ## takeover in every order of its steps, 200 stopped owners, many power cuts (many minutes)
 	$(CARGO) test --release --locked -p keepstep --test takeover -- --nocapture --include-ignored
 	KEEPSTEP_ROUNDS=200 $(CARGO) test --release --locked -p keepstep --test owners -- --nocapture
 	KEEPSTEP_CRASH_POINTS=200000 $(CARGO) test --release --locked -p keepstep --test cuts -- --nocapture
