@@ -53,8 +53,10 @@ fn steps_are_read_while_they_are_written() {
             .expect("records");
         assert_eq!(receipt.level(), Some(Level::Power));
         if step % 25 == 0 {
-            let steps = steps_of(&store, &recorder);
-            assert_eq!(steps.len() as i64, step + 1);
+            // Readers go as far as the log says it is synced, which it says a moment after the acknowledgement.
+            let visible = || Some(steps_of(&store, &recorder)).filter(|steps| steps.len() as i64 == step + 1);
+            let tries = std::iter::repeat_with(|| std::thread::sleep(Duration::from_millis(1))).take(10_000);
+            let steps = visible().or_else(|| tries.into_iter().find_map(|()| visible())).expect("is seen");
             assert_eq!(steps[step as usize].prompt, Some(Value::list(messages.clone())), "step {step}");
         }
     }
