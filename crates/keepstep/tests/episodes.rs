@@ -230,6 +230,21 @@ fn a_pending_turn_can_be_discarded() {
     assert_eq!(read.steps[0].action, Some(Value::from("sell")));
 }
 
+/// A result for a turn that was said before needs no adopting: then nothing is pending any more.
+#[test]
+fn a_pending_turn_takes_its_result_directly() {
+    let scratch = Scratch::new("direct");
+    let (one, two) = (scratch.run(), scratch.run());
+    let old = one.episode(name()).expect("begins");
+    drop(old.turn(Step::new().action("buy")).expect("is said"));
+    let new = two.open(name(), taking()).expect("takes over");
+    new.result(Step::new().reward(2.0)).expect("records");
+    assert!(new.pending().is_none());
+    let turn = new.turn(Step::new().action("sell")).expect("is said");
+    assert!(turn.index() == 1 && turn.adopted().is_none());
+    drop((turn, old));
+}
+
 /// A call is made once and then told; other arguments are a divergence; one that raised is made again.
 #[test]
 fn calls_are_recorded_once() {

@@ -144,7 +144,19 @@ impl Episode {
 
     /// Gives up the pending turn, on record.
     pub fn discard_pending(&self, reason: &str) -> Result<Receipt> {
+        self.discard(reason)
+    }
+
+    /// Gives up the turn that was said, by this attempt or before it, on record.
+    pub fn discard(&self, reason: &str) -> Result<Receipt> {
         let receipt = self.recorder.discard(reason)?;
+        self.lock().pending = None;
+        Ok(receipt)
+    }
+
+    /// Completes the turn that was said, by this attempt or before it. Durable when it returns.
+    pub fn result(&self, result: Step) -> Result<Receipt> {
+        let receipt = self.recorder.result(result)?;
         self.lock().pending = None;
         Ok(receipt)
     }
