@@ -54,32 +54,45 @@ pub fn as_id(value: &Value) -> Option<Id> {
 
 /// Reads the card at a path, if it is of this kind.
 pub fn read_card(storage: &Storage, path: &str, kind: u16) -> Result<CardFound> {
+    let raw = match read_body(storage, path, kind)? {
+        BodyFound::Nothing => return Ok(CardFound::Nothing),
+        BodyFound::Damaged => return Ok(CardFound::Damaged),
+        BodyFound::Body(raw) => raw,
+    };
+    let body = Body { raw, references: Vec::new() };
+    Ok(decode::read_fields(&body, &mut NoBodies)
+        .map_or(CardFound::Damaged, |fields| CardFound::Card(Fields(fields))))
+}
+
+/// What stands under a card's name, before its fields are read.
+pub(crate) enum BodyFound {
+    Nothing,
+    Body(Vec<u8>),
+    Damaged,
+}
+
+/// As [`read_card`], for those who read long ones their own way.
+pub(crate) fn read_body(storage: &Storage, path: &str, kind: u16) -> Result<BodyFound> {
     let disk = storage.disk();
     let data = match disk.open(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(CardFound::Nothing),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BodyFound::Nothing),
         Err(error) => return Err(Error::io("open", path, error)),
         Ok(file) => {
             let bytes = file.bytes().doing("measure", path)?;
             if bytes > (card::CARD_BODY_MAX as u64) + 1024 {
-                return Ok(CardFound::Damaged);
+                return Ok(BodyFound::Damaged);
             }
             disk::read_exact_at(&*file, 0, bytes as usize).doing("read", path)?
         }
     };
-    let found = match Card::decode(&data, storage.store(), path) {
-        Ok(card) => card,
+    match Card::decode(&data, storage.store(), path) {
+        Ok(card) if card.kind == kind => Ok(BodyFound::Body(card.body)),
         Err(CardError::Newer { found, known }) => {
             let (found, known) = (u32::from(found), u32::from(known));
-            return Err(Error::NewerFormat { path: path.to_owned(), found, known });
+            Err(Error::NewerFormat { path: path.to_owned(), found, known })
         }
-        Err(_) => return Ok(CardFound::Damaged),
-    };
-    if found.kind != kind {
-        return Ok(CardFound::Damaged);
+        Ok(_) | Err(_) => Ok(BodyFound::Damaged),
     }
-    let body = Body { raw: found.body, references: Vec::new() };
-    Ok(decode::read_fields(&body, &mut NoBodies)
-        .map_or(CardFound::Damaged, |fields| CardFound::Card(Fields(fields))))
 }
 
 /// Fields as bytes; numbers must rise. Nothing if a value cannot be written.

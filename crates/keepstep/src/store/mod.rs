@@ -12,6 +12,7 @@ mod listing;
 mod notes;
 mod opening;
 mod plan;
+mod plan_card;
 mod query;
 mod reading;
 mod remaining;

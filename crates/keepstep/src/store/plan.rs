@@ -7,10 +7,11 @@ use keepstep_format::card::kind;
 use keepstep_format::fields;
 use keepstep_format::value::Value;
 
+use super::plan_card::{Entry, PlanCard};
 use super::run::{EpisodeName, Run};
 use crate::disk;
 use crate::error::{Doing, Error, Result};
-use crate::segment::cards::{CardFound, Fields, Published, publish_card, read_card};
+use crate::segment::cards::{BodyFound, Published, publish_card, read_body};
 
 /// How many samples of one task and iteration can be planned.
 pub(super) const SAMPLES_MAX: u32 = 1 << 20;
@@ -148,41 +149,30 @@ impl Plan {
             let path = run.path(&format!("plan.{}", self.next));
             let damaged =
                 |found: &str| Error::Damaged { path: path.clone(), offset: 0, found: found.to_owned() };
-            match read_card(run.store().cards(), &path, kind::PLAN)? {
-                CardFound::Nothing => return Ok(self.next > before),
+            match read_body(run.store().cards(), &path, kind::PLAN)? {
+                BodyFound::Nothing => return Ok(self.next > before),
                 // Whoever passes it over forgets what was to be done.
-                CardFound::Damaged => return Err(damaged("it does not validate")),
-                CardFound::Card(card) => {
-                    self.add_card(&card).ok_or_else(|| damaged("it does not say what is planned"))?;
+                BodyFound::Damaged => return Err(damaged("it does not validate")),
+                BodyFound::Body(body) => {
+                    let card = PlanCard::read(&body);
+                    let added = card.and_then(|card| self.add_card(&card));
+                    added.ok_or_else(|| damaged("it does not say what is planned"))?;
                 }
             }
             self.next += 1;
         }
     }
 
-    fn add_card(&mut self, card: &Fields) -> Option<()> {
-        let needs = match card.get(fields::NEEDS) {
-            None => BTreeSet::new(),
-            Some(needs) => {
-                let texts = needs.as_list()?.iter().map(|name| name.as_str().map(str::to_owned));
-                texts.collect::<Option<_>>()?
-            }
-        };
-        let entries = card.get(fields::PLANNED)?.as_list()?;
-        self.tasks.reserve(entries.len());
-        for entry in entries {
-            let iteration = entry.get("iteration")?.as_int()?;
-            let samples = u32::try_from(entry.get("samples")?.as_int()?).ok()?;
-            if samples > SAMPLES_MAX {
-                return None;
-            }
-            let Value::Str(task) = entry.get("task")?.plain() else { return None };
-            self.add(task, iteration, samples, &needs);
+    fn add_card(&mut self, card: &PlanCard<'_>) -> Option<()> {
+        self.tasks.reserve(card.entries.len());
+        for Entry { task, iteration, samples } in &card.entries {
+            let samples = u32::try_from(*samples).ok().filter(|samples| *samples <= SAMPLES_MAX)?;
+            self.add(task, *iteration, samples, &card.needs);
         }
         (self.episodes <= EPISODES_MAX).then_some(())
     }
 
-    fn add(&mut self, task: &Arc<str>, iteration: i64, samples: u32, needs: &BTreeSet<String>) {
+    fn add(&mut self, task: &str, iteration: i64, samples: u32, needs: &BTreeSet<String>) {
         if let Some(index) = self.find(task, iteration) {
             let known = &mut self.tasks[index];
             self.episodes += u64::from(samples.saturating_sub(known.samples));
@@ -190,9 +180,10 @@ impl Plan {
             known.needs.extend(needs.iter().cloned());
             return;
         }
-        self.by_name.entry(iteration).or_default().insert(Arc::clone(task), self.tasks.len());
+        let (task, index): (Arc<str>, usize) = (Arc::from(task), self.tasks.len());
+        self.by_name.entry(iteration).or_default().insert(Arc::clone(&task), index);
         self.episodes += u64::from(samples);
-        self.tasks.push(PlannedTask { task: Arc::clone(task), iteration, samples, needs: needs.clone() });
+        self.tasks.push(PlannedTask { task, iteration, samples, needs: needs.clone() });
     }
 
     fn find(&self, task: &str, iteration: i64) -> Option<usize> {
