@@ -25,7 +25,7 @@ pub enum Job {
     /// Lists what remains of a plan, and says how long that took.
     ListPlan,
     /// Claims one job of a plan, and says how long that took.
-    FirstJob,
+    ClaimFirst,
     /// Claims jobs of a plan with several threads, and says how many a second.
     ClaimJobs,
 }
@@ -38,7 +38,7 @@ pub fn run(factory: &dyn EngineFactory, job: Job, dir: &Path, quick: bool) {
         Job::CountCalls => bars::record_between_marks(factory, dir, quick),
         Job::Compact => bars::compact_and_report(factory, dir),
         Job::ListPlan => bars::list_plan(dir),
-        Job::FirstJob => bars::first_job(dir),
+        Job::ClaimFirst => bars::first_job(dir),
         Job::ClaimJobs => bars::claim_jobs(dir),
     }
 }

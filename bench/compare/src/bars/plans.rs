@@ -39,7 +39,7 @@ fn planned(settings: &Settings) -> (Scratch, usize) {
 pub fn list_and_first_job(settings: &Settings, factory: &dyn EngineFactory) -> Vec<Got> {
     let (scratch, tasks) = planned(settings);
     let list_ms = timed_by_children(settings, factory, Job::ListPlan, scratch.path());
-    let first_ms = timed_by_children(settings, factory, Job::FirstJob, scratch.path());
+    let first_ms = timed_by_children(settings, factory, Job::ClaimFirst, scratch.path());
     println!("  a plan of {tasks}: listed in {list_ms:.0} ms, the first job after {first_ms:.1} ms");
     vec![
         Got { name: "plan-list-100k", value: list_ms / 1e3 },
