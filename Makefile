@@ -27,7 +27,7 @@ help: ## list the targets
 
 setup: $(STAMP) ## make .venv with the pinned packages of tests/requirements.txt
 
-demo: release ## record, kill -9, recover
+demo: release ## record, kill -9, see what survived, go on to the end
 	$(KEEPSTEP) demo
 
 test: test-rust loom test-python ## all tests: Rust, docs, loom, the second reader in Python

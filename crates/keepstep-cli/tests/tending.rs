@@ -39,8 +39,12 @@ fn compacting_changes_nothing_that_is_read() {
 fn pruning_deletes_what_the_dry_run_named() {
     let scratch = Scratch::new();
     demo_store(&scratch);
+    // A second run, which stays.
+    demo_store(&scratch);
     let before = names(&scratch);
-    let prune = ["prune", "-s", "demo", "--ending", "finished", "--reason", "a test", "--grace", "0"];
+    let prune = [
+        "prune", "-s", "demo", "--run", "demo", "--ending", "finished", "--reason", "a test", "--grace", "0",
+    ];
     let dry = done(&scratch, &[&prune[..], &["--dry-run", "--json"]].concat());
     assert_eq!(names(&scratch), before);
     let summary = dry.out.lines().last().unwrap();

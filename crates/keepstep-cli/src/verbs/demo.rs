@@ -73,12 +73,16 @@ pub(crate) fn run(args: &Args, program: &Program, screen: &mut Screen) -> Outcom
 
     let rest = demo.unfinished()?;
     if !rest.is_empty() {
-        let total = rest.iter().map(|task| steps_of(task, args.steps)).sum();
+        let all: u64 = rest.iter().map(|task| steps_of(task, args.steps)).sum();
         screen.say(&format!(
-            "Recording the {} again, as iteration 1.",
+            "Going on with the {}, from the last durable step of each.",
             counted(rest.len() as u64, "unfinished episode")
         ));
-        demo.record(&rest, 1, total, None)?;
+        demo.record(&rest, 0, all.saturating_sub(promised + more), None)?;
+        let left = demo.unfinished()?.len() as u64;
+        let how =
+            if left == 0 { "All are finished.".to_owned() } else { format!("{left} are not finished.") };
+        screen.say(&format!("{how} `show` says which attempt recorded which step."));
     }
     demo.say_what_next(&tasks, screen);
     Ok(Exit::Done)

@@ -73,8 +73,12 @@ fn record(args: &Args, run: &Run, task: &str, mut pipe: &File, stop: &AtomicBool
         message("user", format!("Buy {wanted} for as little as you can.")),
     ];
     let episode = run.episode(name)?;
+    // As of the last durable step, if an earlier attempt was interrupted.
+    if let Some(kept) = episode.state("messages")? {
+        messages = kept.as_list().unwrap_or_default().to_vec();
+    }
     let steps = steps_of(task, args.steps);
-    for index in 0..steps {
+    for index in episode.steps()..steps {
         std::thread::sleep(Duration::from_millis(chance.below(2 * args.pause_ms + 1)));
         if stop.load(Ordering::Acquire) {
             return Ok(());
@@ -91,8 +95,11 @@ fn record(args: &Args, run: &Run, task: &str, mut pipe: &File, stop: &AtomicBool
             price % 100,
             (index + 1) * 7
         );
+        let prompt = Value::list(messages.iter().cloned());
+        messages.extend([message("assistant", response.clone()), message("user", observation.clone())]);
         let step = Step::new()
-            .prompt(Value::list(messages.iter().cloned()))
+            .prompt(prompt)
+            .state([("messages", Value::list(messages.iter().cloned()))])
             .response(response.as_str())
             .action(Value::map([("do", Value::from(action))]))
             .observation(observation.as_str())
@@ -102,7 +109,6 @@ fn record(args: &Args, run: &Run, task: &str, mut pipe: &File, stop: &AtomicBool
         if writeln!(pipe, "{task} {index}").is_err() {
             return Ok(());
         }
-        messages.extend([message("assistant", response), message("user", observation)]);
     }
     episode.end("finished", Ending::default())?.wait()
 }
