@@ -27,7 +27,9 @@ fn the_verbs_that_read_agree_with_one_another() {
 
     let stats = run(dir, ["stats", "./demo", "--full", "--json"]);
     json_lines(&stats);
-    assert_eq!((stats.number("attempts"), stats.number("steps")), (listed, runs.number("steps")));
+    // Those that were killed went on in a second attempt.
+    assert!((listed..=2 * listed).contains(&stats.number("attempts")), "{stats:?}");
+    assert_eq!(stats.number("steps"), runs.number("steps"));
 
     // Each that is listed can be shown by the name that was printed, and has as many steps as the list says.
     for line in json_lines(&episodes) {
