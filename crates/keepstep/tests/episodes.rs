@@ -87,7 +87,7 @@ fn a_live_owner_is_busy() {
     assert!(is_busy(run.episode(name())).contains("this process"));
     let other = scratch.run();
     let said = is_busy(other.episode(name()));
-    assert!(said.contains(&format!("process {}", std::process::id())), "{said}");
+    assert!(said.contains(&format!("process {}", std::process::id())) && said.contains(" s ago"), "{said}");
     let patient = Opening { busy: WhenBusy::Wait(Duration::from_millis(50)), ..Opening::default() };
     is_busy(other.open(name(), patient));
     drop(episode);
@@ -388,4 +388,24 @@ fn what_is_not_synced_is_copied() {
     let newer = third.open(name(), taking()).expect("takes over");
     newer.step(step(4)).expect("records");
     assert_eq!(actions(&third), [0, 1, 2, 3, 4]);
+}
+
+/// A taker that finds the end in the log, which nobody said was synced, adopts it: the episode is over.
+#[test]
+fn an_end_that_the_taker_finds_is_adopted() {
+    let scratch = Scratch::new("adopted");
+    let options = Options {
+        level: Some(Level::Kill),
+        background_sync: Duration::from_secs(3600),
+        ..Options::default()
+    };
+    let one = Store::open(&scratch.0, options).expect("opens").run("run", Value::Null).expect("opens");
+    let old = one.episode(name()).expect("begins");
+    old.step(step(0)).expect("records");
+    old.end("finished", Ending::default()).expect("ends").wait().expect("survives a kill");
+    let two = scratch.run();
+    let error = two.open(name(), taking()).expect_err("is over");
+    assert!(matches!(&error, Error::Ended { why, .. } if why == "finished"), "{error}");
+    let view = two.view(&name()).expect("reads");
+    assert_eq!((view.steps(), view.ending().expect("reads").unwrap().why.as_deref()), (1, Some("finished")));
 }

@@ -13,7 +13,7 @@ use crate::error::{Doing, Error, Result};
 use crate::own::Standing;
 use crate::read::{Catalog, End, Lineage};
 use crate::recover::Recovery;
-use crate::segment::chain::{Chain, Link};
+use crate::segment::chain::{Chain, Link, read_claim};
 use crate::write::{Start, SubjectName};
 
 /// What an interrupted episode does when it is opened again.
@@ -253,6 +253,10 @@ impl Opener<'_> {
     }
 
     fn busy(&self, owner: &Id, attempt: u32, why: &str) -> Error {
+        let store = self.run.store();
+        let claimed = read_claim(store.cards(), &self.id, attempt).ok().flatten();
+        let since_s = claimed.map_or(0, |claim| (store.disk().now_us() - claim.time).max(0) / 1_000_000);
+        let why = format!("{why} (claimed {since_s} s ago)");
         let owner = self.run.store().leases().describe(owner);
         Error::Busy { what: format!("{}, attempt {attempt}", self.what()), why: format!("{owner} {why}") }
     }
