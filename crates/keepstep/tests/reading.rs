@@ -180,3 +180,29 @@ fn a_seal_is_told_once() {
     assert_eq!(hear(&mut again)[2..], [RunEvent::Sealed { group }]);
     assert_eq!(hear(&mut again).len(), 3);
 }
+
+/// What was told stays told when `compact` moves it, and what comes after is told once.
+#[test]
+fn a_cursor_outlives_compacting() {
+    let scratch = Scratch::new("cursor-compact");
+    let first = scratch.run("run");
+    record(&first, "a", &[1.0], 0, "finished");
+    first.store().close();
+    drop(first);
+    let reader = scratch.run("run");
+    let mut follow = reader.follow(None).expect("follows");
+    assert!(follow.next(Duration::from_secs(10)).expect("reads").is_some());
+    assert_eq!(follow.next(Duration::from_millis(300)).expect("reads"), None);
+    let cursor = follow.cursor();
+    let options = keepstep::tend::CompactOptions { grace: Duration::ZERO, ..Default::default() };
+    for _ in 0..2 {
+        reader.store().compact(options.clone(), &mut |_| {}).expect("compacts");
+    }
+    assert_eq!(follow.next(Duration::from_millis(300)).expect("reads"), None, "while it follows");
+    record(&reader, "b", &[1.0], 0, "finished");
+    let mut again = reader.follow(Some(&cursor)).expect("follows");
+    let (event, _) = again.next(Duration::from_secs(10)).expect("reads").expect("there is one");
+    let episode = reader.episode_id(&EpisodeName::task("b"));
+    assert_eq!(event, RunEvent::Ended { episode, attempt: 0, why: "finished".to_owned() });
+    assert_eq!(again.next(Duration::from_millis(300)).expect("reads"), None);
+}
