@@ -131,6 +131,14 @@ pub fn read_exact_at(file: &dyn File, offset: u64, bytes: usize) -> io::Result<V
     Ok(data)
 }
 
+/// The file that makes a directory a store.
+pub(crate) const STORE_FILE: &str = "keepstep.json";
+
+/// True if this failed because the whole store was deleted: waiting brings nothing back.
+pub(crate) fn store_is_deleted(disk: &dyn Disk, error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound && matches!(disk.exists(STORE_FILE), Ok(false))
+}
+
 /// Creates a directory if it is not there, so that it survives a power cut.
 pub fn ensure_dir(disk: &dyn Disk, path: &str) -> io::Result<()> {
     match disk.create_dir(path) {

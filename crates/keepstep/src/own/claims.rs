@@ -89,6 +89,9 @@ impl ClaimDesk {
                 tried => tried,
             };
             let Err(error) = tried else { return tried };
+            if matches!(&error, Error::Io { source, .. } if disk::store_is_deleted(&*self.disk, source)) {
+                return Err(Error::Vanished { path: path.to_owned() });
+            }
             let waited = Duration::from_micros((self.disk.uptime_us() - started_us).max(0) as u64);
             if waited >= self.stall {
                 return Err(told(error, content.len(), waited));

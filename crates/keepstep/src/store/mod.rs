@@ -111,7 +111,7 @@ impl Store {
         let shown = path.display().to_string();
         let not_there = |why: &str| Error::NotAStore { path: shown.clone(), why: why.to_owned() };
         let disk = RealDisk::open(path).map_err(|error| not_there(&error.to_string()))?;
-        if !disk.exists("keepstep.json").doing("look into", &shown)? {
+        if !disk.exists(disk::STORE_FILE).doing("look into", &shown)? {
             return Err(not_there("it has no keepstep.json"));
         }
         Self::on_disk(Arc::new(disk), options)
@@ -322,7 +322,7 @@ fn reachable_level(disk: &dyn Disk, wanted: Option<Level>) -> Result<Level> {
 
 /// The id in `keepstep.json`, made if it is not there. Many processes may try at once; one wins.
 fn store_id(disk: &dyn Disk, by_rename: bool) -> Result<Id> {
-    const PATH: &str = "keepstep.json";
+    const PATH: &str = disk::STORE_FILE;
     for _ in 0..8 {
         if disk.exists(PATH).doing("look for", PATH)? {
             // Whoever made it may have died before the name was safe.
@@ -344,7 +344,7 @@ fn store_id(disk: &dyn Disk, by_rename: bool) -> Result<Id> {
 }
 
 fn read_store_id(disk: &dyn Disk) -> Result<Id> {
-    const PATH: &str = "keepstep.json";
+    const PATH: &str = disk::STORE_FILE;
     let data = disk::read_file(disk, PATH).doing("read", PATH)?;
     let text = String::from_utf8_lossy(&data);
     card::parse_store_json(&text).map(|(id, _)| id).map_err(|error| match error {

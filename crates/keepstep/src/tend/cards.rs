@@ -6,7 +6,7 @@ use keepstep_format::decode::{Body, NoBodies, read_fields};
 
 use super::report::Wrong;
 use super::verify::Verifier;
-use crate::disk::{join, read_exact_at};
+use crate::disk::{self, join, read_exact_at};
 use crate::error::{Doing, Result};
 use crate::segment::Log;
 use crate::segment::names::{TEMPORARY, WRITERS, list_temporary, parse_segment_path, writer_dir};
@@ -35,7 +35,7 @@ impl Verifier<'_> {
     }
 
     fn check_store_json(&mut self) -> Result<()> {
-        const PATH: &str = "keepstep.json";
+        const PATH: &str = disk::STORE_FILE;
         // A store in pieces is verified too: then nobody can say what its id was.
         if !self.storage.disk().exists(PATH).doing("look for", PATH)? {
             return Ok(());

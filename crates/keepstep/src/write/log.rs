@@ -24,7 +24,7 @@ use super::ready::Ready;
 use super::spares::Spares;
 use super::stats::Counters;
 use super::subject::{Progress, Subject, SubjectKey};
-use crate::disk::{Disk, Temporary};
+use crate::disk::{self, Disk, Temporary};
 use crate::error::Error;
 use crate::options::{Level, Options};
 
@@ -224,10 +224,9 @@ impl Log {
         loop {
             let error = match self.try_persist(round) {
                 Ok(()) => return Ok(()),
-                Err(Trouble::Vanished(path)) => {
-                    let error = Error::Vanished { path };
-                    self.vanished = Some(error.clone());
-                    return Err(error);
+                Err(Trouble::Vanished(path)) => return Err(self.note_vanished(path)),
+                Err(Trouble::Disk(error)) if disk::store_is_deleted(&*self.identity.disk, &error) => {
+                    return Err(self.note_vanished(self.dir.clone()));
                 }
                 Err(Trouble::Disk(error)) => error,
             };
@@ -239,6 +238,12 @@ impl Log {
             self.identity.disk.sleep(backoff);
             backoff = (backoff * 2).min(BACKOFF_MAX);
         }
+    }
+
+    fn note_vanished(&mut self, path: String) -> Error {
+        let error = Error::Vanished { path };
+        self.vanished = Some(error.clone());
+        error
     }
 
     fn stalled(&self, error: io::Error, round: &Round, waited: Duration) -> Error {
