@@ -40,6 +40,11 @@ pub struct Program {
     pub arguments: Vec<OsString>,
 }
 
+/// How people write an episode: `run/task#iteration.sample`, odd characters percent-encoded.
+pub fn reference(run: &str, task: &str, iteration: i64, sample: i64) -> String {
+    refs::Ref::episode(run, task, iteration, sample).to_string()
+}
+
 /// Runs the command with the arguments of the process, the program's own name first.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let path = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("keepstep"));

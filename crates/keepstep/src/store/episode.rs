@@ -54,6 +54,17 @@ pub enum Known {
     New(CallKey),
 }
 
+/// A turn that was said.
+#[derive(Debug)]
+pub struct Said {
+    /// Its index.
+    pub index: u64,
+    /// What was said before, if this turn was pending.
+    pub adopted: Option<read::Step>,
+    /// Its way to the disk; none if it is there already.
+    pub receipt: Option<Receipt>,
+}
+
 /// How an attempt ended.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ending {
@@ -175,6 +186,26 @@ impl Episode {
         Ok(Turn { episode: self, index, adopted })
     }
 
+    /// As [`Episode::turn`], but returns at once: wait for the receipt, if there is one, before the action is taken.
+    pub fn say(&self, said: Step) -> Result<Said> {
+        let mut before = self.lock();
+        let index = self.recorder.steps();
+        let Some(pending) = &before.pending else {
+            drop(before);
+            let receipt = Some(self.recorder.submit_intent(said)?);
+            return Ok(Said { index, adopted: None, receipt });
+        };
+        check_same(index, pending, &said)?;
+        Ok(Said { index, adopted: before.pending.take(), receipt: None })
+    }
+
+    /// As [`Episode::result`], but returns at once.
+    pub fn submit_result(&self, result: Step) -> Result<Receipt> {
+        let receipt = self.recorder.submit_result(result)?;
+        self.lock().pending = None;
+        Ok(receipt)
+    }
+
     /// Looks whether a call of the present turn was made before. Without a key calls are told apart by their order.
     pub fn known(&self, name: &str, key: Option<&str>, arguments: &Value) -> Result<Known> {
         let mut before = self.lock();
@@ -211,11 +242,29 @@ impl Episode {
     ) -> Result<Receipt> {
         let result = came.as_ref().ok().cloned();
         let receipt = self.recorder.call(name, key, arguments.clone(), came)?;
+        self.remember_call(name, key, arguments, result);
+        Ok(receipt)
+    }
+
+    /// As [`Episode::record_call`], but returns at once.
+    pub fn submit_call(
+        &self,
+        name: &str,
+        key: &CallKey,
+        arguments: Value,
+        came: std::result::Result<Value, Value>,
+    ) -> Result<Receipt> {
+        let result = came.as_ref().ok().cloned();
+        let receipt = self.recorder.submit_call(name, key, arguments.clone(), came)?;
+        self.remember_call(name, key, arguments, result);
+        Ok(receipt)
+    }
+
+    fn remember_call(&self, name: &str, key: &CallKey, arguments: Value, result: Option<Value>) {
         if let Some(result) = result {
             let call = Recorded { name: name.to_owned(), key: key.clone(), arguments, result };
             self.lock().calls.push(call);
         }
-        Ok(receipt)
     }
 
     /// Makes a call whose result is recorded, or gives the recording. `Err` of `make` is what it raised.

@@ -35,7 +35,7 @@ use keepstep_format::value::Value;
 use keepstep_format::{FORMAT_VERSION, Id, fields};
 
 pub use endings::{Reaped, Search};
-pub use episode::{Ending, Episode, Known, Turn};
+pub use episode::{Ending, Episode, Known, Said, Turn};
 pub use events::{RunEvent, RunFollow};
 pub use freeze::{Conflict, StreamView};
 pub use group::{Group, GroupView, Member, SealedGroups};
@@ -55,8 +55,8 @@ use crate::own::{self, ClaimDesk, Home, Leases, Mailbox, Postman};
 use crate::read::{Catalog, Outcomes};
 use crate::segment::Storage;
 use crate::write::{
-    Beat, Claimed, Identity, LookUp, OnClose, Recorder, Start, Subject, SubjectKey, SubjectName, Writer,
-    WriterStats,
+    Beat, Bell, Bells, Claimed, Identity, LookUp, OnClose, Recorder, Start, Subject, SubjectKey, SubjectName,
+    Writer, WriterStats,
 };
 
 /// A store. Cheap to clone; the last clone to go closes it.
@@ -88,6 +88,7 @@ struct Inner {
     outcomes: Mutex<Outcomes>,
     boards: board::Boards,
     postman: Postman,
+    bells: Arc<Bells>,
 }
 
 impl std::fmt::Debug for Store {
@@ -139,6 +140,7 @@ impl Store {
             making_writer: Mutex::new(()),
             streams: stream::OpenStreams::default(),
             notes: notes::NotePutters::default(),
+            bells: Arc::default(),
             tended: Arc::new(Storage::new(Arc::clone(&disk), id)),
             disk,
             id,
@@ -174,6 +176,11 @@ impl Store {
         if let Some(writer) = self.inner.writer.get() {
             writer.close();
         }
+    }
+
+    /// Rings a bell whenever something that this process records was acknowledged, for as long as the bell is kept.
+    pub fn add_bell(&self, bell: &Arc<dyn Bell>) {
+        self.inner.bells.add(bell);
     }
 
     pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
@@ -254,7 +261,7 @@ impl Store {
         let identity = Identity { disk: Arc::clone(&inner.disk), store: inner.id, writer, lock, on_close };
         home.beat();
         let beat: Beat = Box::new(move || home.beat());
-        Writer::start(identity, inner.key.clone(), &inner.options, look_up, beat)
+        Writer::start(identity, inner.key.clone(), &inner.options, look_up, beat, Arc::clone(&inner.bells))
     }
 
     /// A recorder for one attempt, which begins with these fields.

@@ -56,6 +56,12 @@ impl Event {
         }
     }
 
+    /// True if there is nothing left to wait for: the stage was reached, or nothing more will happen.
+    pub(crate) fn has_come(&self, stage: Stage) -> bool {
+        let word = self.word.load(Ordering::Acquire);
+        word & STAGE >= stage as u32 || word & OVER != 0
+    }
+
     /// Why this step of the batch was not recorded, if it was not.
     pub(crate) fn failure(&self, index: u32) -> Option<Error> {
         // Everybody in a batch wakes at once: they must not all queue for a lock that nobody needs.

@@ -15,6 +15,7 @@ use keepstep_format::frame::Kind;
 use keepstep_format::hash::ContentKey;
 use keepstep_format::segment::SegmentHeader;
 
+use super::bells::Bells;
 use super::decide::Round;
 use super::draft::{OpenSegment, Placed};
 use super::event::{Event, Stage};
@@ -101,6 +102,7 @@ pub(crate) struct Log {
     pub(super) vanished: Option<Error>,
     dictionary: Option<(u64, u64)>,
     spares: Arc<Spares>,
+    pub(super) bells: Arc<Bells>,
 }
 
 /// Why a batch could not be made durable just now.
@@ -147,12 +149,18 @@ impl Log {
             vanished: None,
             dictionary: None,
             spares: Arc::default(),
+            bells: Arc::default(),
         }
     }
 
     /// Gives the buffers of what was written back to those who encode.
     pub(crate) fn recycling(self, spares: Arc<Spares>) -> Self {
         Self { spares, ..self }
+    }
+
+    /// Tells these bells when something was acknowledged.
+    pub(crate) fn ringing(self, bells: Arc<Bells>) -> Self {
+        Self { bells, ..self }
     }
 
     /// Commits a batch: each of its records is acknowledged, or told why not.

@@ -3,6 +3,7 @@
 //! A step is encoded, hashed and compressed on the thread that made it, waits in a bounded queue, gets its place from the
 //! committer, and is acknowledged after its sync, in order.
 
+mod bells;
 mod chain;
 mod copier;
 mod decide;
@@ -27,6 +28,8 @@ mod subject;
 mod sync;
 mod writer;
 
+pub use bells::Bell;
+pub(crate) use bells::Bells;
 pub(crate) use copier::{CopyOf, copied_to, copy};
 pub(crate) use log::{Claimed, Identity, LookUp, OnClose};
 pub(crate) use note::note_fields;

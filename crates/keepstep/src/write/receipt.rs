@@ -55,6 +55,16 @@ impl Receipt {
         self.wait_for(self.level, None).map(|_| ())
     }
 
+    /// Looks whether the level that was asked for is reached, without waiting; none if it is not known yet.
+    pub fn poll(&self) -> Option<Result<()>> {
+        self.writer.poll(&self.ticket, self.level)
+    }
+
+    /// The level that was asked for.
+    pub fn wanted(&self) -> Level {
+        self.level
+    }
+
     /// Waits until a level is reached, which may be higher than what was asked for. False if the time was over first.
     pub fn wait_for(&self, level: Level, timeout: Option<Duration>) -> Result<bool> {
         if level == Level::Machine {

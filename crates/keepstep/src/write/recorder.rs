@@ -194,16 +194,18 @@ impl Recorder {
         arguments: Value,
         came: Result<Value, Value>,
     ) -> Result<Receipt> {
-        let step = Step::new().with(fields::NAME, Value::from(name)).with(fields::ARGUMENTS, arguments);
-        let step = match key {
-            CallKey::Key(key) => step.with(fields::KEY, Value::from(key.as_str())),
-            CallKey::Ordinal(ordinal) => step.with(fields::ORDINAL, Value::Int(*ordinal as i64)),
-        };
-        let step = match came {
-            Ok(result) => step.with(fields::RESULT, result),
-            Err(error) => step.with(fields::ERROR, error),
-        };
-        self.append_and_wait(Kind::Call, step)
+        self.append_and_wait(Kind::Call, call_step(name, key, arguments, came))
+    }
+
+    /// As [`Recorder::call`], but returns at once.
+    pub fn submit_call(
+        &self,
+        name: &str,
+        key: &CallKey,
+        arguments: Value,
+        came: Result<Value, Value>,
+    ) -> Result<Receipt> {
+        self.hand_over(Kind::Call, call_step(name, key, arguments, came), self.level)
     }
 
     /// Appends to the recording list, and returns when that is durable.
@@ -360,6 +362,18 @@ impl Recorder {
     fn lock(&self) -> Result<MutexGuard<'_, State>> {
         self.writer.check_process()?;
         Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn call_step(name: &str, key: &CallKey, arguments: Value, came: Result<Value, Value>) -> Step {
+    let step = Step::new().with(fields::NAME, Value::from(name)).with(fields::ARGUMENTS, arguments);
+    let step = match key {
+        CallKey::Key(key) => step.with(fields::KEY, Value::from(key.as_str())),
+        CallKey::Ordinal(ordinal) => step.with(fields::ORDINAL, Value::Int(*ordinal as i64)),
+    };
+    match came {
+        Ok(result) => step.with(fields::RESULT, result),
+        Err(error) => step.with(fields::ERROR, error),
     }
 }
 

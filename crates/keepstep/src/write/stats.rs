@@ -89,3 +89,23 @@ impl Counters {
         }
     }
 }
+
+impl WriterStats {
+    /// All numbers, by their names.
+    pub fn named(&self) -> [(&'static str, u64); 12] {
+        [
+            ("records", self.records),
+            ("values", self.values),
+            ("full_bytes", self.full_bytes),
+            ("new_bytes", self.new_bytes),
+            ("stored_bytes", self.stored_bytes),
+            ("batches", self.batches),
+            ("syncs", self.syncs),
+            ("segments_given_up", self.segments_given_up),
+            ("segment_bytes", self.segment_bytes),
+            ("found", self.found),
+            ("forgotten", self.forgotten),
+            ("second_copies", self.second_copies),
+        ]
+    }
+}

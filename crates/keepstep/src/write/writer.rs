@@ -10,6 +10,7 @@ use keepstep_format::frame::Kind;
 use keepstep_format::hash::ContentKey;
 use keepstep_format::value::Value;
 
+use super::bells::Bells;
 use super::dictionary::Trainer;
 use super::event::Stage;
 use super::handoff::{Batch, Handoff, NotTaken, Ticket, WhenFull};
@@ -51,6 +52,7 @@ impl Writer {
         options: &Options,
         look_up: LookUp,
         beat: Beat,
+        bells: Arc<Bells>,
     ) -> Result<Self> {
         let index = Arc::new(Index::new(options.index_bytes_max));
         let counters = Arc::new(Counters::default());
@@ -64,7 +66,8 @@ impl Writer {
             Arc::clone(&counters),
             look_up,
         )
-        .recycling(Arc::clone(&spares));
+        .recycling(Arc::clone(&spares))
+        .ringing(bells);
         let inner = Arc::new(Inner {
             id,
             role: Role::new(Handoff::new(options.queue_bytes_max), log),
@@ -172,6 +175,21 @@ impl Writer {
         Ok(ticket.event.wait(stage, timeout))
     }
 
+    /// Looks whether a record has reached a level, or will not.
+    pub(crate) fn poll(&self, ticket: &Ticket, level: Level) -> Option<Result<()>> {
+        if let Some(error) = ticket.event.failure(ticket.index) {
+            return Some(Err(error));
+        }
+        let stage = if level >= Level::Power { Stage::Power } else { Stage::Kill };
+        if ticket.event.has_come(stage) {
+            return Some(Ok(()));
+        }
+        if ticket.event.stage() == Stage::Kill {
+            self.inner.role.handoff.want_sync();
+        }
+        None
+    }
+
     /// Starts the training of a dictionary when there is enough to learn from.
     fn train(&self) {
         if let Some(samples) = self.inner.trainer.take_samples() {
@@ -236,6 +254,7 @@ impl Writer {
             log.commit(batch);
         }
         log.close();
+        log.bells.ring();
     }
 }
 
@@ -253,6 +272,7 @@ impl Drop for Writer {
 impl Commit<Pending> for Log {
     fn commit(&mut self, batch: Batch<Pending>) {
         Log::commit(self, batch);
+        self.bells.ring();
     }
 
     fn idle(&mut self) {
@@ -261,6 +281,7 @@ impl Commit<Pending> for Log {
 
     fn sync(&mut self) {
         Log::sync(self);
+        self.bells.ring();
     }
 
     fn has_unsynced(&self) -> bool {

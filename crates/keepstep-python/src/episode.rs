@@ -1,0 +1,329 @@
+//! An attempt at an episode that is being recorded.
+
+use std::sync::Arc;
+
+use keepstep::read::Step;
+use keepstep::{CallKey, Ending, EpisodeName, Known, Value};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::errors::OrRaise;
+use crate::fields::{Part, step_of};
+use crate::receipt::Receipt;
+use crate::values::{Context, Walk, from_value};
+
+/// From this many bytes on, encoding is worth giving the interpreter to others.
+const LARGE_BYTES: usize = 32 << 10;
+
+/// An attempt, open for recording.
+#[pyclass(frozen, module = "keepstep._core")]
+pub(crate) struct Episode {
+    inner: Option<keepstep::Episode>,
+    reference: Arc<str>,
+    context: Py<Context>,
+}
+
+/// `run/task#iteration.sample`, odd characters percent-encoded.
+pub(crate) fn reference_of(run: &str, name: &EpisodeName) -> String {
+    keepstep_cli::reference(run, &name.task, name.iteration, name.sample)
+}
+
+impl Episode {
+    pub(crate) fn new(
+        py: Python<'_>,
+        inner: keepstep::Episode,
+        name: &EpisodeName,
+        context: &Py<Context>,
+    ) -> Self {
+        let reference = if name.task.is_empty() {
+            inner.id().to_string()
+        } else {
+            format!("{}~{}", reference_of(inner.run().name(), name), inner.attempt())
+        };
+        Self { inner: Some(inner), reference: reference.into(), context: context.clone_ref(py) }
+    }
+
+    fn engine(&self) -> keepstep::Result<&keepstep::Episode> {
+        self.inner.as_ref().ok_or(keepstep::Error::Closed)
+    }
+
+    fn receipt(&self, receipt: keepstep::Receipt) -> keepstep::Result<Receipt> {
+        Ok(Receipt::new(receipt, self.engine()?.run().store(), &self.reference))
+    }
+
+    /// Converts the arguments, and hands them over with the interpreter released if there are many.
+    fn record(
+        &self,
+        py: Python<'_>,
+        part: Part,
+        given: &Bound<'_, PyDict>,
+        waits: bool,
+        record: impl FnOnce(&keepstep::Episode, keepstep::Step) -> keepstep::Result<keepstep::Receipt> + Send,
+    ) -> PyResult<Receipt> {
+        let mut walk = Walk::new(self.context.get());
+        let step = step_of(part, given, &mut walk)?;
+        let engine = self.engine().or_raise(py)?;
+        let done = if waits || walk.bytes > LARGE_BYTES {
+            py.detach(|| record(engine, step))
+        } else {
+            record(engine, step)
+        };
+        self.receipt(done.or_raise(py)?).or_raise(py)
+    }
+}
+
+#[pymethods]
+impl Episode {
+    #[getter(r#ref)]
+    fn reference(&self) -> &str {
+        &self.reference
+    }
+
+    #[getter]
+    fn id(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.engine().or_raise(py)?.id().to_string())
+    }
+
+    #[getter]
+    fn attempt(&self, py: Python<'_>) -> PyResult<u32> {
+        Ok(self.engine().or_raise(py)?.attempt())
+    }
+
+    /// The attempt that it goes on from, if it does.
+    #[getter]
+    fn resumed(&self, py: Python<'_>) -> PyResult<Option<u32>> {
+        Ok(self.engine().or_raise(py)?.resumed())
+    }
+
+    /// How many turns are completed.
+    #[getter]
+    fn turns(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.engine().or_raise(py)?.turns())
+    }
+
+    /// How many steps were handed over, FIRST counted.
+    #[getter]
+    fn steps(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.engine().or_raise(py)?.steps())
+    }
+
+    /// How many steps were inherited, FIRST counted.
+    #[getter]
+    fn inherited(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.engine().or_raise(py)?.inherited())
+    }
+
+    /// How it ended, if it did.
+    #[getter]
+    fn ended(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        Ok(self.engine().or_raise(py)?.ended())
+    }
+
+    /// True if a turn was said and has no result.
+    #[getter]
+    fn is_pending(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.engine().or_raise(py)?.is_pending())
+    }
+
+    /// An inherited step, as a dictionary of its fields.
+    fn history<'py>(&self, py: Python<'py>, index: u64) -> PyResult<Bound<'py, PyDict>> {
+        let engine = self.engine().or_raise(py)?;
+        let step = py.detach(|| engine.history(index)).or_raise(py)?;
+        step_dict(py, &step)
+    }
+
+    /// What was said in a turn that never got its result.
+    #[getter]
+    fn pending<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let engine = self.engine().or_raise(py)?;
+        py.detach(|| engine.pending()).map(|step| step_dict(py, &step)).transpose()
+    }
+
+    /// The newest state of that name in what was inherited, as a tuple of one; None if there is none.
+    fn state<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let engine = self.engine().or_raise(py)?;
+        let state = py.detach(|| engine.state(name)).or_raise(py)?;
+        state.map(|value| PyTuple::new(py, [from_value(py, &value)?])).transpose()
+    }
+
+    fn first(&self, py: Python<'_>, given: &Bound<'_, PyDict>) -> PyResult<Receipt> {
+        self.record(py, Part::First, given, false, |engine, step| engine.first(step))
+    }
+
+    fn step(&self, py: Python<'_>, given: &Bound<'_, PyDict>) -> PyResult<Receipt> {
+        self.record(py, Part::Both, given, true, |engine, step| engine.step(step))
+    }
+
+    fn submit(&self, py: Python<'_>, given: &Bound<'_, PyDict>) -> PyResult<Receipt> {
+        self.record(py, Part::Both, given, false, |engine, step| engine.submit(step))
+    }
+
+    /// Says a turn, or adopts the pending one: its index, what was said before, and the receipt if there is one.
+    #[expect(clippy::type_complexity, reason = "a tuple for Python")]
+    fn say<'py>(
+        &self,
+        py: Python<'py>,
+        given: &Bound<'py, PyDict>,
+        waits: bool,
+    ) -> PyResult<(u64, Option<Bound<'py, PyDict>>, Option<Receipt>)> {
+        let mut walk = Walk::new(self.context.get());
+        let step = step_of(Part::Said, given, &mut walk)?;
+        let engine = self.engine().or_raise(py)?;
+        if waits {
+            let turn = py.detach(|| engine.turn(step)).or_raise(py)?;
+            let adopted = turn.adopted().map(|step| step_dict(py, step)).transpose()?;
+            return Ok((turn.index(), adopted, None));
+        }
+        let said = py.detach(|| engine.say(step)).or_raise(py)?;
+        let adopted = said.adopted.map(|step| step_dict(py, &step)).transpose()?;
+        let receipt = said.receipt.map(|receipt| self.receipt(receipt)).transpose().or_raise(py)?;
+        Ok((said.index, adopted, receipt))
+    }
+
+    fn result(&self, py: Python<'_>, given: &Bound<'_, PyDict>, waits: bool) -> PyResult<Receipt> {
+        self.record(py, Part::Result, given, waits, move |engine, step| match waits {
+            true => engine.result(step),
+            false => engine.submit_result(step),
+        })
+    }
+
+    fn discard(&self, py: Python<'_>, reason: &str) -> PyResult<Receipt> {
+        let engine = self.engine().or_raise(py)?;
+        self.receipt(py.detach(|| engine.discard(reason)).or_raise(py)?).or_raise(py)
+    }
+
+    /// Appends to the recording list.
+    fn item(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Receipt> {
+        let value = Walk::new(self.context.get()).value(value, "item")?;
+        let engine = self.engine().or_raise(py)?;
+        self.receipt(py.detach(|| engine.item(value)).or_raise(py)?).or_raise(py)
+    }
+
+    /// Looks whether a call was made before: `(True, result)`, or `(False, token)` to record it with.
+    fn known<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        key: Option<&str>,
+        arguments: &Bound<'py, PyAny>,
+    ) -> PyResult<(bool, Bound<'py, PyAny>)> {
+        let arguments = Walk::new(self.context.get()).value(arguments, "arguments")?;
+        let engine = self.engine().or_raise(py)?;
+        match py.detach(|| engine.known(name, key, &arguments)).or_raise(py)? {
+            Known::Result(result) => Ok((true, from_value(py, &result)?)),
+            Known::New(key) => {
+                let call = Call { name: name.to_owned(), key, arguments };
+                Ok((false, Bound::new(py, call)?.into_any()))
+            }
+        }
+    }
+
+    /// Records what a call returned, or what it raised.
+    fn record_call(
+        &self,
+        py: Python<'_>,
+        call: &Call,
+        came: &Bound<'_, PyAny>,
+        is_error: bool,
+        waits: bool,
+    ) -> PyResult<Receipt> {
+        let came = Walk::new(self.context.get()).value(came, &call.name)?;
+        let came = if is_error { Err(came) } else { Ok(came) };
+        let engine = self.engine().or_raise(py)?;
+        let arguments = call.arguments.clone();
+        let record = || match waits {
+            true => engine.record_call(&call.name, &call.key, arguments, came),
+            false => engine.submit_call(&call.name, &call.key, arguments, came),
+        };
+        self.receipt(py.detach(record).or_raise(py)?).or_raise(py)
+    }
+
+    fn note(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        value: &Bound<'_, PyAny>,
+        source: &str,
+        step: Option<u64>,
+    ) -> PyResult<Receipt> {
+        let value = Walk::new(self.context.get()).value(value, name)?;
+        let engine = self.engine().or_raise(py)?;
+        self.receipt(py.detach(|| engine.note(name, value, source, step)).or_raise(py)?).or_raise(py)
+    }
+
+    fn end(
+        &self,
+        py: Python<'_>,
+        why: &str,
+        limit: Option<String>,
+        error: Option<&Bound<'_, PyAny>>,
+        said_by: Option<String>,
+    ) -> PyResult<Receipt> {
+        let mut walk = Walk::new(self.context.get());
+        let error = error.map(|error| walk.value(error, "error")).transpose()?;
+        let engine = self.engine().or_raise(py)?;
+        let ending = Ending { limit, error, said_by };
+        self.receipt(py.detach(|| engine.end(why, ending)).or_raise(py)?).or_raise(py)
+    }
+}
+
+impl Drop for Episode {
+    fn drop(&mut self) {
+        let inner = self.inner.take();
+        // One that was left without a word records that, and waits for it: not with the interpreter held.
+        // While the interpreter is ending it cannot be given away any more, and nobody else wants it.
+        let mut inner = Some(inner);
+        Python::try_attach(|py| py.detach(|| drop(inner.take())));
+    }
+}
+
+/// A call that was not made before.
+#[pyclass(frozen, module = "keepstep._core")]
+pub(crate) struct Call {
+    name: String,
+    key: CallKey,
+    arguments: Value,
+}
+
+/// The fields of a step that are there, by their names.
+pub(crate) fn step_dict<'py>(py: Python<'py>, step: &Step) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("index", step.index)?;
+    let values = [
+        ("observation", &step.observation),
+        ("action", &step.action),
+        ("reward_terms", &step.reward_terms),
+        ("prompt", &step.prompt),
+        ("response", &step.response),
+        ("tokens", &step.tokens),
+        ("policy", &step.policy),
+        ("info", &step.info),
+        ("state", &step.state),
+        ("error", &step.error),
+        ("value", &step.value),
+    ];
+    for (name, value) in values {
+        if let Some(value) = value {
+            dict.set_item(name, from_value(py, value)?)?;
+        }
+    }
+    if let Some(agent) = &step.agent {
+        dict.set_item("agent", agent)?;
+    }
+    for (name, number) in [("reward", step.reward), ("discount", step.discount)] {
+        if let Some(number) = number {
+            dict.set_item(name, number)?;
+        }
+    }
+    if !step.damaged.is_empty() {
+        dict.set_item("damaged", &step.damaged)?;
+    }
+    dict.set_item("time", step.time.map(|time| time as f64 / 1e6))?;
+    let kind = match step.kind {
+        keepstep::read::StepKind::First => "FIRST",
+        keepstep::read::StepKind::Mid => "MID",
+        keepstep::read::StepKind::Last => "LAST",
+    };
+    dict.set_item("kind", kind)?;
+    Ok(dict)
+}

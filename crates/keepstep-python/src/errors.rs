@@ -1,0 +1,64 @@
+//! Which Python exception an error becomes: one match.
+//!
+//! The classes themselves are Python's (`keepstep/errors.py`), so that they can have builtin second parents.
+
+use keepstep::Error;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+/// The name of the exception, and what to try, for those whose message does not say it.
+fn class_of(error: &Error) -> &'static str {
+    match error {
+        Error::DiskFull { .. } => "DiskFull",
+        Error::Io { .. } | Error::Stalled { .. } | Error::Vanished { .. } => "Poisoned",
+        Error::EarlierFailed(cause) => class_of(cause),
+        Error::Closed => "Closed",
+        Error::Forked { .. } => "Forked",
+        Error::Busy { .. } => "Busy",
+        Error::BadInput { .. } | Error::NotAStore { .. } => "BadInput",
+        Error::ConfigChanged { .. } => "ConfigChanged",
+        Error::LevelOutOfReach { .. } => "LevelOutOfReach",
+        Error::NewerFormat { .. } => "NewerFormat",
+        Error::Fenced { .. } => "Fenced",
+        Error::Ended { .. } => "Ended",
+        Error::Diverged { .. } => "Diverged",
+        Error::Pruned { .. } | Error::NotFound { .. } => "NotFound",
+        Error::Damaged { .. } => "Damaged",
+        _ => "KeepstepError",
+    }
+}
+
+/// An exception of `keepstep.errors`, by its name.
+pub(crate) fn exception(py: Python<'_>, class: &str, message: String) -> PyErr {
+    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    let found = MODULE
+        .get_or_try_init(py, || py.import("keepstep.errors").map(Bound::unbind))
+        .and_then(|module| module.bind(py).getattr(class))
+        .and_then(|class| Ok(class.cast_into::<PyType>()?));
+    match found {
+        Ok(class) => PyErr::from_type(class, message),
+        Err(error) => error,
+    }
+}
+
+/// Turns an error of the engine into its exception.
+pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
+    exception(py, class_of(error), error.to_string())
+}
+
+/// Wrong input, told as the engine tells it.
+pub(crate) fn bad_input(field: &str, value: &str, fix: &str) -> Error {
+    Error::BadInput { field: field.to_owned(), value: value.to_owned(), fix: fix.to_owned() }
+}
+
+/// The result of the engine, as Python sees it.
+pub(crate) trait OrRaise<T> {
+    fn or_raise(self, py: Python<'_>) -> PyResult<T>;
+}
+
+impl<T> OrRaise<T> for keepstep::Result<T> {
+    fn or_raise(self, py: Python<'_>) -> PyResult<T> {
+        self.map_err(|error| raise(py, &error))
+    }
+}

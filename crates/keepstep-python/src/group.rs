@@ -1,0 +1,82 @@
+//! A group: the samples of one task, sealed together.
+
+use std::collections::BTreeMap;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::episode::{Episode, reference_of};
+use crate::errors::{OrRaise, bad_input};
+use crate::run::{id_of, opening_of};
+use crate::values::Context;
+
+/// The samples of one task and iteration.
+#[pyclass(frozen, module = "keepstep._core")]
+pub(crate) struct Group {
+    inner: keepstep::Group,
+    run: keepstep::Run,
+    task: String,
+    iteration: i64,
+    context: Py<Context>,
+}
+
+impl Group {
+    pub(crate) fn new(
+        inner: keepstep::Group,
+        run: &keepstep::Run,
+        task: &str,
+        iteration: i64,
+        context: Py<Context>,
+    ) -> Self {
+        Self { inner, run: run.clone(), task: task.to_owned(), iteration, context }
+    }
+
+    fn name(&self, sample: i64) -> keepstep::EpisodeName {
+        keepstep::EpisodeName { task: self.task.clone(), iteration: self.iteration, sample }
+    }
+}
+
+#[pymethods]
+impl Group {
+    #[getter]
+    fn id(&self) -> String {
+        self.inner.id().to_string()
+    }
+
+    /// The refs and ids of its episodes, by sample.
+    fn members(&self) -> Vec<(String, String)> {
+        let members = self.inner.members().into_iter().enumerate();
+        let shown = |(sample, id): (usize, keepstep::Id)| {
+            (reference_of(self.run.name(), &self.name(sample as i64)), id.to_string())
+        };
+        members.map(shown).collect()
+    }
+
+    /// Seals the group with rewards by id. Durable when it returns. Gives who is missing, and why.
+    #[pyo3(signature = (rewards, source, least))]
+    fn seal(
+        &self,
+        py: Python<'_>,
+        rewards: Option<Vec<(String, f64)>>,
+        source: &str,
+        least: Option<usize>,
+    ) -> PyResult<BTreeMap<i64, String>> {
+        let by_id = |(id, reward): (String, f64)| Ok((id_of(py, "rewards", &id)?, reward));
+        let rewards: Option<Vec<(keepstep::Id, f64)>> =
+            rewards.map(|rewards| rewards.into_iter().map(by_id).collect::<PyResult<_>>()).transpose()?;
+        let sealed = py.detach(|| self.inner.seal(rewards.as_deref(), source, least)).or_raise(py)?;
+        Ok(sealed.missing)
+    }
+
+    /// Opens one of its episodes.
+    fn open(&self, py: Python<'_>, sample: i64, options: &Bound<'_, PyDict>) -> PyResult<Episode> {
+        if usize::try_from(sample).is_ok_and(|sample| sample >= self.inner.members().len()) {
+            let fix = format!("the group has {} samples, numbered from 0", self.inner.members().len());
+            return Err(bad_input("sample", &format!("is {sample}"), &fix)).or_raise(py);
+        }
+        let how = opening_of(options, self.context.get())?;
+        let name = self.name(sample);
+        let opened = py.detach(|| self.run.open(name.clone(), how)).or_raise(py)?;
+        Ok(Episode::new(py, opened, &name, &self.context))
+    }
+}

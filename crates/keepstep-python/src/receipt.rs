@@ -1,0 +1,186 @@
+//! Proof that a step is durable, or the way to wait for it, from threads and from event loops.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepstep::Level;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+use crate::bell::LoopBell;
+use crate::errors::{OrRaise, bad_input, raise};
+
+/// A record on its way, or there.
+#[pyclass(frozen, module = "keepstep")]
+pub(crate) struct Receipt {
+    inner: keepstep::Receipt,
+    store: keepstep::Store,
+    reference: Arc<str>,
+}
+
+thread_local! {
+    /// The event loop of this thread that was used last, with its bell: looked up once, not once per step.
+    static LOOP: RefCell<Option<(Py<PyAny>, Py<LoopBell>)>> = const { RefCell::new(None) };
+}
+
+impl Receipt {
+    pub(crate) fn new(inner: keepstep::Receipt, store: &keepstep::Store, reference: &Arc<str>) -> Self {
+        Self { inner, store: store.clone(), reference: Arc::clone(reference) }
+    }
+
+    pub(crate) fn poll(&self) -> Option<keepstep::Result<()>> {
+        self.inner.poll()
+    }
+
+    /// Waits, with the interpreter released.
+    pub(crate) fn wait_detached(&self, py: Python<'_>) -> PyResult<()> {
+        if let Some(outcome) = self.inner.poll() {
+            return outcome.or_raise(py);
+        }
+        py.detach(|| self.inner.wait()).or_raise(py)
+    }
+}
+
+#[pymethods]
+impl Receipt {
+    /// What it survives by now: None while it is on its way.
+    #[getter]
+    fn level(&self) -> Option<&'static str> {
+        self.inner.level().map(Level::name)
+    }
+
+    /// What it belongs to.
+    #[getter(r#ref)]
+    fn reference(&self) -> &str {
+        &self.reference
+    }
+
+    /// The index of the step, or None for what is not a step.
+    #[getter]
+    fn step(&self) -> Option<u64> {
+        self.inner.step()
+    }
+
+    /// Waits until it is durable at the level that was asked for, or at a higher one. Raises TimeoutError.
+    #[pyo3(signature = (timeout = None, *, level = None))]
+    fn wait<'py>(
+        slf: Bound<'py, Self>,
+        py: Python<'py>,
+        timeout: Option<f64>,
+        level: Option<&str>,
+    ) -> PyResult<Bound<'py, Self>> {
+        let this = slf.get();
+        let level = level.map(parse_level).transpose().or_raise(py)?.unwrap_or(this.inner.wanted());
+        let timeout = timeout.map(|seconds| seconds_of("timeout", seconds)).transpose().or_raise(py)?;
+        if level == this.inner.wanted()
+            && let Some(outcome) = this.inner.poll()
+        {
+            outcome.or_raise(py)?;
+            return Ok(slf);
+        }
+        warn_if_on_loop(py)?;
+        if py.detach(|| this.inner.wait_for(level, timeout)).or_raise(py)? {
+            return Ok(slf);
+        }
+        let message = format!("{} is not durable yet; it goes on being written", this.reference);
+        Err(pyo3::exceptions::PyTimeoutError::new_err(message))
+    }
+
+    /// Waits for it on the running event loop. Cancelling that does not withdraw the step.
+    fn __await__<'py>(slf: Bound<'py, Self>, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let future = future_of(&slf)?;
+        future.call_method0(intern!(py, "__await__"))
+    }
+
+    fn __repr__(&self) -> String {
+        let what = match self.inner.step() {
+            Some(step) => format!("{}@{step}", self.reference),
+            None => self.reference.to_string(),
+        };
+        match (self.inner.level(), self.inner.poll()) {
+            (Some(level), _) => format!("<Receipt {what}: survives {}>", level.name()),
+            (None, Some(Err(error))) => format!("<Receipt {what}: not recorded: {error}>"),
+            (None, _) => format!("<Receipt {what}: on its way>"),
+        }
+    }
+}
+
+/// A future of the running loop that is done when the receipt has come.
+fn future_of<'py>(receipt: &Bound<'py, Receipt>) -> PyResult<Bound<'py, PyAny>> {
+    let py = receipt.py();
+    let (event_loop, bell) = running_loop(py, &receipt.get().store)?;
+    let future = event_loop.call_method0(intern!(py, "create_future"))?;
+    match receipt.get().poll() {
+        Some(Ok(())) => {
+            future.call_method1(intern!(py, "set_result"), (receipt,))?;
+        }
+        Some(Err(error)) => {
+            future.call_method1(intern!(py, "set_exception"), (raise(py, &error),))?;
+        }
+        None => {
+            let bell = bell.get();
+            bell.add(receipt.clone().unbind(), future.clone().unbind());
+            if receipt.get().poll().is_some() {
+                bell.ring_now();
+            }
+        }
+    }
+    Ok(future)
+}
+
+/// The running loop, and its bell, which the store rings.
+fn running_loop<'py>(
+    py: Python<'py>,
+    store: &keepstep::Store,
+) -> PyResult<(Bound<'py, PyAny>, Py<LoopBell>)> {
+    static RUNNING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static BELL_OF: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let running = RUNNING.get_or_try_init(py, || {
+        py.import("asyncio")?.getattr("get_running_loop").map(Bound::unbind)
+    })?;
+    let event_loop = running.bind(py).call0()?;
+    let known = LOOP.with_borrow(|last| match last {
+        Some((last, bell)) if last.is(&event_loop) => Some(bell.clone_ref(py)),
+        _ => None,
+    });
+    let bell = match known {
+        Some(bell) => bell,
+        None => {
+            let bell_of = BELL_OF.get_or_try_init(py, || {
+                py.import("keepstep._loops")?.getattr("bell_of").map(Bound::unbind)
+            })?;
+            let bell = bell_of.bind(py).call1((&event_loop,))?.cast_into::<LoopBell>()?.unbind();
+            LOOP.set(Some((event_loop.clone().unbind(), bell.clone_ref(py))));
+            bell
+        }
+    };
+    store.add_bell(bell.get().bell());
+    Ok((event_loop, bell))
+}
+
+/// Waiting on an event loop's thread stops all its tasks: said once.
+pub(crate) fn warn_if_on_loop(py: Python<'_>) -> PyResult<()> {
+    static WARN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let warn = WARN.get_or_try_init(py, || {
+        py.import("keepstep._loops")?.getattr("warn_if_on_loop").map(Bound::unbind)
+    })?;
+    warn.bind(py).call0().map(|_| ())
+}
+
+/// A level by its name.
+pub(crate) fn parse_level(name: &str) -> keepstep::Result<Level> {
+    match name {
+        "kill" => Ok(Level::Kill),
+        "power" => Ok(Level::Power),
+        "machine" => Ok(Level::Machine),
+        other => Err(bad_input("level", &format!("is {other:?}"), "give \"kill\", \"power\" or \"machine\"")),
+    }
+}
+
+/// A time in seconds that can be waited for.
+pub(crate) fn seconds_of(field: &str, seconds: f64) -> keepstep::Result<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| bad_input(field, &format!("is {seconds}"), "give seconds, 0 or more"))
+}

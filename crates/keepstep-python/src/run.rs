@@ -1,0 +1,290 @@
+//! A run: opens episodes, plans them, hands out what remains.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use keepstep::{
+    EpisodeName, Id, NoteTarget, Opening, PlanOptions, RemainingOptions, Resume, WhenBusy, format,
+};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::episode::{Episode, reference_of};
+use crate::errors::{OrRaise, bad_input};
+use crate::group::Group;
+use crate::receipt::Receipt;
+use crate::stream::Stream;
+use crate::values::{Context, Walk, from_value};
+
+/// A named set of episodes with one config.
+#[pyclass(frozen, module = "keepstep._core")]
+pub(crate) struct Run {
+    pub(crate) inner: keepstep::Run,
+    pub(crate) context: Py<Context>,
+}
+
+/// How an episode is opened, from keyword arguments.
+pub(crate) fn opening_of(given: &Bound<'_, PyDict>, context: &Context) -> PyResult<Opening> {
+    let py = given.py();
+    let mut how = Opening::default();
+    for (name, value) in given.iter() {
+        let name: String = name.extract()?;
+        let wrong = |fix: &str| bad_input(&name, &format!("is {}", crate::fields::kind_of(&value)), fix);
+        let text = || value.extract::<String>().ok();
+        if value.is_none() {
+            continue;
+        }
+        match name.as_str() {
+            "resume" => {
+                how.resume = match text().as_deref() {
+                    Some("continue") => Resume::Continue,
+                    Some("restart") => Resume::Restart,
+                    Some("refuse") => Resume::Refuse,
+                    _ => return Err(wrong("give \"continue\", \"restart\" or \"refuse\"")).or_raise(py),
+                }
+            }
+            "busy" => {
+                how.busy = match text().as_deref() {
+                    Some("raise") => WhenBusy::Raise,
+                    Some("wait") => WhenBusy::Wait(Duration::MAX),
+                    Some("take") => WhenBusy::Take,
+                    _ => return Err(wrong("give \"raise\", \"wait\" or \"take\"")).or_raise(py),
+                }
+            }
+            "at" => {
+                let at = value.extract::<u64>().map_err(|_| wrong("give how many steps to inherit, 0 or more"));
+                how.at = Some(at.or_raise(py)?);
+            }
+            "parent" => how.parent = Some(text().ok_or_else(|| wrong("give a ref")).or_raise(py)?),
+            "meta" => how.meta = Some(Walk::new(context).value(&value, "meta")?),
+            _ => {
+                let fix = "give some of resume, at, busy, parent, meta";
+                return Err(bad_input(&name, "is not known here", fix)).or_raise(py);
+            }
+        }
+    }
+    Ok(how)
+}
+
+/// Which endings are tried again, and how often.
+fn remaining_of(retry: Vec<String>, max_attempts: u32) -> RemainingOptions {
+    RemainingOptions { retry, max_attempts }
+}
+
+#[pymethods]
+impl Run {
+    #[getter]
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    #[getter]
+    fn birth(&self) -> String {
+        self.inner.birth().to_string()
+    }
+
+    #[getter]
+    fn generation(&self) -> u64 {
+        self.inner.info().generation
+    }
+
+    #[getter]
+    fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        from_value(py, &self.inner.info().config)
+    }
+
+    #[getter]
+    fn links(&self) -> std::collections::BTreeMap<String, String> {
+        self.inner.info().links.clone()
+    }
+
+    /// Opens an episode; one without a task is unnamed. Waits for the disk, and for its owner if that is asked for.
+    #[pyo3(signature = (task, iteration, sample, options))]
+    fn open(
+        &self,
+        py: Python<'_>,
+        task: Option<String>,
+        iteration: i64,
+        sample: i64,
+        options: &Bound<'_, PyDict>,
+    ) -> PyResult<Episode> {
+        let how = opening_of(options, self.context.get())?;
+        let opened = match task {
+            Some(task) => {
+                let name = EpisodeName { task, iteration, sample };
+                let opened = wait_patiently(py, how, |how| self.inner.open(name.clone(), how))?;
+                return Ok(Episode::new(py, opened, &name, &self.context));
+            }
+            None => py.detach(|| self.inner.unnamed(how)).or_raise(py)?,
+        };
+        let name = EpisodeName { task: String::new(), iteration: 0, sample: 0 };
+        Ok(Episode::new(py, opened, &name, &self.context))
+    }
+
+    fn group(&self, py: Python<'_>, task: &str, iteration: i64, size: usize) -> Group {
+        Group::new(self.inner.group(task, iteration, size), &self.inner, task, iteration, self.context.clone_ref(py))
+    }
+
+    fn stream(&self, py: Python<'_>, name: &str) -> Stream {
+        Stream::new(self.inner.stream(name), &self.inner, self.context.clone_ref(py))
+    }
+
+    fn plan(
+        &self,
+        py: Python<'_>,
+        tasks: Vec<String>,
+        samples: u32,
+        iteration: i64,
+        needs: Vec<String>,
+    ) -> PyResult<()> {
+        let options = PlanOptions { samples, iteration, needs };
+        py.detach(|| self.inner.plan(tasks, options)).or_raise(py)
+    }
+
+    fn remaining(&self, py: Python<'_>, retry: Vec<String>, max_attempts: u32) -> PyResult<Remaining> {
+        let options = remaining_of(retry, max_attempts);
+        let inner = py.detach(|| self.inner.remaining(options)).or_raise(py)?;
+        Ok(Remaining { inner: Mutex::new(inner), run: self.inner.clone(), context: self.context.clone_ref(py) })
+    }
+
+    /// What remains, without claiming anything: task, iteration, sample and why.
+    fn remaining_list(
+        &self,
+        py: Python<'_>,
+        retry: Vec<String>,
+        max_attempts: u32,
+    ) -> PyResult<Vec<(String, i64, i64, String)>> {
+        let options = remaining_of(retry, max_attempts);
+        let list = py.detach(|| self.inner.remaining_list(&options)).or_raise(py)?;
+        let shown = |(name, why): (EpisodeName, std::sync::Arc<str>)| {
+            (name.task, name.iteration, name.sample, why.to_string())
+        };
+        Ok(list.into_iter().map(shown).collect())
+    }
+
+    /// The id of an episode of this run.
+    fn episode_id(&self, task: String, iteration: i64, sample: i64) -> String {
+        self.inner.episode_id(&EpisodeName { task, iteration, sample }).to_string()
+    }
+
+    /// Adds a note to an episode (by its id), an attempt at it, or a step.
+    #[pyo3(signature = (episode, attempt, step, name, value, source))]
+    #[expect(clippy::too_many_arguments, reason = "each is one argument of the Python call")]
+    fn annotate(
+        &self,
+        py: Python<'_>,
+        episode: &str,
+        attempt: Option<u32>,
+        step: Option<u64>,
+        name: &str,
+        value: &Bound<'_, PyAny>,
+        source: &str,
+    ) -> PyResult<Receipt> {
+        let id = id_of(py, "ref", episode)?;
+        let value = Walk::new(self.context.get()).value(value, name)?;
+        let target = NoteTarget { episode: id, attempt, step };
+        let receipt = py.detach(|| self.inner.annotate(target, name, value, source)).or_raise(py)?;
+        Ok(Receipt::new(receipt, self.inner.store(), &format!("{} on {episode}", name).into()))
+    }
+}
+
+/// An id from its 32 hexadecimal digits.
+pub(crate) fn id_of(py: Python<'_>, field: &str, text: &str) -> PyResult<Id> {
+    let wrong = |_| bad_input(field, &format!("is {text:?}"), "give the 32 hexadecimal digits of an id");
+    text.parse::<format::Id>().map_err(wrong).or_raise(py)
+}
+
+/// Tries in slices, so that Ctrl-C is heard while another process has the episode.
+fn wait_patiently(
+    py: Python<'_>,
+    how: Opening,
+    open: impl Fn(Opening) -> keepstep::Result<keepstep::Episode> + Sync,
+) -> PyResult<keepstep::Episode> {
+    const SLICE: Duration = Duration::from_millis(200);
+    let WhenBusy::Wait(_) = how.busy else { return py.detach(|| open(how)).or_raise(py) };
+    loop {
+        let how = Opening { busy: WhenBusy::Wait(SLICE), ..how.clone() };
+        match py.detach(|| open(how)) {
+            Err(keepstep::Error::Busy { .. }) => py.check_signals()?,
+            opened => return opened.or_raise(py),
+        }
+    }
+}
+
+/// Gives jobs until nothing remains that this process could do now.
+#[pyclass(frozen, module = "keepstep._core")]
+pub(crate) struct Remaining {
+    inner: Mutex<keepstep::Remaining>,
+    run: keepstep::Run,
+    context: Py<Context>,
+}
+
+#[pymethods]
+impl Remaining {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Job>> {
+        let next = py.detach(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner).next());
+        let Some(job) = next.transpose().or_raise(py)? else { return Ok(None) };
+        Ok(Some(Job::new(job, &self.run, self.context.clone_ref(py))))
+    }
+}
+
+/// An episode that remains, claimed for this process.
+#[pyclass(frozen, module = "keepstep._core")]
+pub(crate) struct Job {
+    inner: Mutex<Option<keepstep::Job>>,
+    name: EpisodeName,
+    #[pyo3(get)]
+    attempts: u32,
+    #[pyo3(get)]
+    why: String,
+    reference: String,
+    context: Py<Context>,
+}
+
+impl Job {
+    fn new(job: keepstep::Job, run: &keepstep::Run, context: Py<Context>) -> Self {
+        let (name, attempts, why) = (job.name.clone(), job.attempts, job.why.to_string());
+        let reference = reference_of(run.name(), &name);
+        Self { inner: Mutex::new(Some(job)), name, attempts, why, reference, context }
+    }
+}
+
+#[pymethods]
+impl Job {
+    #[getter]
+    fn task(&self) -> &str {
+        &self.name.task
+    }
+
+    #[getter]
+    fn iteration(&self) -> i64 {
+        self.name.iteration
+    }
+
+    #[getter]
+    fn sample(&self) -> i64 {
+        self.name.sample
+    }
+
+    #[getter(r#ref)]
+    fn reference(&self) -> &str {
+        &self.reference
+    }
+
+    /// Opens the episode with the claim that the job holds: once.
+    fn open(&self, py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<Episode> {
+        let how = opening_of(options, self.context.get())?;
+        let job = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(job) = job else {
+            let fix = "ask for what remains again";
+            return Err(bad_input("job", &format!("{} was opened before", self.reference), fix)).or_raise(py);
+        };
+        let opened = py.detach(|| job.episode(how)).or_raise(py)?;
+        Ok(Episode::new(py, opened, &self.name, &self.context))
+    }
+}
+

@@ -1,0 +1,104 @@
+//! A store, as Python opens it.
+
+use std::collections::BTreeMap;
+
+use keepstep::{Options, RunOptions, Value};
+use pyo3::prelude::*;
+
+use crate::errors::OrRaise;
+use crate::receipt::{parse_level, seconds_of};
+use crate::run::Run;
+use crate::values::{Context, Walk, from_value};
+
+/// A directory that steps are recorded to.
+#[pyclass(frozen, module = "keepstep._core")]
+pub(crate) struct Store {
+    pub(crate) inner: keepstep::Store,
+    pub(crate) context: Py<Context>,
+}
+
+#[pymethods]
+impl Store {
+    #[new]
+    #[pyo3(signature = (path, *, level, lease_s, stall_s, context, create = true))]
+    fn new(
+        py: Python<'_>,
+        path: &str,
+        level: Option<&str>,
+        lease_s: f64,
+        stall_s: f64,
+        context: Py<Context>,
+        create: bool,
+    ) -> PyResult<Self> {
+        let options = Options {
+            level: level.map(parse_level).transpose().or_raise(py)?,
+            lease: seconds_of("lease_s", lease_s).or_raise(py)?,
+            stall: seconds_of("stall_s", stall_s).or_raise(py)?,
+            ..Options::default()
+        };
+        let open = || match create {
+            true => keepstep::Store::open(path, options),
+            false => keepstep::Store::open_existing(path, options),
+        };
+        let inner = py.detach(open).or_raise(py)?;
+        Ok(Self { inner, context })
+    }
+
+    #[getter]
+    fn level(&self) -> &'static str {
+        self.inner.level().name()
+    }
+
+    #[getter]
+    fn id(&self) -> String {
+        self.inner.id().to_string()
+    }
+
+    /// Opens a run, or begins it.
+    #[pyo3(signature = (name, *, config, links, new))]
+    fn run(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        config: Option<&Bound<'_, PyAny>>,
+        links: BTreeMap<String, String>,
+        new: bool,
+    ) -> PyResult<Run> {
+        let config = match config {
+            Some(config) => Walk::new(self.context.get()).value(config, "config")?,
+            None => Value::Null,
+        };
+        let options = RunOptions { config, links, new };
+        let inner = py.detach(|| self.inner.open_run(name, options)).or_raise(py)?;
+        Ok(Run { inner, context: self.context.clone_ref(py) })
+    }
+
+    /// The runs of the store, all generations, and what could not be read of them.
+    fn runs(&self, py: Python<'_>) -> PyResult<Vec<Run>> {
+        let found = py.detach(|| self.inner.runs()).or_raise(py)?;
+        let mut runs = Vec::with_capacity(found.len());
+        for info in found {
+            let inner = self.inner.run_of(info.or_raise(py)?);
+            runs.push(Run { inner, context: self.context.clone_ref(py) });
+        }
+        Ok(runs)
+    }
+
+    /// Records `crashed` for the dead. How many there were.
+    fn reap(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(py.detach(|| self.inner.reap()).or_raise(py)?.len())
+    }
+
+    /// What this process has recorded to it.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let stats = self.inner.writer_stats();
+        let count = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
+        let fields = stats.named().map(|(name, number)| (name, count(number)));
+        from_value(py, &Value::map(fields))
+    }
+
+    /// Writes all that waits; open episodes end as aborted.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.inner.close());
+    }
+}

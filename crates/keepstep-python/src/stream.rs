@@ -1,0 +1,59 @@
+//! A stream: entries that many processes put, frozen once.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::errors::OrRaise;
+use crate::receipt::Receipt;
+use crate::values::{Context, Walk, from_value};
+
+/// An append-only set of entries.
+#[pyclass(frozen, module = "keepstep._core")]
+pub(crate) struct Stream {
+    inner: keepstep::Stream,
+    run: keepstep::Run,
+    context: Py<Context>,
+}
+
+impl Stream {
+    pub(crate) fn new(inner: keepstep::Stream, run: &keepstep::Run, context: Py<Context>) -> Self {
+        Self { inner, run: run.clone(), context }
+    }
+}
+
+#[pymethods]
+impl Stream {
+    #[getter]
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn put(&self, py: Python<'_>, id: &str, value: &Bound<'_, PyAny>) -> PyResult<Receipt> {
+        let value = Walk::new(self.context.get()).value(value, id)?;
+        let receipt = py.detach(|| self.inner.put(id, value)).or_raise(py)?;
+        let reference = format!("{}/stream {}: {id}", self.run.name(), self.inner.name());
+        Ok(Receipt::new(receipt, self.run.store(), &reference.into()))
+    }
+
+    fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let view = py.detach(|| self.inner.read()).or_raise(py)?;
+        dict_of(py, &view)
+    }
+
+    fn freeze<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let view = py.detach(|| self.inner.freeze()).or_raise(py)?;
+        dict_of(py, &view)
+    }
+
+    fn drop(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.inner.hide()).or_raise(py)
+    }
+}
+
+fn dict_of<'py>(py: Python<'py>, view: &keepstep::StreamView) -> PyResult<Bound<'py, PyDict>> {
+    let entries = PyDict::new(py);
+    for (id, value) in &view.entries {
+        entries.set_item(id, from_value(py, value)?)?;
+    }
+    Ok(entries)
+}

@@ -1,0 +1,88 @@
+"""Event loops: how receipts wake them, and what must not block them."""
+
+import asyncio
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from . import _core
+
+T = TypeVar("T")
+
+_bells: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _core.LoopBell]" = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+_pool: ThreadPoolExecutor | None = None
+_has_warned = False
+
+# Opening an episode waits for the disk; many that are opened at once share their syncs.
+_THREADS_MAX = 32
+
+
+def bell_of(loop: asyncio.AbstractEventLoop) -> _core.LoopBell:
+    """The bell of an event loop: made, and watched by the loop, on first use."""
+    bell = _bells.get(loop)
+    if bell is None:
+        bell = _core.LoopBell()
+        loop.add_reader(bell.fileno(), bell.on_ring)
+        _bells[loop] = bell
+    return bell
+
+
+def is_on_loop() -> bool:
+    """True on a thread whose event loop is running."""
+    return asyncio._get_running_loop() is not None
+
+
+def warn_if_on_loop() -> None:
+    """Says once that a call which waits for the disk stops every task of this event loop."""
+    global _has_warned
+    if _has_warned or not is_on_loop():
+        return
+    _has_warned = True
+    warnings.warn(
+        "a blocking keepstep call waits for the disk on the thread of a running event loop: "
+        "use `async with`, or `await` the receipt of submit()",
+        RuntimeWarning,
+        stacklevel=_level_of_caller(),
+    )
+
+
+def _level_of_caller() -> int:
+    """How many frames up the first one outside of this package is."""
+    import sys
+
+    here = os.path.dirname(__file__)
+    level, frame = 2, sys._getframe(2)
+    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename).startswith(here):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+async def in_thread(work: Callable[..., T], *args: Any) -> T:
+    """Does something that waits for the disk without blocking the event loop.
+
+    If the task is cancelled meanwhile, the work is waited for and its result lost to nobody: see `adopt`.
+    """
+    return await asyncio.get_running_loop().run_in_executor(_threads(), work, *args)
+
+
+def _threads() -> ThreadPoolExecutor:
+    global _pool
+    with _lock:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="keepstep")
+        return _pool
+
+
+def _after_fork() -> None:
+    """The threads exist only in the parent, and its lock may have been held."""
+    global _pool, _lock
+    _pool = None
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
