@@ -1,5 +1,70 @@
 """keepstep keeps every step of an agent's rollout, so that no crash costs more than the step in flight."""
 
-from ._core import __version__
+import warnings
 
-__all__ = ["__version__"]
+from . import _core
+from ._core import Receipt, __version__
+from ._endings import Ending, Why
+from ._episode import Episode
+from ._run import Group, Job, Run, Stream
+from ._scope import Scope
+from ._store import Level, Store, open
+from ._tokens import Tokens
+from ._turn import Turn
+from .errors import (
+    BadInput,
+    Busy,
+    Closed,
+    ConfigChanged,
+    Damaged,
+    DiskFull,
+    Diverged,
+    Ended,
+    Fenced,
+    Forked,
+    KeepstepError,
+    LevelOutOfReach,
+    NewerFormat,
+    NotFound,
+    Poisoned,
+)
+
+__all__ = [
+    "BadInput",
+    "Busy",
+    "Closed",
+    "ConfigChanged",
+    "Damaged",
+    "DiskFull",
+    "Diverged",
+    "Ended",
+    "Ending",
+    "Episode",
+    "Fenced",
+    "Forked",
+    "Group",
+    "Job",
+    "KeepstepError",
+    "Level",
+    "LevelOutOfReach",
+    "NewerFormat",
+    "NotFound",
+    "Poisoned",
+    "Receipt",
+    "Run",
+    "Scope",
+    "Store",
+    "Stream",
+    "Tokens",
+    "Turn",
+    "Why",
+    "__version__",
+    "open",
+]
+
+if _core.IS_DEBUG_BUILD:
+    warnings.warn(
+        "this keepstep is a debug build, many times slower: install it with `pip install .`",
+        RuntimeWarning,
+        stacklevel=2,
+    )

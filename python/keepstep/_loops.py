@@ -1,19 +1,22 @@
 """Event loops: how receipts wake them, and what must not block them."""
 
+from __future__ import annotations
+
 import asyncio
 import os
+import sys
 import threading
 import warnings
 import weakref
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from . import _core
 
 T = TypeVar("T")
 
-_bells: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _core.LoopBell]" = weakref.WeakKeyDictionary()
+_bells: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _core.LoopBell] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
 _has_warned = False
@@ -53,8 +56,6 @@ def warn_if_on_loop() -> None:
 
 def _level_of_caller() -> int:
     """How many frames up the first one outside of this package is."""
-    import sys
-
     here = os.path.dirname(__file__)
     level, frame = 2, sys._getframe(2)
     while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename).startswith(here):
@@ -63,11 +64,13 @@ def _level_of_caller() -> int:
 
 
 async def in_thread(work: Callable[..., T], *args: Any) -> T:
-    """Does something that waits for the disk without blocking the event loop.
-
-    If the task is cancelled meanwhile, the work is waited for and its result lost to nobody: see `adopt`.
-    """
+    """Does something that waits for the disk without blocking the event loop. The thread cannot be cancelled."""
     return await asyncio.get_running_loop().run_in_executor(_threads(), work, *args)
+
+
+def submit_in_thread(work: Callable[[], T]) -> Future[T]:
+    """Starts something that waits for the disk, beside the caller."""
+    return _threads().submit(work)
 
 
 def _threads() -> ThreadPoolExecutor:

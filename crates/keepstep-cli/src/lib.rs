@@ -45,6 +45,36 @@ pub fn reference(run: &str, task: &str, iteration: i64, sample: i64) -> String {
     refs::Ref::episode(run, task, iteration, sample).to_string()
 }
 
+/// What a reference names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// The run; or, without a task, the beginning of an id.
+    pub run: String,
+    /// The task, if an episode is named by its name.
+    pub task: Option<String>,
+    /// Which visit of the task.
+    pub iteration: Option<i64>,
+    /// Which sample.
+    pub sample: Option<i64>,
+    /// Which attempt.
+    pub attempt: Option<u32>,
+    /// Which step.
+    pub step: Option<u64>,
+}
+
+/// Reads a reference as people write it.
+pub fn parse_reference(text: &str) -> Result<Named, String> {
+    let parsed: refs::Ref =
+        text.parse().map_err(|error: refs::BadRef| format!("{error}; {}", refs::SHAPE))?;
+    let refs::Ref { name, attempt, step } = parsed;
+    Ok(match name {
+        refs::Name::Bare(run) => Named { run, task: None, iteration: None, sample: None, attempt, step },
+        refs::Name::Episode { run, task, iteration, sample } => {
+            Named { run, task: Some(task), iteration, sample, attempt, step }
+        }
+    })
+}
+
 /// Runs the command with the arguments of the process, the program's own name first.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let path = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("keepstep"));

@@ -1,7 +1,9 @@
 //! An attempt at an episode that is being recorded.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use keepstep::format::fields;
 use keepstep::read::Step;
 use keepstep::{CallKey, Ending, EpisodeName, Known, Value};
 use pyo3::prelude::*;
@@ -21,6 +23,8 @@ pub(crate) struct Episode {
     inner: Option<keepstep::Episode>,
     reference: Arc<str>,
     context: Py<Context>,
+    /// What this attempt said of its state, newest last; what it inherited is read from the store.
+    state: Mutex<BTreeMap<String, Value>>,
 }
 
 /// `run/task#iteration.sample`, odd characters percent-encoded.
@@ -40,7 +44,12 @@ impl Episode {
         } else {
             format!("{}~{}", reference_of(inner.run().name(), name), inner.attempt())
         };
-        Self { inner: Some(inner), reference: reference.into(), context: context.clone_ref(py) }
+        Self {
+            inner: Some(inner),
+            reference: reference.into(),
+            context: context.clone_ref(py),
+            state: Mutex::default(),
+        }
     }
 
     fn engine(&self) -> keepstep::Result<&keepstep::Episode> {
@@ -49,6 +58,13 @@ impl Episode {
 
     fn receipt(&self, receipt: keepstep::Receipt) -> keepstep::Result<Receipt> {
         Ok(Receipt::new(receipt, self.engine()?.run().store(), &self.reference))
+    }
+
+    fn remember(&self, state: Option<Value>) {
+        let Some(Value::Map(named)) = state.as_ref().map(Value::plain) else { return };
+        let mut kept = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let named = named.iter().filter_map(|(name, value)| Some((name.as_str()?.to_owned(), value.clone())));
+        kept.extend(named);
     }
 
     /// Converts the arguments, and hands them over with the interpreter released if there are many.
@@ -63,12 +79,16 @@ impl Episode {
         let mut walk = Walk::new(self.context.get());
         let step = step_of(part, given, &mut walk)?;
         let engine = self.engine().or_raise(py)?;
+        let state = step.fields().iter().find(|(number, _)| *number == fields::STATE);
+        let state = state.map(|(_, state)| state.clone());
         let done = if waits || walk.bytes > LARGE_BYTES {
             py.detach(|| record(engine, step))
         } else {
             record(engine, step)
         };
-        self.receipt(done.or_raise(py)?).or_raise(py)
+        let receipt = self.receipt(done.or_raise(py)?).or_raise(py)?;
+        self.remember(state);
+        Ok(receipt)
     }
 }
 
@@ -139,10 +159,14 @@ impl Episode {
         py.detach(|| engine.pending()).map(|step| step_dict(py, &step)).transpose()
     }
 
-    /// The newest state of that name in what was inherited, as a tuple of one; None if there is none.
+    /// The newest state of that name, as a tuple of one; None if there is none.
     fn state<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let own = self.state.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
         let engine = self.engine().or_raise(py)?;
-        let state = py.detach(|| engine.state(name)).or_raise(py)?;
+        let state = match own {
+            Some(own) => Some(own),
+            None => py.detach(|| engine.state(name)).or_raise(py)?,
+        };
         state.map(|value| PyTuple::new(py, [from_value(py, &value)?])).transpose()
     }
 

@@ -53,7 +53,8 @@ pub(crate) fn step_of(part: Part, given: &Bound<'_, PyDict>, walk: &mut Walk<'_>
         let name = name.cast_into::<PyString>()?;
         let name = name.to_str()?;
         if !part.takes(name) {
-            let error = bad_input(name, "is not a field of this call", &format!("give some of {}", part.names()));
+            let error =
+                bad_input(name, "is not a field of this call", &format!("give some of {}", part.names()));
             return Err(crate::errors::raise(py, &error));
         }
         if walk.skips(name) {
@@ -120,18 +121,15 @@ fn terms(given: &Bound<'_, PyAny>) -> PyResult<Vec<(String, f64)>> {
         match number(&field, &value)? {
             Some(number) => terms.push((term, number)),
             None => {
-                return Err(bad_input(&field, "is None", "leave out a term that is not there")).or_raise(given.py());
+                return Err(bad_input(&field, "is None", "leave out a term that is not there"))
+                    .or_raise(given.py());
             }
         }
     }
     Ok(terms)
 }
 
-fn named(
-    name: &str,
-    given: &Bound<'_, PyAny>,
-    walk: &mut Walk<'_>,
-) -> PyResult<Vec<(String, Value)>> {
+fn named(name: &str, given: &Bound<'_, PyAny>, walk: &mut Walk<'_>) -> PyResult<Vec<(String, Value)>> {
     let mut out = Vec::new();
     for (key, value) in entries(name, given)? {
         let path = format!("{name}.{key}");

@@ -10,6 +10,7 @@ mod errors;
 mod fields;
 mod group;
 mod receipt;
+mod references;
 mod run;
 mod store;
 mod stream;
@@ -33,5 +34,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bell::LoopBell>()?;
     values::add_to(module)?;
     module.add_function(wrap_pyfunction!(command::command, module)?)?;
+    module.add_function(wrap_pyfunction!(references::reference, module)?)?;
+    module.add_function(wrap_pyfunction!(references::parse_reference, module)?)?;
     Ok(())
 }

@@ -33,14 +33,6 @@ impl Receipt {
     pub(crate) fn poll(&self) -> Option<keepstep::Result<()>> {
         self.inner.poll()
     }
-
-    /// Waits, with the interpreter released.
-    pub(crate) fn wait_detached(&self, py: Python<'_>) -> PyResult<()> {
-        if let Some(outcome) = self.inner.poll() {
-            return outcome.or_raise(py);
-        }
-        py.detach(|| self.inner.wait()).or_raise(py)
-    }
 }
 
 #[pymethods]
@@ -137,9 +129,8 @@ fn running_loop<'py>(
 ) -> PyResult<(Bound<'py, PyAny>, Py<LoopBell>)> {
     static RUNNING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static BELL_OF: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let running = RUNNING.get_or_try_init(py, || {
-        py.import("asyncio")?.getattr("get_running_loop").map(Bound::unbind)
-    })?;
+    let running = RUNNING
+        .get_or_try_init(py, || py.import("asyncio")?.getattr("get_running_loop").map(Bound::unbind))?;
     let event_loop = running.bind(py).call0()?;
     let known = LOOP.with_borrow(|last| match last {
         Some((last, bell)) if last.is(&event_loop) => Some(bell.clone_ref(py)),

@@ -52,7 +52,8 @@ pub(crate) fn opening_of(given: &Bound<'_, PyDict>, context: &Context) -> PyResu
                 }
             }
             "at" => {
-                let at = value.extract::<u64>().map_err(|_| wrong("give how many steps to inherit, 0 or more"));
+                let at =
+                    value.extract::<u64>().map_err(|_| wrong("give how many steps to inherit, 0 or more"));
                 how.at = Some(at.or_raise(py)?);
             }
             "parent" => how.parent = Some(text().ok_or_else(|| wrong("give a ref")).or_raise(py)?),
@@ -122,7 +123,13 @@ impl Run {
     }
 
     fn group(&self, py: Python<'_>, task: &str, iteration: i64, size: usize) -> Group {
-        Group::new(self.inner.group(task, iteration, size), &self.inner, task, iteration, self.context.clone_ref(py))
+        Group::new(
+            self.inner.group(task, iteration, size),
+            &self.inner,
+            task,
+            iteration,
+            self.context.clone_ref(py),
+        )
     }
 
     fn stream(&self, py: Python<'_>, name: &str) -> Stream {
@@ -144,7 +151,11 @@ impl Run {
     fn remaining(&self, py: Python<'_>, retry: Vec<String>, max_attempts: u32) -> PyResult<Remaining> {
         let options = remaining_of(retry, max_attempts);
         let inner = py.detach(|| self.inner.remaining(options)).or_raise(py)?;
-        Ok(Remaining { inner: Mutex::new(inner), run: self.inner.clone(), context: self.context.clone_ref(py) })
+        Ok(Remaining {
+            inner: Mutex::new(inner),
+            run: self.inner.clone(),
+            context: self.context.clone_ref(py),
+        })
     }
 
     /// What remains, without claiming anything: task, iteration, sample and why.
@@ -287,4 +298,3 @@ impl Job {
         Ok(Episode::new(py, opened, &self.name, &self.context))
     }
 }
-

@@ -28,6 +28,7 @@ pub use segment::Liveness;
 pub use store::{
     Began, Conflict, Ending, Episode, EpisodeFilter, EpisodeName, Group, GroupView, Happened, Job, Known,
     Listed, Member, Opening, PlanOptions, Reaped, Remaining, RemainingOptions, Resume, Run, RunEvent,
-    RunFollow, RunInfo, RunOptions, Said, SealedGroups, Search, Store, Stream, StreamView, Turn, View, WhenBusy,
+    RunFollow, RunInfo, RunOptions, Said, SealedGroups, Search, Store, Stream, StreamView, Turn, View,
+    WhenBusy,
 };
 pub use write::{Bell, CallKey, Prepared, Receipt, Recorder, Step, Tokens, WriterStats};

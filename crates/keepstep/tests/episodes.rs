@@ -409,3 +409,18 @@ fn an_end_that_the_taker_finds_is_adopted() {
     let view = two.view(&name()).expect("reads");
     assert_eq!((view.steps(), view.ending().expect("reads").unwrap().why.as_deref()), (1, Some("finished")));
 }
+
+/// A handle that was kept after its episode ended is in nobody's way.
+#[test]
+fn an_episode_that_ended_can_be_opened_again_beside_its_old_handle() {
+    let scratch = Scratch::new("beside");
+    let run = scratch.run();
+    let old = run.episode(name()).unwrap();
+    old.step(step(0)).unwrap();
+    is_busy(run.episode(name()));
+    old.end("aborted", Ending::default()).unwrap().wait().unwrap();
+    let new = run.episode(name()).unwrap();
+    drop(old);
+    is_busy(run.episode(name()));
+    assert_eq!((new.attempt(), new.turns()), (1, 1));
+}

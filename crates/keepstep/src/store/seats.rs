@@ -17,24 +17,39 @@ pub(super) struct Seats {
 /// The right to open an episode in this process; given back when it is dropped.
 pub(super) struct Seat {
     episode: Id,
+    number: u64,
     taken: Arc<Mutex<Taken>>,
+}
+
+#[derive(Default)]
+struct Taken {
+    by_episode: HashMap<Id, Sitting>,
+    next_number: u64,
+}
+
+struct Sitting {
+    /// Whose seat it is now: one whose episode is over may be taken before it is given back.
+    number: u64,
+    recorder: Option<Weak<Recorder>>,
 }
 
 impl Seats {
     /// Takes the seat of an episode.
     pub(super) fn take(&self, episode: Id, what: &str) -> Result<Seat> {
         let mut taken = lock(&self.taken);
-        if taken.contains_key(&episode) {
+        if taken.by_episode.get(&episode).is_some_and(|sitting| !sitting.is_over()) {
             let why = "this process has it open already; close that one first".to_owned();
             return Err(Error::Busy { what: what.to_owned(), why });
         }
-        taken.insert(episode, None);
-        Ok(Seat { episode, taken: Arc::clone(&self.taken) })
+        let number = taken.next_number;
+        taken.next_number += 1;
+        taken.by_episode.insert(episode, Sitting { number, recorder: None });
+        Ok(Seat { episode, number, taken: Arc::clone(&self.taken) })
     }
 
     /// All that record now.
     pub(super) fn recorders(&self) -> Vec<Arc<Recorder>> {
-        lock(&self.taken).values().filter_map(|recorder| recorder.as_ref()?.upgrade()).collect()
+        lock(&self.taken).by_episode.values().filter_map(Sitting::recorder).collect()
     }
 }
 
@@ -44,20 +59,33 @@ impl std::fmt::Debug for Seat {
     }
 }
 
+impl Sitting {
+    fn recorder(&self) -> Option<Arc<Recorder>> {
+        self.recorder.as_ref()?.upgrade()
+    }
+
+    /// Its end is durable: whoever holds it can record no more.
+    fn is_over(&self) -> bool {
+        self.recorder().is_some_and(|recorder| recorder.is_over())
+    }
+}
+
 impl Seat {
     /// This records it.
     pub(super) fn sit(&self, recorder: &Arc<Recorder>) {
-        lock(&self.taken).insert(self.episode, Some(Arc::downgrade(recorder)));
+        let sitting = Sitting { number: self.number, recorder: Some(Arc::downgrade(recorder)) };
+        lock(&self.taken).by_episode.insert(self.episode, sitting);
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        lock(&self.taken).remove(&self.episode);
+        let mut taken = lock(&self.taken);
+        if taken.by_episode.get(&self.episode).is_some_and(|sitting| sitting.number == self.number) {
+            taken.by_episode.remove(&self.episode);
+        }
     }
 }
-
-type Taken = HashMap<Id, Option<Weak<Recorder>>>;
 
 fn lock(taken: &Mutex<Taken>) -> MutexGuard<'_, Taken> {
     // A map that is whole at every moment.

@@ -242,6 +242,15 @@ impl Recorder {
         self.lock().ok().and_then(|state| state.ended.clone())
     }
 
+    /// True if it ended, and that is durable: nothing can be recorded any more.
+    pub fn is_over(&self) -> bool {
+        let state = self.lock();
+        state.is_ok_and(|state| {
+            let last = state.passed.as_ref();
+            state.ended.is_some() && last.is_some_and(|end| end.poll().is_some_and(|came| came.is_ok()))
+        })
+    }
+
     fn append_and_wait(&self, kind: Kind, step: Step) -> Result<Receipt> {
         let mut state = self.lock()?;
         let prepared = self.prepare_with(&mut state, kind, step, self.level)?;

@@ -1,0 +1,56 @@
+"""How an exception ends an episode, and what is kept of it."""
+
+import asyncio
+import traceback
+from typing import Any, Literal, NamedTuple
+
+Why = Literal[
+    "finished", "truncated", "abandoned", "aborted", "errored", "cancelled", "crashed", "superseded"
+]
+
+
+class Ending(NamedTuple):
+    """How an attempt ended, and who said so."""
+
+    why: Why
+    limit: str | None = None
+    error: str | None = None
+    said_by: str = ""
+
+
+def why_of(raised: BaseException) -> Why:
+    """The ending that an exception means for the episode that it leaves."""
+    if isinstance(raised, asyncio.CancelledError):
+        return "cancelled" if is_own_cancellation() else "errored"
+    if isinstance(raised, Exception):
+        return "errored"
+    # KeyboardInterrupt, SystemExit, GeneratorExit: the program is asked to stop, nothing failed.
+    return "aborted"
+
+
+def is_own_cancellation() -> bool:
+    """True if the running task itself was cancelled, not some inner task of an environment's.
+
+    Python 3.10 cannot tell them apart: there it counts as ours.
+    """
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False
+    cancelling = getattr(task, "cancelling", None)
+    return task is not None and (cancelling is None or cancelling() > 0)
+
+
+def error_of(raised: BaseException) -> dict[str, Any]:
+    """What is kept of an exception: its type, message and traceback."""
+    kind = type(raised)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    try:
+        message = str(raised)
+    except Exception:
+        message = "(its text could not be made)"
+    try:
+        trace = "".join(traceback.format_exception(raised))
+    except Exception:
+        trace = ""
+    return {"type": name, "message": message, "traceback": trace}

@@ -1,0 +1,276 @@
+"""An episode that is being recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from ._endings import Why, error_of, why_of
+from ._loops import in_thread, warn_if_on_loop
+from ._scope import Scope
+from ._turn import SAID, Turn
+from .errors import Ended, Fenced
+
+if TYPE_CHECKING:
+    from . import _core
+    from ._views import Step
+
+_NOTHING = object()
+
+
+class Episode(Scope):
+    """One attempt at an episode. It is opened when it is entered, or when it is first used."""
+
+    __slots__ = ("__weakref__", "_last", "_native_episode", "_open", "_ref", "_trajectory")
+
+    def __init__(self, ref: str, open: Callable[[], _core.Episode]) -> None:
+        self._ref = ref
+        self._open = open
+        self._native_episode: _core.Episode | None = None
+        self._last: Any = None
+        self._trajectory: list[Any] | None = None
+
+    @property
+    def ref(self) -> str:
+        """How people and commands name it: `run/task#iteration.sample~attempt`."""
+        return self._ref if self._native_episode is None else self._native_episode.ref
+
+    @property
+    def id(self) -> str:
+        """Its id: the same on every machine."""
+        return self._native.id
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 0."""
+        return self._native.attempt
+
+    @property
+    def resumed(self) -> bool:
+        """True if it goes on from an earlier attempt."""
+        return self._native.resumed is not None
+
+    @property
+    def turns(self) -> int:
+        """How many turns are completed; the first observation is not one."""
+        return self._native.turns
+
+    @property
+    def ended(self) -> str | None:
+        """How it ended, if it did."""
+        return self._native.ended
+
+    @property
+    def pending(self) -> Turn | None:
+        """A turn that was said before the attempt was interrupted, and never got its result."""
+        said = self._native.pending
+        if said is None:
+            return None
+        return Turn(self, {name: said[name] for name in SAID if name in said}, index=self._native.steps)
+
+    @property
+    def history(self) -> Sequence[Step]:
+        """What was inherited, read as it is looked at."""
+        return History(self._native)
+
+    def state(self, name: str, default: Any = None) -> Any:
+        """A named value as of the last step, or the default if there is none."""
+        found = self._native.state(name)
+        return default if found is None else found[0]
+
+    def first(self, observation: Any, *, info: Any = None, state: Mapping[str, Any] | None = None) -> Any:
+        """Records the first observation. Returns at once."""
+        given = {"observation": observation}
+        if info is not None:
+            given["info"] = info
+        if state is not None:
+            given["state"] = state
+        return self._keep(self._native.first(given))
+
+    def turn(self, **said: Any) -> Turn:
+        """A turn, to be entered: what is said is durable then, and the action may be taken."""
+        return Turn(self, said)
+
+    def step(self, **both: Any) -> Any:
+        """Records a turn and its result. Durable when it returns."""
+        warn_if_on_loop()
+        return self._native.step(both)
+
+    def submit(self, **both: Any) -> Any:
+        """Records a turn and its result. Returns at once: await the receipt, or wait() for it."""
+        native = self._native_episode
+        if native is None:
+            native = self._opened()
+        receipt = self._last = native.submit(both)
+        return receipt
+
+    def call(self, name: str, fn: Callable[..., Any], *args: Any, key: str | None = None) -> Any:
+        """Calls a function and records what it returns; a resumed attempt gets the recording."""
+        native = self._native
+        if inspect.iscoroutinefunction(fn):
+            return self._acall(native, name, fn, args, key)
+        is_known, found = native.known(name, key, list(args))
+        if is_known:
+            return found
+        try:
+            came = fn(*args)
+        except Exception as raised:
+            self._record_failed_call(native, found, raised)
+            raise
+        if inspect.isawaitable(came):
+            return self._finish_call(native, found, came)
+        warn_if_on_loop()
+        native.record_call(found, came, False, True)
+        return came
+
+    async def _acall(self, native: Any, name: str, fn: Callable[..., Any], args: Any, key: str | None) -> Any:
+        is_known, found = native.known(name, key, list(args))
+        return found if is_known else await self._finish_call(native, found, fn(*args))
+
+    async def _finish_call(self, native: Any, call: Any, came: Any) -> Any:
+        try:
+            value = await came
+        except Exception as raised:
+            self._record_failed_call(native, call, raised)
+            raise
+        await native.record_call(call, value, False, False)
+        return value
+
+    def _record_failed_call(self, native: Any, call: Any, raised: Exception) -> None:
+        try:
+            self._keep(native.record_call(call, error_of(raised), True, False))
+        except Exception:
+            self._note_failure()
+
+    def note(self, name: str, value: Any, *, source: str, step: int | None = None) -> Any:
+        """Adds a note to this attempt, or to one of its steps. Returns at once."""
+        return self._keep(self._native.note(name, value, source, step))
+
+    def end(
+        self,
+        why: Why,
+        *,
+        limit: str | None = None,
+        error: BaseException | str | None = None,
+        said_by: str = "loop",
+    ) -> Any:
+        """Says how it ended: set once. Returns at once."""
+        kept = error_of(error) if isinstance(error, BaseException) else error
+        return self._keep(self._native.end(why, limit, kept, said_by))
+
+    def trajectory(self) -> list[Any]:
+        """A list whose items are durable when `append` or `extend` returns; on resume it has them already."""
+        if self._trajectory is None:
+            from ._trajectory import RecordingList
+
+            self._trajectory = RecordingList(self)
+        return self._trajectory
+
+    @property
+    def _native(self) -> Any:
+        native = self._native_episode
+        return self._opened() if native is None else native
+
+    def _opened(self) -> Any:
+        if self._native_episode is None:
+            warn_if_on_loop()
+            self._native_episode = self._open()
+        return self._native_episode
+
+    async def _aopened(self) -> Any:
+        if self._native_episode is not None:
+            return self._native_episode
+        opening = asyncio.ensure_future(in_thread(self._open))
+        try:
+            self._native_episode = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # The thread goes on: what it opens belongs to nobody, and must say so.
+            opening.add_done_callback(_give_up)
+            raise
+        return self._native_episode
+
+    def _enter(self) -> None:
+        self._opened()
+
+    async def _aenter(self) -> None:
+        await self._aopened()
+
+    def _keep(self, receipt: Any) -> Any:
+        self._last = receipt
+        return receipt
+
+    def _leave(self, raised: BaseException | None) -> Any:
+        native = self._native_episode
+        if native is None:
+            return None
+        try:
+            if native.ended is not None:
+                return self._last
+            if raised is None:
+                self._warn_of_silence()
+                return native.end("aborted", None, None, "left without a word")
+            if isinstance(raised, (Fenced, Ended)):
+                return None
+            return self.end(why_of(raised), error=raised, said_by="exception")
+        except Exception:
+            if raised is None:
+                raise
+            self._note_failure()
+            return None
+
+    def _warn_of_silence(self) -> None:
+        warnings.warn(
+            f"{self.ref} was left without end(): it is recorded as aborted, and goes on when it is opened again; "
+            'say episode.end("finished") when it is done',
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+    def __repr__(self) -> str:
+        native = self._native_episode
+        if native is None:
+            return f"<Episode {self._ref}: not opened yet>"
+        return f"<Episode {native.ref}: {native.steps} steps, {native.ended or 'running'}>"
+
+
+def _give_up(opening: asyncio.Future[Any]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().end("cancelled", None, None, "cancelled while it was opened")
+
+
+class History(Sequence["Step"]):
+    """The steps that an attempt inherited, read as they are looked at."""
+
+    __slots__ = ("_native",)
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+
+    def __len__(self) -> int:
+        return int(self._native.inherited)
+
+    @overload
+    def __getitem__(self, at: int) -> Step: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Step]: ...
+    def __getitem__(self, at: int | slice) -> Step | list[Step]:
+        if isinstance(at, slice):
+            return [self[index] for index in range(*at.indices(len(self)))]
+        index = at + len(self) if at < 0 else at
+        if not 0 <= index < len(self):
+            raise IndexError(f"step {at} of {len(self)} inherited ones")
+        return self._read(index)
+
+    def __iter__(self) -> Iterator[Step]:
+        return (self._read(index) for index in range(len(self)))
+
+    def _read(self, index: int) -> Step:
+        from ._views import step_of
+
+        return step_of(self._native.history(index))
+
+    def __repr__(self) -> str:
+        return f"<History of {self._native.ref}: {len(self)} steps>"

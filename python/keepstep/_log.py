@@ -1,0 +1,5 @@
+"""The `keepstep` logger."""
+
+import logging
+
+logger = logging.getLogger("keepstep")

@@ -1,0 +1,218 @@
+"""The null store: the same API, records nothing, costs nothing that can be measured.
+
+These stand where the native objects stand; the classes over them are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+
+class NullReceipt:
+    """A receipt of what was not recorded."""
+
+    __slots__ = ()
+    level: str | None = None
+    ref = ""
+    step: int | None = None
+
+    def wait(self, timeout: float | None = None, *, level: str | None = None) -> NullReceipt:
+        return self
+
+    def __await__(self) -> Generator[Any, None, NullReceipt]:
+        return self
+        yield
+
+    def __repr__(self) -> str:
+        return "<Receipt of the null store>"
+
+
+RECEIPT = NullReceipt()
+
+
+class NullEpisode:
+    """An episode that remembers how many steps it has, and its state."""
+
+    __slots__ = ("_has_first", "_said", "_state", "ended", "ref", "steps")
+    attempt = 0
+    resumed: int | None = None
+    inherited = 0
+    pending: dict[str, Any] | None = None
+    id = "0" * 32
+
+    def __init__(self, ref: str) -> None:
+        self.ref = ref
+        self.steps = 0
+        self.ended: str | None = None
+        self._has_first = False
+        self._said = False
+        self._state: dict[str, Any] = {}
+
+    @property
+    def turns(self) -> int:
+        return self.steps - self._has_first
+
+    @property
+    def is_pending(self) -> bool:
+        return self._said
+
+    def state(self, name: str) -> tuple[Any] | None:
+        return (self._state[name],) if name in self._state else None
+
+    def history(self, index: int) -> dict[str, Any]:
+        raise IndexError(index)
+
+    def first(self, given: dict[str, Any]) -> NullReceipt:
+        self._has_first = True
+        return self.submit(given)
+
+    def submit(self, given: dict[str, Any]) -> NullReceipt:
+        self.steps += 1
+        if "state" in given:
+            self._state.update(given["state"])
+        return RECEIPT
+
+    step = submit
+
+    def say(self, said: dict[str, Any], waits: bool) -> tuple[int, None, None]:
+        self._said = True
+        return self.steps, None, None
+
+    def result(self, given: dict[str, Any], waits: bool) -> NullReceipt:
+        self._said = False
+        return self.submit(given)
+
+    def discard(self, reason: str) -> NullReceipt:
+        self._said = False
+        return RECEIPT
+
+    def item(self, value: Any) -> NullReceipt:
+        self.steps += 1
+        return RECEIPT
+
+    def known(self, name: str, key: str | None, arguments: list[Any]) -> tuple[bool, None]:
+        return False, None
+
+    def record_call(self, call: None, came: Any, is_error: bool, waits: bool) -> NullReceipt:
+        return RECEIPT
+
+    def note(self, name: str, value: Any, source: str, step: int | None) -> NullReceipt:
+        return RECEIPT
+
+    def end(self, why: str, limit: str | None, error: Any, said_by: str | None) -> NullReceipt:
+        self.ended = why
+        return RECEIPT
+
+
+class NullJob:
+    """A job of a plan that nobody keeps."""
+
+    attempts = 0
+    why = "new"
+
+    def __init__(self, ref: str, task: str, iteration: int, sample: int) -> None:
+        self.ref, self.task, self.iteration, self.sample = ref, task, iteration, sample
+
+    def open(self, options: dict[str, Any]) -> NullEpisode:
+        return NullEpisode(self.ref)
+
+
+class NullGroup:
+    """A group that nobody seals."""
+
+    id = "0" * 32
+
+    def __init__(self, run: NullRun, task: str, iteration: int, size: int) -> None:
+        self._refs = [run.ref_of(task, iteration, sample) for sample in range(size)]
+        self._claimed = 0
+
+    def members(self) -> list[tuple[str, str]]:
+        return [(ref, f"{sample:032x}") for sample, ref in enumerate(self._refs)]
+
+    def claim(self, options: dict[str, Any]) -> NullEpisode | None:
+        if self._claimed == len(self._refs):
+            return None
+        self._claimed += 1
+        return NullEpisode(self._refs[self._claimed - 1])
+
+    def seal(self, rewards: Any, source: str, least: int | None) -> dict[int, str]:
+        return {}
+
+
+class NullStream:
+    """A stream that forgets when it is gone."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._entries: dict[str, Any] = {}
+
+    def put(self, id: str, value: Any) -> NullReceipt:
+        return RECEIPT
+
+    def read(self) -> dict[str, Any]:
+        return {}
+
+    freeze = read
+
+    def drop(self) -> None:
+        pass
+
+
+class NullRun:
+    """A run of the null store."""
+
+    birth = "0" * 32
+    generation = 0
+
+    def __init__(self, name: str, config: Any, links: dict[str, str]) -> None:
+        self.name, self.config, self.links = name, config, links
+        self._planned: list[tuple[str, int, int]] = []
+
+    def ref_of(self, task: str, iteration: int, sample: int) -> str:
+        return f"{self.name}/{task}#{iteration}.{sample}"
+
+    def open(self, task: str | None, iteration: int, sample: int, options: dict[str, Any]) -> NullEpisode:
+        return NullEpisode(self.ref_of(task or "", iteration, sample))
+
+    def group(self, task: str, iteration: int, size: int) -> NullGroup:
+        return NullGroup(self, task, iteration, size)
+
+    def stream(self, name: str) -> NullStream:
+        return NullStream(name)
+
+    def plan(self, tasks: list[str], samples: int, iteration: int, needs: list[str]) -> None:
+        self._planned += [(task, iteration, sample) for task in tasks for sample in range(samples)]
+
+    def remaining(self, retry: list[str], max_attempts: int) -> Iterator[NullJob]:
+        while self._planned:
+            task, iteration, sample = self._planned.pop(0)
+            yield NullJob(self.ref_of(task, iteration, sample), task, iteration, sample)
+
+    def episode_id(self, task: str, iteration: int, sample: int) -> str:
+        return "0" * 32
+
+    def annotate(self, *args: Any) -> NullReceipt:
+        return RECEIPT
+
+
+class NullStore:
+    """Stands where a native store stands."""
+
+    level: str | None = None
+    id = "0" * 32
+
+    def run(self, name: str, *, config: Any, links: dict[str, str], new: bool) -> NullRun:
+        return NullRun(name, config, links)
+
+    def runs(self) -> list[NullRun]:
+        return []
+
+    def reap(self) -> int:
+        return 0
+
+    def stats(self) -> dict[str, int]:
+        return {}
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,322 @@
+"""A run: episodes, plans, groups, streams, notes, and reading them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Literal
+
+from . import _core
+from ._endings import Why
+from ._episode import Episode
+from ._loops import is_on_loop, submit_in_thread
+from .errors import BadInput, NotFound
+
+if TYPE_CHECKING:
+    from ._store import Store
+    from ._table import Table
+    from ._views import GroupView, View
+
+
+class Run:
+    """A named set of episodes with one config. Pickles as its name: another process opens it again."""
+
+    __slots__ = ("__weakref__", "_core", "_store")
+
+    def __init__(self, store: Store, native: Any) -> None:
+        self._store = store
+        self._core = native
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self._core.name)
+
+    @property
+    def store(self) -> Store:
+        """The store that it is in."""
+        return self._store
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What its episodes have in common."""
+        return self._core.config or {}
+
+    @property
+    def links(self) -> Mapping[str, str]:
+        """What it refers to."""
+        return dict(self._core.links)
+
+    @property
+    def generation(self) -> int:
+        """Which generation of its name this is, from 0."""
+        return int(self._core.generation)
+
+    def episode(self, task: str | None = None, *, sample: int = 0, iteration: int = 0, **options: Any) -> Episode:
+        """An episode, to be entered: begun, or gone on with where an interrupted attempt stopped."""
+        if task is not None:
+            ref = _core.reference(self.name, task, iteration, sample)
+        else:
+            ref = f"{self.name}/(unnamed)"
+        return Episode(ref, functools.partial(self._core.open, task, iteration, sample, options))
+
+    def group(self, task: str, *, size: int, iteration: int = 0) -> Group:
+        """The samples of one task and iteration, sealed together."""
+        return Group(self, self._core.group(task, iteration, size), task, iteration)
+
+    def plan(
+        self, tasks: Iterable[str], *, samples: int = 1, iteration: int = 0, needs: Collection[str] = ()
+    ) -> None:
+        """Plans episodes: so many samples of each task. Durable when it returns; what is planned adds nothing."""
+        if isinstance(tasks, str):
+            raise BadInput(f"tasks: is the text {tasks!r}: give a list of tasks")
+        self._core.plan(list(tasks), samples, iteration, list(needs))
+
+    def remaining(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Iterator[Job]:
+        """What remains of the plan, claimed as it is given: interrupted, new, unscored, then what is to be retried."""
+        return (Job(self, native) for native in self._core.remaining(list(retry), max_attempts))
+
+    def claim(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Job | None:
+        """One job of what remains, or None if there is none now."""
+        return next(self.remaining(retry=retry, max_attempts=max_attempts), None)
+
+    def annotate(self, ref: str, name: str, value: Any, *, source: str, step: int | None = None) -> Any:
+        """Adds a note to an episode of this run, an attempt at it, or a step. Returns at once."""
+        episode, attempt, at = self._target(ref)
+        return self._core.annotate(episode, attempt, at if step is None else step, name, value, source)
+
+    def _target(self, ref: str) -> tuple[str, int | None, int | None]:
+        """The id, attempt and step that a ref names."""
+        run, task, iteration, sample, attempt, step = _core.parse_reference(ref)
+        if task is None:
+            return run, attempt, step
+        if run != self.name:
+            raise NotFound(f"{ref} is of run {run!r}; this is run {self.name!r}")
+        return self._core.episode_id(task, iteration, sample), attempt, step
+
+    def episodes(
+        self,
+        *,
+        task: str | None = None,
+        iteration: int | None = None,
+        ends: Collection[Why] | None = None,
+        reward: tuple[float, float] | None = None,
+        policy: int | str | None = None,
+        since: float | None = None,
+        attempts: Literal["last", "all"] = "last",
+        after: str | None = None,
+        follow: bool = False,
+    ) -> Iterator[View]:
+        """The episodes of the run that fit, or, with `follow`, those that end from now on."""
+        from . import _views
+
+        return _views.episodes(
+            self._core,
+            task=task,
+            iteration=iteration,
+            ends=ends,
+            reward=reward,
+            policy=policy,
+            since=since,
+            attempts=attempts,
+            after=after,
+            follow=follow,
+        )
+
+    def groups(
+        self, *, after: str | None = None, follow: bool = False, min_policy: int | None = None
+    ) -> Iterator[GroupView]:
+        """The sealed groups of the run; with `follow`, also those that are sealed from now on."""
+        from . import _views
+
+        return _views.groups(self._core, after=after, follow=follow, min_policy=min_policy)
+
+    def stream(self, name: str) -> Stream:
+        """A stream of this run, by name."""
+        return Stream(self._core.stream(name))
+
+    def table(
+        self, of: Literal["episodes", "steps", "tokens", "notes"], columns: Sequence[str] | None = None
+    ) -> Table:
+        """A table of the run, for pyarrow, polars, pandas, DuckDB and datasets."""
+        from . import _views
+
+        return _views.table(self._core, of, columns)
+
+    def __reduce__(self) -> tuple[Callable[..., Run], tuple[Any, ...]]:
+        return _reopen, (self._store._how, self.name, self._core.birth)
+
+    def __repr__(self) -> str:
+        generation = f", generation {self.generation}" if self.generation else ""
+        return f"<Run {self.name!r}{generation} in {self._store.where}>"
+
+
+def _reopen(how: Any, name: str, birth: str) -> Run:
+    from ._store import shared_store
+
+    store = shared_store(how)
+    if how.where is None:
+        return store.run(name)
+    for run in store.runs():
+        if run._core.birth == birth:
+            return run
+    raise NotFound(f"run {name!r} ({birth}) is not in {how.where} any more")
+
+
+class Job:
+    """An episode that remains of a plan, claimed for this process."""
+
+    __slots__ = ("_core", "_run")
+
+    def __init__(self, run: Run, native: Any) -> None:
+        self._run = run
+        self._core = native
+
+    @property
+    def task(self) -> str:
+        """The task."""
+        return str(self._core.task)
+
+    @property
+    def sample(self) -> int:
+        """Which sample of it."""
+        return int(self._core.sample)
+
+    @property
+    def iteration(self) -> int:
+        """Which visit of it."""
+        return int(self._core.iteration)
+
+    @property
+    def attempts(self) -> int:
+        """How many attempts at it began before."""
+        return int(self._core.attempts)
+
+    @property
+    def why(self) -> str:
+        """How the last attempt ended; or `new`, or `unscored`."""
+        return str(self._core.why)
+
+    @property
+    def ref(self) -> str:
+        """How people and commands name the episode."""
+        return str(self._core.ref)
+
+    def episode(self, **options: Any) -> Episode:
+        """The episode, to be entered."""
+        return Episode(self.ref, functools.partial(self._core.open, options))
+
+    def __repr__(self) -> str:
+        return f"<Job {self.ref}: {self.why}, {self.attempts} attempts before>"
+
+
+class Group:
+    """The samples of one task and iteration, sealed all at once."""
+
+    __slots__ = ("_core", "_run", "iteration", "task")
+
+    def __init__(self, run: Run, native: Any, task: str, iteration: int) -> None:
+        self._run = run
+        self._core = native
+        self.task = task
+        self.iteration = iteration
+
+    @property
+    def refs(self) -> tuple[str, ...]:
+        """How people and commands name its episodes, by sample."""
+        return tuple(ref for ref, _ in self._core.members())
+
+    def claim(self, **options: Any) -> Episode | None:
+        """The next sample that needs work, as an episode; None if none does now."""
+        native = self._core.claim(options)
+        if native is None:
+            return None
+        return Episode(native.ref, lambda: native)
+
+    def seal(
+        self, rewards: Mapping[str, float] | None = None, *, source: str, least: int | None = None
+    ) -> Any:
+        """Seals the group, all or none, with rewards by the refs of its episodes. Then trainers see it."""
+        by_id = None if rewards is None else [(self._member(ref), _number(ref, reward)) for ref, reward in rewards.items()]
+        ref = f"{self._run.name}/{self.task}#{self.iteration}"
+        return Sealing(ref, functools.partial(self._core.seal, by_id, source, least))
+
+    def _member(self, ref: str) -> str:
+        return self._run._target(ref)[0]
+
+    def __repr__(self) -> str:
+        return f"<Group {self._run.name}/{self.task}#{self.iteration} of {len(self._core.members())}>"
+
+
+def _number(ref: str, reward: Any) -> float:
+    if isinstance(reward, (str, bytes)):
+        raise BadInput(f"rewards[{ref!r}]: is the text {reward!r}: give a float")
+    return float(reward)
+
+
+class Sealing:
+    """A receipt of a seal: it is made before this exists, or, on an event loop, beside it."""
+
+    __slots__ = ("_done", "missing", "ref")
+    step: int | None = None
+
+    def __init__(self, ref: str, seal: Callable[[], Mapping[int, str]]) -> None:
+        self.ref = ref
+        self.missing: Mapping[int, str] = {}
+        self._done: Future[Mapping[int, str]] | None = None
+        if is_on_loop():
+            self._done = submit_in_thread(seal)
+        else:
+            self.missing = seal()
+
+    @property
+    def level(self) -> str | None:
+        """What it survives by now."""
+        if self._done is not None and (not self._done.done() or self._done.exception() is not None):
+            return None
+        return "power"
+
+    def wait(self, timeout: float | None = None, *, level: str | None = None) -> Sealing:
+        """Waits until the seal is durable."""
+        if self._done is not None:
+            self.missing = self._done.result(timeout)
+        return self
+
+    def __await__(self) -> Any:
+        if self._done is not None:
+            import asyncio
+
+            self.missing = yield from asyncio.wrap_future(self._done).__await__()
+        return self
+
+    def __repr__(self) -> str:
+        return f"<Receipt {self.ref}: {'on its way' if self.level is None else 'sealed'}>"
+
+
+class Stream:
+    """An append-only set of entries that many processes share; one freezes it."""
+
+    __slots__ = ("_core",)
+
+    def __init__(self, native: Any) -> None:
+        self._core = native
+
+    def put(self, id: str, value: Any) -> Any:
+        """Puts an entry. The same again is fine; another value under the same id is refused."""
+        return self._core.put(id, value)
+
+    def read(self) -> Mapping[str, Any]:
+        """What is in it now, by id."""
+        return dict(self._core.read())
+
+    def freeze(self) -> Mapping[str, Any]:
+        """Closes it for good and gives what is in it. Whoever puts afterwards is fenced."""
+        return dict(self._core.freeze())
+
+    def drop(self) -> None:
+        """Hides it; only `prune` deletes."""
+        self._core.drop()
+
+    def __repr__(self) -> str:
+        return f"<Stream {self._core.name!r}>"

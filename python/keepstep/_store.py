@@ -1,0 +1,156 @@
+"""A store: where runs are recorded to."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from os import PathLike
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from . import _core
+from ._null import NullStore
+from ._run import Run
+from .errors import BadInput
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ._views import View
+
+Level = Literal["kill", "power", "machine"]
+
+
+class How(NamedTuple):
+    """How a store was opened: what another process needs to open it again."""
+
+    where: str | None
+    level: Level | None
+    strict: bool
+    lease_s: float
+    stall_s: float
+    redact: Any
+    skip: tuple[str, ...]
+
+
+def open(
+    where: str | PathLike[str] | None,
+    *,
+    level: Level | None = None,
+    strict: bool = False,
+    lease_s: float = 30.0,
+    stall_s: float = 60.0,
+    redact: Callable[[str, Any], Any] | Sequence[str] | None = None,
+    skip: Collection[str] = (),
+) -> Store:
+    """Opens a directory as a store, making it if it is not there. None is the null store: it records nothing."""
+    if where is not None:
+        where = os.path.abspath(os.fspath(where))
+    if isinstance(skip, str):
+        raise BadInput(f"skip: is the text {skip!r}: give a collection of field names")
+    return Store(How(where, level, strict, lease_s, stall_s, redact, tuple(skip)))
+
+
+class Store:
+    """A directory that many processes may record to at once."""
+
+    __slots__ = ("__weakref__", "_core", "_how")
+
+    def __init__(self, how: How) -> None:
+        self._how = how
+        self._core: Any
+        if how.where is None:
+            self._core = NullStore()
+            return
+        context = _core.Context(strict=how.strict, redact=how.redact, skip=list(how.skip))
+        self._core = _core.Store(
+            how.where, level=how.level, lease_s=how.lease_s, stall_s=how.stall_s, context=context
+        )
+        _open_stores.add(self)
+
+    @property
+    def where(self) -> str | None:
+        """The directory; None for the null store."""
+        return self._how.where
+
+    @property
+    def level(self) -> Level | None:
+        """What an acknowledged step survives, unless more is asked for."""
+        return self._core.level  # type: ignore[no-any-return]
+
+    def run(
+        self, name: str, *, config: Mapping[str, Any] | None = None, links: Mapping[str, str] | None = None,
+        new: bool = False,
+    ) -> Run:
+        """Opens a run, or begins it. Another config than it was made with is refused; `new` begins a new generation."""
+        return Run(self, self._core.run(name, config=config, links=dict(links or {}), new=new))
+
+    def runs(self) -> Iterator[Run]:
+        """All runs of the store."""
+        return (Run(self, native) for native in self._core.runs())
+
+    def find(self, ref: str) -> View:
+        """An episode by its ref or the beginning of its id, to be read."""
+        from . import _views
+
+        return _views.find(self._core, ref)
+
+    def reap(self) -> int:
+        """Records `crashed` for attempts whose process is dead. How many there were."""
+        return int(self._core.reap())
+
+    def stats(self) -> Mapping[str, int]:
+        """What this process has recorded, in numbers."""
+        return dict(self._core.stats())
+
+    def close(self) -> None:
+        """Writes all that waits. Episodes that are still open end as aborted."""
+        self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Callable[[How], Store], tuple[How]]:
+        return shared_store, (self._how,)
+
+    def __repr__(self) -> str:
+        return "<Store: null>" if self.where is None else f"<Store {self.where}>"
+
+
+_open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+_shared: dict[tuple[int, How], Store] = {}
+_lock = threading.Lock()
+
+
+def shared_store(how: How) -> Store:
+    """The store that this process uses for what other processes sent it: opened once."""
+    if how.where is None:
+        return Store(how)
+    with _lock:
+        key = (os.getpid(), how._replace(redact=repr(how.redact)))
+        if key not in _shared:
+            _shared[key] = Store(how)
+        return _shared[key]
+
+
+@atexit.register
+def _close_all() -> None:
+    """A process that exits cleanly leaves no episode without a word."""
+    for store in list(_open_stores):
+        store.close()
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
