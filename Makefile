@@ -10,6 +10,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 VENV := .venv
 STAMP := $(VENV)/.made-from-requirements
 KEEPSTEP := $(TARGET)/release/keepstep
+MATURIN := VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(VENV)/bin/maturin
 
 # keepstep-compare builds the peers we measure against; only `make bench` needs them.
 CRATES := --workspace --exclude keepstep-compare
@@ -20,24 +21,24 @@ CRASH_POINTS ?= 1000000
 BENCH_ARGS ?=
 
 .PHONY: help setup demo test check bench torture fuzz crash-million takeover-all loom faults clean
-.PHONY: need-cargo need-python release test-rust test-python check-deny
+.PHONY: torture-python test-wheel test-pythons docs wheel
+.PHONY: need-cargo need-python release develop develop-release test-rust test-python check-python check-deny
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv with the pinned packages of tests/requirements.txt
 
-demo: release ## record, kill -9, see what survived, go on to the end
-	$(KEEPSTEP) demo
+demo: develop-release ## record, kill -9, see what survived, go on to the end
+	$(VENV)/bin/keepstep demo
 
-test: test-rust loom test-python ## all tests: Rust, docs, loom, the second reader in Python
+test: test-rust loom test-python ## all tests: Rust, docs, loom, the Python package, the second reader
 
 check: need-cargo setup ## format, lints, docs, licences, the tree
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(CRATES) --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(CRATES) --lib --no-deps --locked
-	$(VENV)/bin/ruff check tests
-	$(VENV)/bin/ruff format --check tests
+	@$(MAKE) --no-print-directory check-python
 	tools/check-tree-test.sh
 	tools/check-tree.sh
 	@$(MAKE) --no-print-directory check-deny
@@ -50,6 +51,9 @@ torture: release ## kill -9 real recorders for a minute, twice, against an outsi
 	mkdir -p "$(TARGET)/torture"
 	$(KEEPSTEP) torture "$(TARGET)/torture/threads" --seconds $(TORTURE_SECONDS) --processes 2 --threads 32 --json
 	$(KEEPSTEP) torture "$(TARGET)/torture/processes" --seconds $(TORTURE_SECONDS) --processes 24 --threads 2 --json
+
+torture-python: develop-release ## kill -9 Python recorders: threads, 512 tasks, fork, spawn; a minute each
+	$(VENV)/bin/python tools/torture_python.py --seconds $(TORTURE_SECONDS)
 
 fuzz: need-cargo ## fuzz each decoder for FUZZ_SECONDS (120)
 	FUZZ_SECONDS=$(FUZZ_SECONDS) tools/fuzz.sh
@@ -74,9 +78,23 @@ faults: need-cargo ## EIO and ENOSPC injected into the real program
 	@command -v strace >/dev/null || { echo "error: \`make faults\` injects errors with strace, which is not installed here" >&2; exit 1; }
 	$(CARGO) test --release --locked -p keepstep-cli --test faults
 
+wheel: setup need-cargo ## build the wheel and the source archive into dist/
+	rm -rf dist
+	$(VENV)/bin/maturin build --release --locked --sdist -o dist
+
+test-wheel: wheel ## install the wheel and the source archive into fresh environments, and use both
+	tools/test-wheel.sh dist
+
+test-pythons: wheel ## the Python tests under every Python from 3.10 on that is here
+	tools/test-pythons.sh dist
+
+docs: develop ## build the site into site/
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r docs/requirements.txt
+	$(VENV)/bin/mkdocs build --strict
+
 clean: need-cargo ## remove what was built
 	$(CARGO) clean
-	rm -rf $(VENV) .pytest_cache .ruff_cache
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache dist site
 
 # Steps of the targets above.
 
@@ -91,8 +109,21 @@ test-rust: need-cargo
 	fi
 	$(CARGO) test $(CRATES) --doc --locked
 
-test-python: setup
+test-python: develop
 	$(VENV)/bin/pytest tests -q
+
+# The package as it stands in the tree: its native half built as the Rust tests build theirs.
+develop: setup need-cargo
+	$(MATURIN) develop --quiet --locked
+
+develop-release: setup need-cargo
+	$(MATURIN) develop --quiet --locked --release
+
+check-python: develop
+	$(VENV)/bin/ruff check python tests tools bench
+	$(VENV)/bin/ruff format --check python tests tools bench
+	$(VENV)/bin/mypy --strict python/keepstep
+	$(VENV)/bin/python -m mypy.stubtest keepstep --ignore-disjoint-bases --allowlist tests/stubtest-allowlist.txt
 
 # Licences, bans and sources need no network; the advisories do.
 check-deny: need-cargo

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::errors::OrRaise;
+use crate::errors::{OrRaise, exception};
 use crate::receipt::Receipt;
 use crate::values::{Context, Walk, from_value};
 
@@ -18,6 +18,10 @@ pub(crate) struct Stream {
 impl Stream {
     pub(crate) fn new(inner: keepstep::Stream, run: &keepstep::Run, context: Py<Context>) -> Self {
         Self { inner, run: run.clone(), context }
+    }
+
+    fn told(&self) -> String {
+        format!("stream {:?} of run {:?}", self.inner.name(), self.run.name())
     }
 }
 
@@ -37,12 +41,12 @@ impl Stream {
 
     fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let view = py.detach(|| self.inner.read()).or_raise(py)?;
-        dict_of(py, &view)
+        dict_of(py, &self.told(), &view)
     }
 
     fn freeze<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let view = py.detach(|| self.inner.freeze()).or_raise(py)?;
-        dict_of(py, &view)
+        dict_of(py, &self.told(), &view)
     }
 
     fn drop(&self, py: Python<'_>) -> PyResult<()> {
@@ -50,7 +54,19 @@ impl Stream {
     }
 }
 
-fn dict_of<'py>(py: Python<'py>, view: &keepstep::StreamView) -> PyResult<Bound<'py, PyDict>> {
+/// The entries by id. What is in doubt or lost is an error: who reads must not take the rest for the whole.
+fn dict_of<'py>(py: Python<'py>, stream: &str, view: &keepstep::StreamView) -> PyResult<Bound<'py, PyDict>> {
+    if !view.lost.is_empty() {
+        let message =
+            format!("{} entries of {stream} are lost or cannot be read: {:?}", view.lost.len(), view.lost);
+        return Err(exception(py, "Damaged", message));
+    }
+    if !view.conflicts.is_empty() {
+        let ids: Vec<&str> = view.conflicts.iter().map(|conflict| conflict.id.as_str()).collect();
+        let message =
+            format!("{stream} has several values under one id: {}; an entry never changes", ids.join(", "));
+        return Err(exception(py, "BadInput", message));
+    }
     let entries = PyDict::new(py);
     for (id, value) in &view.entries {
         entries.set_item(id, from_value(py, value)?)?;
