@@ -1,0 +1,96 @@
+//! Bells: whoever cannot wait for a receipt is told when to look.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use keepstep::{Bell, EpisodeName, Level, Options, Receipt, Step, Store, Value};
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Looks at the receipts it knows of whenever it is rung, and never otherwise.
+#[derive(Default)]
+struct Looker {
+    waiting: Mutex<Vec<Receipt>>,
+    come: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Bell for Looker {
+    fn ring(&self) {
+        let mut waiting = self.waiting.lock().unwrap();
+        let before = waiting.len();
+        waiting.retain(|receipt| match receipt.poll() {
+            None => true,
+            Some(outcome) => {
+                outcome.unwrap();
+                assert!(receipt.level() >= Some(receipt.wanted()), "rung before it was true: {receipt:?}");
+                false
+            }
+        });
+        *self.come.lock().unwrap() += before - waiting.len();
+        self.changed.notify_all();
+    }
+}
+
+impl Looker {
+    fn wait_for(&self, count: usize) {
+        let come = self.come.lock().unwrap();
+        let waited = self.changed.wait_timeout_while(come, Duration::from_secs(60), |come| *come < count);
+        assert_eq!(*waited.unwrap().0, count, "a receipt came and nobody rang");
+    }
+}
+
+/// Every receipt that somebody waits for is rung for, at whatever level, and not before it has come.
+#[test]
+fn a_bell_is_rung_for_every_receipt_that_comes() {
+    let scratch = Scratch::new("bells");
+    let store = Store::open(&scratch.0, Options::default()).unwrap();
+    let looker = Arc::new(Looker::default());
+    let bell: Arc<dyn Bell> = Arc::clone(&looker) as Arc<dyn Bell>;
+    store.add_bell(&bell);
+    // Adding it again must not ring it twice for ever.
+    store.add_bell(&bell);
+    let run = store.run("run", Value::Null).unwrap();
+    let episode = run.episode(EpisodeName::task("task")).unwrap();
+    for number in 0..300usize {
+        let level = if number % 3 == 0 { Level::Kill } else { Level::Power };
+        // Known to the bell before it can come: the lock is held until it is in the list.
+        let mut waiting = looker.waiting.lock().unwrap();
+        waiting.push(episode.submit_at(Step::new().action(number as i64), level).unwrap());
+        drop(waiting);
+        looker.wait_for(number + 1);
+    }
+}
+
+/// A bell that nobody keeps is not rung, and is in nobody's way.
+#[test]
+fn a_bell_that_is_gone_is_forgotten() {
+    let scratch = Scratch::new("bells-gone");
+    let store = Store::open(&scratch.0, Options::default()).unwrap();
+    let gone = Arc::new(Looker::default());
+    let bell: Arc<dyn Bell> = Arc::clone(&gone) as Arc<dyn Bell>;
+    store.add_bell(&bell);
+    drop(bell);
+    let weak = Arc::downgrade(&gone);
+    drop(gone);
+    assert!(weak.upgrade().is_none(), "the store keeps it alive");
+    let run = store.run("run", Value::Null).unwrap();
+    let episode = run.episode(EpisodeName::task("task")).unwrap();
+    episode.step(Step::new().action(1i64)).unwrap();
+}
