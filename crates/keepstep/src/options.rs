@@ -107,6 +107,8 @@ broken! {
     is_broken_freeze_reads_clean => FreezeReadsClean,
     is_broken_delete_before_manifest => DeleteBeforeManifest,
     is_broken_manifest_without_sync => ManifestWithoutSync,
+    is_broken_prune_looks_once => PruneLooksOnce,
+    is_broken_open_looks_once => OpenLooksOnce,
 }
 
 /// Ways to get it wrong. Each was the obvious thing to do once; the crash tests must catch every one.
@@ -147,4 +149,8 @@ pub enum Broken {
     DeleteBeforeManifest,
     /// `compact` acts on a manifest whose name is not safe yet.
     ManifestWithoutSync,
+    /// `prune` does not look again who has what it is about to delete.
+    PruneLooksOnce,
+    /// Whoever opens an episode does not look again whether it was pruned since.
+    OpenLooksOnce,
 }

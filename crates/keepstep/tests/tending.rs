@@ -9,18 +9,20 @@
 
 #[path = "tending/cuts.rs"]
 mod cuts;
+#[path = "tending/door.rs"]
+mod door;
 #[path = "tending/pruning.rs"]
 mod pruning;
+#[path = "tending/races.rs"]
+mod races;
 #[path = "tending/world.rs"]
 mod world;
 
+use door::Door;
 use keepstep::Broken;
 use keepstep::disk::sim::SimDisk;
-use keepstep::disk::{Disk, Entry, File, FileSystem, Watch};
 use keepstep::read::{FollowFrom, Item};
 use keepstep::tend::CompactReport;
-use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use world::{at_once, everything, followed, open, recorded};
@@ -160,29 +162,20 @@ fn short_segments_are_put_together() {
     assert_whole(&sim);
 }
 
-/// Runs another compaction from beginning to end just before the first manifest gets its name.
-struct Overtaken {
-    disk: Arc<dyn Disk>,
-    other: SimDisk,
-    is_over: AtomicBool,
-}
-
-impl Overtaken {
-    fn before_link(&self, to: &str) {
-        if to.ends_with(".manifest") && !self.is_over.swap(true, Ordering::Relaxed) {
-            open(&self.other).compact(at_once(), &mut |_| {}).expect("compacts");
-        }
-    }
-}
-
 /// Two at once: one manifest wins, the loser throws its work away and begins again, and nothing is there twice.
 #[test]
 fn the_loser_of_a_race_begins_again() {
     let sim = SimDisk::new(5);
     recorded(&sim);
     let before = everything(&open(&sim)).expect("reads");
-    let disk =
-        Arc::new(Overtaken { disk: sim.process(), other: sim.clone(), is_over: AtomicBool::new(false) });
+    let (other, is_over) = (sim.clone(), AtomicBool::new(false));
+    let overtake = move |call: &str| {
+        let is_manifest = call.starts_with("link ") && call.ends_with(".manifest");
+        if is_manifest && !is_over.swap(true, Ordering::Relaxed) {
+            open(&other).compact(at_once(), &mut |_| {}).expect("compacts");
+        }
+    };
+    let disk = Door::new(sim.process(), overtake);
     let report = world::open_as(disk, None).compact(at_once(), &mut |_| {}).expect("compacts");
     assert_eq!((report.logs, report.segments_made), (0, 0), "the other had done it all: {report:?}");
     assert_eq!(everything(&open(&sim)).expect("reads"), before);
@@ -259,56 +252,4 @@ fn deleting_before_the_manifest_is_caught() {
 #[test]
 fn a_manifest_whose_name_is_not_safe_is_caught() {
     must_be_caught(Broken::ManifestWithoutSync);
-}
-
-impl Disk for Overtaken {
-    fn link(&self, from: &str, to: &str) -> io::Result<()> {
-        self.before_link(to);
-        self.disk.link(from, to)
-    }
-    fn create_dir(&self, path: &str) -> io::Result<()> {
-        self.disk.create_dir(path)
-    }
-    fn sync_dir(&self, path: &str) -> io::Result<()> {
-        self.disk.sync_dir(path)
-    }
-    fn create_new(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        self.disk.create_new(path)
-    }
-    fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        self.disk.open(path)
-    }
-    fn open_rw(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        self.disk.open_rw(path)
-    }
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-    fn remove(&self, path: &str) -> io::Result<()> {
-        self.disk.remove(path)
-    }
-    fn list(&self, path: &str) -> io::Result<Vec<Entry>> {
-        self.disk.list(path)
-    }
-    fn exists(&self, path: &str) -> io::Result<bool> {
-        self.disk.exists(path)
-    }
-    fn file_system(&self) -> io::Result<FileSystem> {
-        self.disk.file_system()
-    }
-    fn watch(&self, dirs: &[String]) -> io::Result<Box<dyn Watch>> {
-        self.disk.watch(dirs)
-    }
-    fn now_us(&self) -> i64 {
-        self.disk.now_us()
-    }
-    fn random(&self, out: &mut [u8]) -> io::Result<()> {
-        self.disk.random(out)
-    }
-    fn boot_id(&self) -> String {
-        self.disk.boot_id()
-    }
-    fn sleep(&self, time: Duration) {
-        self.disk.sleep(time);
-    }
 }

@@ -27,6 +27,17 @@ pub struct Pruned {
     pub time: i64,
 }
 
+/// Somebody's word that it is about to prune an episode, and looks whether anybody has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Announced {
+    /// The episode.
+    pub episode: Id,
+    /// Which pruning: drawn by chance, so that nobody takes another's word for its own.
+    pub by: Id,
+    /// When, in microseconds since 1970.
+    pub time: i64,
+}
+
 /// A file that is waiting to be deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Doomed {
@@ -47,6 +58,8 @@ pub struct Manifest {
     pub to_delete: Vec<Doomed>,
     /// Attempts that were deleted, by episode.
     pub pruned: Vec<Pruned>,
+    /// Episodes that somebody is about to prune. They count until they are pruned.
+    pub pruning: Vec<Announced>,
     /// The card itself is damaged, and this was read from its copy.
     pub is_from_copy: bool,
     replaced: BTreeSet<(Id, u64)>,
@@ -81,11 +94,28 @@ impl Manifest {
         self.number.map_or(0, |number| number + 1)
     }
 
-    /// One that follows this one, with other content.
+    /// One that follows this one, with other segments.
     #[must_use]
-    pub fn followed_by(&self, held: BTreeMap<u64, u64>, to_delete: Vec<Doomed>, pruned: Vec<Pruned>) -> Self {
-        let number = Some(self.next_number());
-        Self { number, held, to_delete, pruned, ..Self::default() }.indexed()
+    pub fn followed_by(&self, held: BTreeMap<u64, u64>, to_delete: Vec<Doomed>) -> Self {
+        let (number, pruned, pruning) = (Some(self.next_number()), self.pruned.clone(), self.pruning.clone());
+        Self { number, held, to_delete, pruned, pruning, ..Self::default() }.indexed()
+    }
+
+    /// One that follows this one, with the same segments.
+    #[must_use]
+    pub fn with_pruning(&self, pruned: Vec<Pruned>, pruning: Vec<Announced>) -> Self {
+        let same = self.followed_by(self.held.clone(), self.to_delete.clone());
+        Self { pruned, pruning, ..same }.indexed()
+    }
+
+    /// True if somebody is about to prune an episode.
+    pub fn is_announced(&self, episode: &Id) -> bool {
+        self.pruning.iter().any(|it| it.episode == *episode)
+    }
+
+    /// All episodes that were pruned.
+    pub fn pruned_episodes(&self) -> impl Iterator<Item = &Id> {
+        self.pruned_episodes.keys()
     }
 
     /// True if a segment was replaced, and counts no longer.
@@ -121,12 +151,23 @@ impl Manifest {
                 ("time", Value::Int(it.time)),
             ])
         });
-        vec![
+        let pruning = self.pruning.iter().map(|it| {
+            Value::map([
+                ("episode", Value::bytes(it.episode.0)),
+                ("by", Value::bytes(it.by.0)),
+                ("time", Value::Int(it.time)),
+            ])
+        });
+        let mut out = vec![
             (fields::TIME, Value::Int(time)),
             (fields::HELD, Value::list(held)),
             (fields::TO_DELETE, Value::list(doomed)),
             (fields::PRUNED, Value::list(pruned)),
-        ]
+        ];
+        if !self.pruning.is_empty() {
+            out.push((fields::PRUNING, Value::list(pruning)));
+        }
+        out
     }
 
     fn from_fields(number: u64, card: &Fields) -> Option<Self> {
@@ -145,11 +186,20 @@ impl Manifest {
                 time: it.get("time")?.as_int()?,
             })
         };
+        let announced = |it: &Value| {
+            let (episode, by) = (as_id(it.get("episode")?)?, as_id(it.get("by")?)?);
+            Some(Announced { episode, by, time: it.get("time")?.as_int()? })
+        };
         let manifest = Self {
             number: Some(number),
             held: held.collect::<Option<_>>()?,
             to_delete: list(fields::TO_DELETE)?.iter().map(doomed).collect::<Option<_>>()?,
             pruned: list(fields::PRUNED)?.iter().map(pruned).collect::<Option<_>>()?,
+            pruning: list(fields::PRUNING)
+                .unwrap_or_default()
+                .iter()
+                .map(announced)
+                .collect::<Option<_>>()?,
             ..Self::default()
         };
         Some(manifest.indexed())

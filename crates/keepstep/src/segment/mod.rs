@@ -32,7 +32,7 @@ use keepstep_format::segment::Trailer;
 pub use bodies::LogBodies;
 pub use head::SegmentHead;
 pub use log::{Contents, Log, Segment};
-pub use manifest::{Manifest, Pruned};
+pub use manifest::{Announced, Manifest, Pruned};
 pub use scanned::Scanned;
 pub use sealed::SealedIndex;
 pub use storage::Storage;

@@ -44,6 +44,7 @@ impl Opener<'_> {
         evidence: Value,
         early: Option<Inheritance>,
     ) -> Result<Episode> {
+        self.run.store().keep_from_pruning(&self.id)?;
         let mut found = match early {
             // How not to do it: what is read before everybody knows may grow afterwards.
             Some(found) => {

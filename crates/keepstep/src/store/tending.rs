@@ -50,9 +50,9 @@ impl Store {
         dry_run: bool,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<PruneReport> {
-        let candidates = self.candidates(&mut self.catalog()?)?;
+        let mut look = || self.candidates(&mut self.catalog()?);
         let (storage, recovery) = (self.storage(), self.recovery());
-        tend::prune(&storage, &*recovery, &self.how(options), what, candidates, dry_run, progress)
+        tend::prune(&storage, &*recovery, &self.how(options), what, &mut look, dry_run, progress)
     }
 
     /// That an episode was pruned, if it was: when, and why.
@@ -69,7 +69,16 @@ impl Store {
     fn how(&self, options: CompactOptions) -> How {
         let deletes_first = self.inner.options.is_broken_delete_before_manifest();
         let skips_directory_sync = self.inner.options.is_broken_manifest_without_sync();
-        How { options, faults: Faults { deletes_first, skips_directory_sync } }
+        let prunes_what_it_saw = self.inner.options.is_broken_prune_looks_once();
+        How { options, faults: Faults { deletes_first, skips_directory_sync, prunes_what_it_saw } }
+    }
+
+    /// For whoever has claimed an episode that others recorded: it is not pruned from here on. An error if it was before.
+    pub(super) fn keep_from_pruning(&self, episode: &Id) -> Result<()> {
+        if self.inner.options.is_broken_open_looks_once() {
+            return Ok(());
+        }
+        tend::keep_from_pruning(&self.inner.tended, episode)
     }
 
     /// All episodes, and whether somebody may still be recording them.

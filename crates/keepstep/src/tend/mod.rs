@@ -18,7 +18,7 @@ mod verify;
 pub use compact::{CompactOptions, CompactReport, LeftAlone};
 pub(crate) use compact::{Faults, How, compact};
 pub use heal::{HealReport, heal};
-pub(crate) use prune::prune;
 pub use prune::{Candidate, PruneFilter, PruneReport};
+pub(crate) use prune::{keep_from_pruning, prune};
 pub use report::{Counts, Damage, Lost, Missing, Progress, Report, Torn, Wrong};
 pub use verify::verify;

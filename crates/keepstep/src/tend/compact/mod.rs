@@ -22,10 +22,11 @@ use keepstep_format::Id;
 
 use super::report::Progress;
 use crate::error::{Error, Result};
-use crate::segment::{Manifest, Pruned, ScanUnsealed, Storage};
+use crate::segment::{Manifest, ScanUnsealed, Storage};
 
 use delete::delete_due;
 use publish::Published;
+pub(super) use publish::put_in_force;
 use sources::Sources;
 pub(super) use sources::Wanted;
 
@@ -67,6 +68,8 @@ pub(crate) struct Faults {
     pub(crate) deletes_first: bool,
     /// A manifest is acted on before its name is safe.
     pub(crate) skips_directory_sync: bool,
+    /// What is pruned is not looked at again after that was announced.
+    pub(crate) prunes_what_it_saw: bool,
 }
 
 impl Default for CompactOptions {
@@ -124,17 +127,16 @@ pub(crate) fn compact(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<CompactReport> {
     let mut report = CompactReport::default();
-    rewrite(storage, scan, options, &Wanted::All, &[], &mut report, progress)?;
+    rewrite(storage, scan, options, &Wanted::All, &mut report, progress)?;
     Ok(report)
 }
 
-/// Regroups what is wanted, round by round; what `pruned` names is left out, for ever.
+/// Regroups what is wanted, round by round; what was pruned is left out, for ever.
 pub(super) fn rewrite(
     storage: &Arc<Storage>,
     scan: &dyn ScanUnsealed,
     options: &How,
     wanted: &Wanted,
-    pruned: &[Pruned],
     report: &mut CompactReport,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<()> {
@@ -145,7 +147,7 @@ pub(super) fn rewrite(
         let gone = delete_due(storage, &manifest, options, report)?;
         let sources = Sources::find(storage, scan, &manifest, wanted, &damaged, options)?;
         report.left_alone.clone_from(&sources.left_alone);
-        let plan = Plan { storage, manifest: &manifest, sources, options, pruned, gone };
+        let plan = Plan { storage, manifest: &manifest, sources, options, gone };
         match plan.carry_out(report, progress) {
             Ok(Round::Done { is_last: true }) => return Ok(()),
             Ok(Round::Done { is_last: false }) => {}
@@ -191,7 +193,6 @@ struct Plan<'p> {
     manifest: &'p Manifest,
     sources: Sources,
     options: &'p How,
-    pruned: &'p [Pruned],
     /// Files that were named for deletion and are gone.
     gone: BTreeSet<String>,
 }
@@ -203,9 +204,7 @@ impl Plan<'_> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Round, Failed> {
         let is_last = !self.sources.has_more;
-        let is_pruned = |id: &Id| {
-            self.manifest.pruned(id).is_some() || self.pruned.iter().any(|pruned| pruned.episode == *id)
-        };
+        let is_pruned = |id: &Id| self.manifest.pruned(id).is_some();
         let units = units::Units::of(&self.sources, &is_pruned);
         let mut made = output::Made::default();
         let (storage, manifest, options) = (self.storage, self.manifest, self.options);

@@ -51,7 +51,11 @@ pub(super) fn publish(plan: &Plan<'_>, made: &Made) -> Result<Published> {
 }
 
 /// Publishes a manifest. False if its number is taken.
-fn put_in_force(storage: &Storage, next: &Manifest, skips_directory_sync: bool) -> Result<bool> {
+pub(in crate::tend) fn put_in_force(
+    storage: &Storage,
+    next: &Manifest,
+    skips_directory_sync: bool,
+) -> Result<bool> {
     let number = next.number.unwrap_or(0);
     let path = manifest_path(number);
     let fields = next.to_fields(storage.disk().now_us());
@@ -122,9 +126,7 @@ fn next_manifest(plan: &Plan<'_>, made: &Made) -> Result<Manifest> {
     if let Some(last) = last_number_to_keep(before, &held, &to_delete) {
         to_delete.push(last);
     }
-    let mut pruned = before.pruned.clone();
-    pruned.extend(plan.pruned.iter().filter(|it| before.pruned(&it.episode).is_none()).cloned());
-    Ok(before.followed_by(held, to_delete, pruned))
+    Ok(before.followed_by(held, to_delete))
 }
 
 /// The highest number stays named although its file is gone, so that it is never given out again.

@@ -102,8 +102,13 @@ impl Sources {
         log.refresh(scan)?;
         let is_short = |bytes: u64| bytes < options.segment_bytes_max / 4;
         let short = manifest.held.values().filter(|bytes| is_short(**bytes)).count();
+        let pruned = Wanted::Episodes(manifest.pruned_episodes().copied().collect());
         let is_taken = |segment: &&Segment| match wanted {
-            Wanted::All => short > SHORT_SEGMENTS_MAX && is_short(segment.file_bytes),
+            // What was noted as pruned, by somebody who was killed before it could go, goes now.
+            Wanted::All => {
+                (short > SHORT_SEGMENTS_MAX && is_short(segment.file_bytes))
+                    || is_wanted(&log, Some(segment.number), &pruned)
+            }
             Wanted::Episodes(_) => is_wanted(&log, Some(segment.number), wanted),
         };
         let taken: BTreeSet<u64> = log.segments().filter(is_taken).map(|segment| segment.number).collect();

@@ -1,11 +1,13 @@
 //! Deletes episodes because somebody asked for it, and leaves a note that says when and why.
 //!
 //! An episode goes as a whole or not at all. It is gone for readers with the manifest that has the note; its bytes go
-//! when the logs that hold them were regrouped without it and the grace period is over.
+//! when the logs that hold them were regrouped without it and the grace period is over. What somebody opens meanwhile
+//! stays: pruning is announced first, then it is looked again who has what.
 
+mod announce;
 mod size;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +15,10 @@ use keepstep_format::Id;
 
 use super::compact::{CompactReport, How, Wanted, rewrite};
 use super::report::Progress;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::segment::{Pruned, ScanUnsealed, Storage};
+
+pub(crate) use announce::keep_from_pruning;
 
 /// Which episodes are to go: those that fit all that is said. What is not said fits all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -101,38 +105,70 @@ pub struct PruneReport {
     pub compacted: CompactReport,
 }
 
-/// Prunes those of `candidates` that fit. With `is_dry_run` nothing is changed.
+/// Looks at all episodes as they are now.
+pub(crate) type Look<'l> = dyn FnMut() -> Result<Vec<Candidate>> + 'l;
+
+/// Prunes the episodes that fit. With `is_dry_run` nothing is changed.
 pub(crate) fn prune(
     storage: &Arc<Storage>,
     scan: &dyn ScanUnsealed,
     how: &How,
     filter: &PruneFilter,
-    candidates: Vec<Candidate>,
+    look: &mut Look<'_>,
     is_dry_run: bool,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<PruneReport> {
     filter.check()?;
     let now = storage.disk().now_us();
-    let fitting = candidates.into_iter().filter(|episode| filter.fits(episode, now));
+    let fitting = look()?.into_iter().filter(|episode| filter.fits(episode, now));
     let (refused, episodes): (Vec<_>, Vec<_>) = fitting.partition(|episode| episode.running.is_some());
-    let ids: BTreeSet<Id> = episodes.iter().map(|episode| episode.episode).collect();
-    let bytes = size::bytes_of(storage, scan, &ids)?;
-    let compacted = CompactReport::default();
-    let mut report = PruneReport { is_dry_run, episodes, refused, bytes, compacted };
+    let mut report = PruneReport { is_dry_run, episodes, refused, ..PruneReport::default() };
+    if !is_dry_run && !report.episodes.is_empty() {
+        note(storage, how, filter, look, &mut report)?;
+    }
+    let mut ids: BTreeSet<Id> = report.episodes.iter().map(|episode| episode.episode).collect();
+    report.bytes = size::bytes_of(storage, scan, &ids)?;
     if is_dry_run {
         return Ok(report);
     }
-    let note = |episode: &Candidate, attempt: u32| Pruned {
-        episode: episode.episode,
-        attempt,
-        reason: filter.reason.clone(),
-        time: now,
-    };
-    let pruned: Vec<Pruned> = report
-        .episodes
-        .iter()
-        .flat_map(|episode| episode.attempts.iter().map(move |attempt| note(episode, *attempt)))
-        .collect();
-    rewrite(storage, scan, how, &Wanted::Episodes(ids), &pruned, &mut report.compacted, progress)?;
+    // Also what an earlier call noted and could not regroup.
+    ids.extend(storage.renew_manifest()?.pruned_episodes());
+    rewrite(storage, scan, how, &Wanted::Episodes(ids), &mut report.compacted, progress)?;
     Ok(report)
+}
+
+/// Notes the episodes as pruned, but for those that somebody opened meanwhile: these are refused.
+fn note(
+    storage: &Storage,
+    how: &How,
+    filter: &PruneFilter,
+    look: &mut Look<'_>,
+    report: &mut PruneReport,
+) -> Result<()> {
+    let mut by = Id::NONE;
+    storage.disk().random(&mut by.0).doing("find an id for", "pruning")?;
+    let ids = report.episodes.iter().map(|episode| episode.episode).collect();
+    announce::announce(storage, &ids, by)?;
+    let again = if how.faults.prunes_what_it_saw { report.episodes.clone() } else { look()? };
+    let again: BTreeMap<Id, Candidate> = again.into_iter().map(|it| (it.episode, it)).collect();
+    let is_same = |it: &Candidate| again.get(&it.episode) == Some(it);
+    let time = storage.disk().now_us();
+    let note = |it: &Candidate, attempt: u32| {
+        let (episode, reason) = (it.episode, filter.reason.clone());
+        Pruned { episode, attempt, reason, time }
+    };
+    let same = report.episodes.iter().filter(|it| is_same(it));
+    let notes: Vec<Pruned> =
+        same.flat_map(|it| it.attempts.iter().map(move |attempt| note(it, *attempt))).collect();
+    announce::note(storage, &by, &notes)?;
+    let manifest = storage.renew_manifest()?;
+    let noted = |it: &Candidate| manifest.pruned(&it.episode).is_some();
+    let (episodes, changed) = std::mem::take(&mut report.episodes).into_iter().partition(noted);
+    report.episodes = episodes;
+    let changed: Vec<Candidate> = changed;
+    report.refused.extend(changed.into_iter().map(|it| {
+        let running = Some("somebody opened it, or it went on, while it was being pruned".to_owned());
+        Candidate { running, ..it }
+    }));
+    Ok(())
 }

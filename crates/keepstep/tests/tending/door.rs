@@ -1,0 +1,87 @@
+//! A disk that says what it is about to do, so that another process can do something at just that point.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepstep::disk::{Disk, Entry, File, FileSystem, Watch};
+
+/// Is called before each operation, with its name and path.
+type Before = Box<dyn Fn(&str) + Send + Sync>;
+
+/// A disk whose operations can be gone before. What is done to a file that is open is its owner's alone.
+pub struct Door {
+    disk: Arc<dyn Disk>,
+    before: Before,
+}
+
+impl Door {
+    pub fn new(disk: Arc<dyn Disk>, before: impl Fn(&str) + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self { disk, before: Box::new(before) })
+    }
+
+    fn tell(&self, call: &str, path: &str) {
+        (self.before)(&format!("{call} {path}"));
+    }
+}
+
+impl Disk for Door {
+    fn link(&self, from: &str, to: &str) -> io::Result<()> {
+        self.tell("link", to);
+        self.disk.link(from, to)
+    }
+    fn create_dir(&self, path: &str) -> io::Result<()> {
+        self.tell("create_dir", path);
+        self.disk.create_dir(path)
+    }
+    fn sync_dir(&self, path: &str) -> io::Result<()> {
+        self.tell("sync_dir", path);
+        self.disk.sync_dir(path)
+    }
+    fn create_new(&self, path: &str) -> io::Result<Arc<dyn File>> {
+        self.tell("create_new", path);
+        self.disk.create_new(path)
+    }
+    fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
+        self.tell("open", path);
+        self.disk.open(path)
+    }
+    fn open_rw(&self, path: &str) -> io::Result<Arc<dyn File>> {
+        self.tell("open_rw", path);
+        self.disk.open_rw(path)
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.tell("rename", to);
+        self.disk.rename(from, to)
+    }
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.tell("remove", path);
+        self.disk.remove(path)
+    }
+    fn list(&self, path: &str) -> io::Result<Vec<Entry>> {
+        self.tell("list", path);
+        self.disk.list(path)
+    }
+    fn exists(&self, path: &str) -> io::Result<bool> {
+        self.tell("exists", path);
+        self.disk.exists(path)
+    }
+    fn file_system(&self) -> io::Result<FileSystem> {
+        self.disk.file_system()
+    }
+    fn watch(&self, dirs: &[String]) -> io::Result<Box<dyn Watch>> {
+        self.disk.watch(dirs)
+    }
+    fn now_us(&self) -> i64 {
+        self.disk.now_us()
+    }
+    fn random(&self, out: &mut [u8]) -> io::Result<()> {
+        self.disk.random(out)
+    }
+    fn boot_id(&self) -> String {
+        self.disk.boot_id()
+    }
+    fn sleep(&self, time: Duration) {
+        self.disk.sleep(time);
+    }
+}
