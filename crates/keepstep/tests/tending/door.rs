@@ -82,6 +82,7 @@ impl Disk for Door {
         self.disk.boot_id()
     }
     fn sleep(&self, time: Duration) {
+        self.tell("sleep", "");
         self.disk.sleep(time);
     }
 }
