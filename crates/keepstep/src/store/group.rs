@@ -3,6 +3,7 @@
 //! One card is the seal: it is there whole or not at all, and never changes. Whoever trains sees sealed groups only.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use keepstep_format::card::{Card, kind};
 use keepstep_format::frame::Kind;
@@ -10,6 +11,7 @@ use keepstep_format::value::Value;
 use keepstep_format::{Id, fields, ids};
 
 use super::run::{EpisodeName, Run};
+use super::slots::Given;
 use super::standing::{Standing, standing_of};
 use crate::disk;
 use crate::error::{Doing, Error, Result};
@@ -21,11 +23,12 @@ use crate::segment::cards::{CardFound, Fields, Published, as_id, encode_fields, 
 /// The samples of one task and iteration.
 #[derive(Debug, Clone)]
 pub struct Group {
-    run: Run,
+    pub(super) run: Run,
     id: Id,
     task: String,
     iteration: i64,
-    size: usize,
+    pub(super) size: usize,
+    pub(super) given: Arc<Given>,
 }
 
 /// A member of a sealed group.
@@ -81,7 +84,7 @@ impl Run {
     /// The group of the samples 0 up to `size` of a task and iteration. Nothing is written.
     pub fn group(&self, task: &str, iteration: i64, size: usize) -> Group {
         let id = ids::group(&self.birth(), task, iteration);
-        Group { run: self.clone(), id, task: task.to_owned(), iteration, size }
+        Group { run: self.clone(), id, task: task.to_owned(), iteration, size, given: Arc::default() }
     }
 
     /// Whether the seal of a group is the one that a writer announced at this time; nothing if there is no seal yet.
@@ -155,8 +158,11 @@ impl Group {
     }
 
     fn samples(&self) -> impl Iterator<Item = (i64, Id)> {
-        let name = |sample| EpisodeName { task: self.task.clone(), iteration: self.iteration, sample };
-        (0..self.size as i64).map(move |sample| (sample, self.run.episode_id(&name(sample))))
+        (0..self.size as i64).map(|sample| (sample, self.run.episode_id(&self.name(sample))))
+    }
+
+    pub(super) fn name(&self, sample: i64) -> EpisodeName {
+        EpisodeName { task: self.task.clone(), iteration: self.iteration, sample }
     }
 
     /// The seal, if there is one.

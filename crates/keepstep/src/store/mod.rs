@@ -18,6 +18,7 @@ mod reading;
 mod remaining;
 mod run;
 mod seats;
+mod slots;
 mod standing;
 mod stream;
 mod survey;

@@ -56,24 +56,47 @@ pub struct Opening {
 }
 
 /// How often the owner is asked about while we wait for it.
-const WAIT_STEP: Duration = Duration::from_millis(20);
+pub(super) const WAIT_STEP: Duration = Duration::from_millis(20);
 
 /// How long an end that is written may take to be known as synced, and how often that is looked at.
-const SOON_MAX: Duration = Duration::from_secs(2);
-const SOON_STEP: Duration = Duration::from_millis(1);
+pub(super) const SOON_MAX: Duration = Duration::from_secs(2);
+pub(super) const SOON_STEP: Duration = Duration::from_millis(1);
 
 /// What opening an episode comes down to.
 enum Move {
     /// Nobody ever had it, or this process claimed its first attempt and recorded nothing.
     Begin { is_claimed: bool },
-    /// An attempt was interrupted: this one is next.
-    Take { attempt: u32, is_claimed: bool, was_alive: bool, evidence: Value },
+    /// An attempt was interrupted.
+    Take(Take),
     /// It is over.
     Over(String),
     /// Its owner has written an end, and the log does not say yet that it is synced.
     Soon,
     /// Somebody has it.
     Busy { owner: Id, attempt: u32, why: String },
+}
+
+/// The attempt that is next, and what is known of the owner before.
+struct Take {
+    attempt: u32,
+    is_claimed: bool,
+    was_alive: bool,
+    evidence: Value,
+}
+
+/// What came of trying to open an episode: the seat comes back if somebody else was faster.
+type Tried = std::result::Result<Episode, Seat>;
+
+/// Whether an episode could be opened.
+pub(super) enum Free {
+    New,
+    /// This attempt would be next.
+    Interrupted {
+        attempt: u32,
+    },
+    Over,
+    Soon,
+    Busy,
 }
 
 /// An episode that is being opened.
@@ -117,7 +140,7 @@ impl Opener<'_> {
         format!("episode {}/{task}#{iteration}.{sample}", self.run.name())
     }
 
-    pub(super) fn open(&self, seat: Seat) -> Result<Episode> {
+    pub(super) fn open(&self, mut seat: Seat) -> Result<Episode> {
         let disk = self.run.store().disk();
         let started_us = disk.uptime_us();
         // Claims name their writer, so there must be one; then the chain can say "this is us".
@@ -132,33 +155,71 @@ impl Opener<'_> {
             match self.next_move(&chain, &writer, waited < SOON_MAX)? {
                 Move::Soon => disk.sleep(SOON_STEP),
                 Move::Over(why) => return Err(Error::Ended { what: self.what(), why }),
-                Move::Begin { is_claimed } => {
-                    if is_claimed || self.claim(0, &writer)? {
-                        return self.begin(seat, Vec::new());
-                    }
-                }
-                Move::Take { attempt, is_claimed, was_alive, evidence } => {
-                    self.check_resume(&chain)?;
-                    if self.how.at.is_some() {
-                        // A number that is too high must not cost its owner the episode.
-                        self.inherit(attempt)?;
-                    }
-                    let options = self.run.store().options();
-                    let reads_first = options.is_broken_read_before_claim();
-                    let mut early = if reads_first { Some(self.inherit(attempt)?) } else { None };
-                    if is_claimed || self.claim(attempt, &writer)? {
-                        if options.is_broken_post_after_read() {
-                            early = Some(self.inherit(attempt)?);
-                        }
-                        return self.take_over(seat, attempt, was_alive, evidence, early);
-                    }
-                }
+                Move::Begin { is_claimed } => match self.try_to_begin(seat, is_claimed, &writer)? {
+                    Ok(episode) => return Ok(episode),
+                    Err(free) => seat = free,
+                },
+                Move::Take(take) => match self.try_to_take(seat, &chain, take, &writer)? {
+                    Ok(episode) => return Ok(episode),
+                    Err(free) => seat = free,
+                },
                 Move::Busy { owner, attempt, why } => match self.how.busy {
                     WhenBusy::Wait(patience) if waited < patience => disk.sleep(WAIT_STEP),
                     _ => return Err(self.busy(&owner, attempt, &why)),
                 },
             }
         }
+    }
+
+    /// Whether the episode could be opened now. To be followed by [`Opener::open_if_free`], which looks again.
+    pub(super) fn look(&self) -> Result<Free> {
+        let writer = self.run.store().writer()?.id();
+        let chain = Chain::read(self.run.store().cards(), &self.id)?;
+        Ok(match self.next_move(&chain, &writer, true)? {
+            Move::Begin { .. } => Free::New,
+            Move::Take(Take { attempt, .. }) => Free::Interrupted { attempt },
+            Move::Over(_) => Free::Over,
+            Move::Soon => Free::Soon,
+            Move::Busy { .. } => Free::Busy,
+        })
+    }
+
+    /// Opens the episode if nobody has it. Nothing if somebody has, or was faster.
+    pub(super) fn open_if_free(&self, seat: Seat) -> Result<Option<Episode>> {
+        let writer = self.run.store().writer()?.id();
+        let chain = Chain::read(self.run.store().cards(), &self.id)?;
+        let tried = match self.next_move(&chain, &writer, false)? {
+            Move::Begin { is_claimed } => self.try_to_begin(seat, is_claimed, &writer)?,
+            Move::Take(take) => self.try_to_take(seat, &chain, take, &writer)?,
+            Move::Over(_) | Move::Soon | Move::Busy { .. } => return Ok(None),
+        };
+        Ok(tried.ok())
+    }
+
+    fn try_to_begin(&self, seat: Seat, is_claimed: bool, writer: &Id) -> Result<Tried> {
+        if !is_claimed && !self.claim(0, writer)? {
+            return Ok(Err(seat));
+        }
+        self.begin(seat, Vec::new()).map(Ok)
+    }
+
+    fn try_to_take(&self, seat: Seat, chain: &Chain, take: Take, writer: &Id) -> Result<Tried> {
+        let Take { attempt, is_claimed, was_alive, evidence } = take;
+        self.check_resume(chain)?;
+        if self.how.at.is_some() {
+            // A number that is too high must not cost its owner the episode.
+            self.inherit(attempt)?;
+        }
+        let options = self.run.store().options();
+        let reads_first = options.is_broken_read_before_claim();
+        let mut early = if reads_first { Some(self.inherit(attempt)?) } else { None };
+        if !is_claimed && !self.claim(attempt, writer)? {
+            return Ok(Err(seat));
+        }
+        if options.is_broken_post_after_read() {
+            early = Some(self.inherit(attempt)?);
+        }
+        self.take_over(seat, attempt, was_alive, evidence, early).map(Ok)
     }
 
     /// Opens the attempt that this process has claimed before, and done nothing with.
@@ -201,7 +262,7 @@ impl Opener<'_> {
                 Standing::Dead(evidence) => (false, evidence),
                 _ => (true, Value::Null),
             };
-            return Ok(Move::Take { attempt, is_claimed: true, was_alive, evidence });
+            return Ok(Move::Take(Take { attempt, is_claimed: true, was_alive, evidence }));
         }
         let mut lineage = self.lineage(chain, force)?;
         let is_ours = newest.claim.writer == *ours;
@@ -220,7 +281,8 @@ impl Opener<'_> {
         if is_left || is_ours {
             // Its owner said that it is done with it; or it is we ourselves, and have it open no more.
             let evidence = Value::Null;
-            return Ok(Move::Take { attempt: next, is_claimed: false, was_alive: true, evidence });
+            let take = Take { attempt: next, is_claimed: false, was_alive: true, evidence };
+            return Ok(Move::Take(take));
         }
         let next = self.ask_for(newest, next);
         // An end that is acknowledged may not be known to others yet: nobody should be told "busy" because of that.
@@ -232,8 +294,9 @@ impl Opener<'_> {
     /// Whether an owner that did not end its attempt can be taken from.
     fn ask_for(&self, newest: &Link, attempt: u32) -> Move {
         let owner = newest.claim.writer;
-        let take =
-            |was_alive: bool, evidence: Value| Move::Take { attempt, is_claimed: false, was_alive, evidence };
+        let take = |was_alive: bool, evidence: Value| {
+            Move::Take(Take { attempt, is_claimed: false, was_alive, evidence })
+        };
         match self.run.store().leases().standing(&owner) {
             Standing::Dead(evidence) => take(false, evidence),
             _ if self.how.busy == WhenBusy::Take => take(true, Value::Null),
@@ -259,6 +322,11 @@ impl Opener<'_> {
         let why = format!("{why} (claimed {since_s} s ago)");
         let owner = self.run.store().leases().describe(owner);
         Error::Busy { what: format!("{}, attempt {attempt}", self.what()), why: format!("{owner} {why}") }
+    }
+
+    /// True if what was interrupted is not to be opened.
+    pub(super) fn leaves_the_interrupted(&self) -> bool {
+        self.how.resume == Resume::Refuse
     }
 
     fn check_resume(&self, chain: &Chain) -> Result<()> {

@@ -47,6 +47,11 @@ impl Seats {
         Ok(Seat { episode, number, taken: Arc::clone(&self.taken) })
     }
 
+    /// True if somebody of this process has the episode open, or opens it.
+    pub(super) fn is_taken(&self, episode: &Id) -> bool {
+        lock(&self.taken).contains_key(episode)
+    }
+
     /// All that record now.
     pub(super) fn recorders(&self) -> Vec<Arc<Recorder>> {
         lock(&self.taken).by_episode.values().filter_map(Sitting::recorder).collect()
