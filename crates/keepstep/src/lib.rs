@@ -27,8 +27,8 @@ pub use read::NoteTarget;
 pub use segment::Liveness;
 pub use store::{
     Began, Conflict, Ending, Episode, EpisodeFilter, EpisodeName, Group, GroupView, Happened, Job, Known,
-    Listed, Member, Opening, PlanOptions, Reaped, Remaining, RemainingOptions, Resume, Run, RunEvent,
-    RunFollow, RunInfo, RunOptions, Said, SealedGroups, Search, Store, Stream, StreamView, Turn, View,
-    WhenBusy,
+    Listed, Member, NewPolicy, Opening, PlanOptions, PolicyName, Reaped, Remaining, RemainingOptions, Resume,
+    Run, RunEvent, RunFollow, RunInfo, RunOptions, Said, SealedGroups, Search, Store, Stream, StreamView,
+    Turn, View, WhenBusy,
 };
 pub use write::{Bell, CallKey, Prepared, Receipt, Recorder, Step, Tokens, WriterStats};

@@ -7,6 +7,7 @@ use keepstep_format::value::Value;
 use keepstep_format::{Id, fields, ids};
 
 use super::episode::Episode;
+use super::policy::{NewPolicy, PolicyName};
 use super::run::{EpisodeName, Run};
 use super::seats::Seat;
 use crate::error::{Doing, Error, Result};
@@ -49,6 +50,10 @@ pub struct Opening {
     pub at: Option<u64>,
     /// What to do if somebody else owns it.
     pub busy: WhenBusy,
+    /// Which policy goes on. Only compared with what is recorded: each step says its own.
+    pub policy: Option<PolicyName>,
+    /// What to do if it was interrupted under another policy than that.
+    pub new_policy: NewPolicy,
     /// What it belongs to.
     pub parent: Option<String>,
     /// Anything to keep along.
@@ -115,6 +120,7 @@ impl Run {
 
     /// As [`Run::episode`], saying how.
     pub fn open(&self, name: EpisodeName, how: Opening) -> Result<Episode> {
+        how.check()?;
         let id = self.episode_id(&name);
         self.store().refuse_pruned(&id)?;
         let opener = Opener { run: self, id, name, how };
@@ -206,8 +212,8 @@ impl Opener<'_> {
     fn try_to_take(&self, seat: Seat, chain: &Chain, take: Take, writer: &Id) -> Result<Tried> {
         let Take { attempt, is_claimed, was_alive, evidence } = take;
         self.check_resume(chain)?;
-        if self.how.at.is_some() {
-            // A number that is too high must not cost its owner the episode.
+        if self.how.at.is_some() || self.how.new_policy == NewPolicy::Refuse {
+            // What is refused must not cost its owner the episode.
             self.inherit(attempt)?;
         }
         let options = self.run.store().options();

@@ -75,6 +75,7 @@ impl Job {
 
     /// Opens the episode with the claim that the job holds. One that is unscored is over: annotate it instead.
     pub fn episode(mut self, how: Opening) -> Result<Episode> {
+        how.check()?;
         let (run, name) = (self.run.clone(), self.name.clone());
         let opener = Opener { run: &run, id: self.id(), name, how };
         let Some(seat) = self.seat.take() else { return Err(Error::Closed) };

@@ -49,6 +49,7 @@ impl Group {
     /// Many may ask at once, and no two get the same. A slot that this handle gave and that was left without a final end
     /// comes again when somebody asks with another handle. With [`WhenBusy::Wait`] it waits for slots that others record.
     pub fn claim(&self, how: &Opening) -> Result<Option<Episode>> {
+        how.check()?;
         if how.busy == WhenBusy::Take {
             return Err(Error::BadInput {
                 field: "busy".to_owned(),
@@ -122,8 +123,11 @@ impl Group {
         // Whoever of this process sits there opens it just now.
         let Ok(seat) = self.run.store().seats().take(opener.id, &opener.what()) else { return Ok(None) };
         let opened = match opener.open_if_free(seat) {
-            // It ended, or was pruned, since we looked.
-            Err(Error::Ended { .. } | Error::Pruned { .. }) => return Ok(None),
+            // It ended, or was pruned, since we looked; or it is half-done under another policy, and left alone.
+            Err(Error::Ended { .. } | Error::Pruned { .. }) => {
+                self.given.add(opener.id, attempt);
+                return Ok(None);
+            }
             // Told once: it must not keep the others from being worked on.
             Err(error @ Error::Damaged { .. }) => {
                 self.given.add(opener.id, attempt);

@@ -11,7 +11,7 @@ use keepstep_format::fields;
 use keepstep_format::value::Value;
 
 use super::episode::Episode;
-use super::opening::{Opener, Resume, final_why, writers_of};
+use super::opening::{Opener, final_why, writers_of};
 use super::seats::Seat;
 use crate::error::{Error, Result};
 use crate::own::Letter;
@@ -113,8 +113,9 @@ impl Opener<'_> {
         let has_ended = end.is_some();
         let inherited = source.base.as_ref().and_then(|base| base.adopted.clone());
         let adopted = inherited.or(end.as_ref().and_then(final_why));
-        let cut = self.cut(&lineage, adopted.is_some())?;
-        self.check_whole(&lineage, cut)?;
+        let restarts = adopted.is_none() && self.restarts(&mut lineage)?;
+        let cut = self.cut(&lineage, adopted.is_some(), restarts)?;
+        self.check_whole(&lineage, cut, restarts)?;
         unsynced = unsynced.filter(|first| *first < cut);
         Ok(Inheritance { source, lineage, unsynced, cut, adopted, has_ended })
     }
@@ -140,14 +141,14 @@ impl Opener<'_> {
     }
 
     /// Up to where the attempt inherits.
-    fn cut(&self, lineage: &Lineage, is_over: bool) -> Result<usize> {
+    fn cut(&self, lineage: &Lineage, is_over: bool, restarts: bool) -> Result<usize> {
         let all = lineage.own_end().unwrap_or(lineage.lines().len());
-        match (self.how.resume, self.how.at) {
+        match self.how.at {
             _ if is_over => Ok(lineage.lines().len()),
-            (Resume::Restart, _) => Ok(0),
-            (_, None) => Ok(all),
-            (_, Some(steps)) if steps <= lineage.steps() => Ok(lineage.cut_behind(steps)),
-            (_, Some(steps)) => Err(Error::BadInput {
+            _ if restarts => Ok(0),
+            None => Ok(all),
+            Some(steps) if steps <= lineage.steps() => Ok(lineage.cut_behind(steps)),
+            Some(steps) => Err(Error::BadInput {
                 field: "at".to_owned(),
                 value: format!("is {steps}"),
                 fix: format!("{} has {} durable steps: give that or less", self.what(), lineage.steps()),
@@ -156,8 +157,8 @@ impl Opener<'_> {
     }
 
     /// Nobody goes on behind damage without being told.
-    fn check_whole(&self, lineage: &Lineage, cut: usize) -> Result<()> {
-        let takes_all = self.how.at.is_none() && self.how.resume != Resume::Restart;
+    fn check_whole(&self, lineage: &Lineage, cut: usize, restarts: bool) -> Result<()> {
+        let takes_all = self.how.at.is_none() && !restarts;
         let may_miss_more = takes_all && lineage.own_end().is_none() && lineage.may_have_lost_its_end();
         let loss = lineage.first_loss(cut);
         let loss =
