@@ -11,7 +11,9 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::Duration;
 
-use keepstep::{Ending, Episode, EpisodeName, Opening, Options, Run, Step, Store, Value, WhenBusy};
+use keepstep::{
+    Ending, Episode, EpisodeName, NoteTarget, Opening, Options, Run, Step, Store, Value, WhenBusy,
+};
 use program::{Said, Scratch, json_lines, program, run};
 
 /// Another opener of the same store: it has a writer of its own, as another process would.
@@ -314,6 +316,25 @@ fn episodes_are_exported_a_step_a_line() {
         .map(|it| it.unwrap().file_name().into_string().unwrap())
         .collect();
     assert!(names.iter().all(|name| !name.starts_with(".tmp-")), "{names:?}");
+}
+
+/// Calls and notes are lines of their own kinds, if they are asked for; what was written is counted.
+#[test]
+fn calls_and_notes_are_exported_too() {
+    let shop = Shop::new();
+    let judge = opener(&shop.scratch);
+    let target = NoteTarget::episode(judge.episode_id(&EpisodeName::task("taken")));
+    judge.annotate(target, "score", Value::Float(0.5), "judge").unwrap().wait().unwrap();
+    let called = |alone: &Episode| alone.call_once("look", None, Value::Null, || Ok("seen".into()));
+    shop.alone.as_ref().map(called).unwrap().unwrap().unwrap();
+    judge.store().close();
+    // Others see the call a moment after it is durable.
+    let said = || shop.run(&["export", "jsonl", "shop", "--calls", "--notes"]);
+    while !said().err.contains("3 episodes, 10 steps, 1 call, 1 note, ") {}
+    let all = said();
+    let of_kind = |kind: &str| *json_lines(&all).iter().find(|it| text(it, "kind") == kind).unwrap();
+    assert!(of_kind("NOTE").contains(r#""task":"taken""#) && text(of_kind("NOTE"), "source") == "judge");
+    assert_eq!(text(of_kind("CALL"), "result"), "seen");
 }
 
 /// Damage in the middle of an export: the lines say what is lost, the exit code too, and the rest is there.

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use keepstep::export::{Jsonl, JsonlCounts, JsonlOptions};
 use keepstep::read::Told;
+use keepstep::tend::CompactOptions;
 use keepstep::{
-    Ending, EpisodeName, Error, Listed, Opening, Options, Resume, Run, Step, Store, Value, WhenBusy,
+    Ending, EpisodeName, Error, Listed, NoteTarget, Opening, Options, Resume, Run, Step, Store, Value,
+    WhenBusy,
 };
 
 /// A directory of its own; gone afterwards.
@@ -277,7 +279,8 @@ fn a_step_is_a_line() {
     ];
     let told: Vec<(String, String)> = full.iter().map(|line| parts(line)).collect();
     assert_eq!(told, known.map(|(before, behind)| (before.to_owned(), behind.to_owned())));
-    let (new_only, _) = exported(&two, "a \"task\"", JsonlOptions { only_new: true });
+    let (new_only, _) =
+        exported(&two, "a \"task\"", JsonlOptions { only_new: true, ..JsonlOptions::default() });
     assert_eq!(new_only[..2], full[..2]);
     assert!(
         new_only[2].contains(r#","prompt_repeats":1,"prompt_new":["message 1"],"action":1"#),
@@ -323,4 +326,97 @@ fn telling_is_reading() {
     let by: Vec<u32> = (0..9).map(|index| view.attempt_of(index)).collect();
     assert_eq!(by, [0, 0, 0, 1, 1, 1, 2, 2, 2]);
     drop(open);
+}
+
+/// What stands behind the names of the episode and the time, by the kind of the line.
+fn lines_of<'l>(lines: &'l [String], kind: &str) -> Vec<(&'l str, &'l str)> {
+    let mark = format!(",\"kind\":\"{kind}\",\"time_us\":");
+    let parts = lines.iter().filter_map(|line| line.split_once(&*mark));
+    parts
+        .map(|(before, behind)| {
+            let names = before.find("\"ending\":").expect("has the names of its episode");
+            let rest = before[names..].split_once(',').map_or("", |(_, rest)| rest);
+            (rest, behind.split_once(',').expect("has more than a time").1)
+        })
+        .collect()
+}
+
+/// Calls and notes are lines of their own, if they are wanted; the lines of steps stay as they are. Notes count from
+/// whomever, of each name and source the newest, and those on what the attempt did not inherit are left out.
+#[test]
+fn calls_and_notes_are_lines_too() {
+    let scratch = Scratch::new("kinds");
+    let (one, judge) = (scratch.run(), scratch.run());
+    let name = || EpisodeName::task("task");
+    let id = one.episode_id(&name());
+    let old = one.episode(name()).expect("begins");
+    for number in 0..4 {
+        let called = old.call_once("look", None, Value::Int(number), || Ok(Value::from("seen")));
+        called.expect("records").expect("returns");
+        old.step(step(number)).expect("records");
+    }
+    old.note("mood", Value::from("calm"), "agent", Some(1)).expect("notes").wait().expect("is durable");
+    old.note("mood", Value::from("gone"), "agent", Some(3)).expect("notes").wait().expect("is durable");
+    drop(old);
+    let again = one.open(name(), Opening { at: Some(2), ..patient() }).expect("goes back");
+    let failed = again.call_once("buy", Some("key"), Value::Null, || Err(Value::from("no money")));
+    assert!(failed.expect("records").is_err());
+    again.step(step(7)).expect("records");
+    again.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
+    drop(again);
+    let say = |target: NoteTarget, name: &str, value: f64| {
+        let said = judge.annotate(target, name, Value::Float(value), "judge").expect("notes");
+        said.wait().expect("is durable");
+    };
+    let episode = NoteTarget::episode(id);
+    say(episode, "score", 0.25);
+    say(episode, "score", 0.75);
+    say(NoteTarget { attempt: Some(1), ..episode }, "score", 0.5);
+    say(NoteTarget { step: Some(2), ..episode }, "score", 1.5);
+    say(NoteTarget { attempt: Some(0), step: Some(2), ..episode }, "score", 2.5);
+    judge.store().close();
+    one.store().close();
+    drop((one, judge));
+
+    let (steps, counts) = exported(&scratch.run(), "task", JsonlOptions::default());
+    assert_eq!((counts.steps, counts.calls, counts.notes, steps.len()), (3, 0, 0, 3));
+    // As they were recorded, and regrouped.
+    for round in 0..2 {
+        let run = scratch.run();
+        let mut jsonl = Jsonl::new(Vec::new(), JsonlOptions { calls: true, ..JsonlOptions::default() });
+        let mut catalog = run.store().catalog().expect("reads");
+        let listed = run.store().list(&mut catalog).expect("lists");
+        let listed = listed.iter().find(|it| it.is_in_force).expect("is there");
+        let view = run.store().view_of(&catalog, &listed.key).expect("reads");
+        jsonl.episode(listed, &view, &mut || {}).expect("exports");
+        jsonl.notes(listed, &view, &run.notes().expect("reads")).expect("exports");
+        let (out, counts) = jsonl.finish().expect("is written");
+        let lines: Vec<String> =
+            String::from_utf8(out).expect("is text").lines().map(str::to_owned).collect();
+        assert_eq!((counts.steps, counts.calls, counts.notes), (3, 3, 4), "round {round}: {lines:#?}");
+        assert_eq!(
+            lines_of(&lines, "CALL"),
+            [
+                (r#""index":0"#, r#""name":"look","ordinal":0,"arguments":0,"result":"seen"}"#),
+                (r#""index":1"#, r#""name":"look","ordinal":0,"arguments":1,"result":"seen"}"#),
+                (r#""index":2"#, r#""name":"buy","key":"key","arguments":null,"error":"no money"}"#),
+            ],
+            "round {round}"
+        );
+        assert_eq!(
+            lines_of(&lines, "NOTE"),
+            [
+                ("", r#""name":"score","value":0.75,"source":"judge"}"#),
+                (r#""index":2"#, r#""name":"score","value":1.5,"source":"judge"}"#),
+                (r#""on_attempt":0,"index":1"#, r#""name":"mood","value":"calm","source":"agent"}"#),
+                (r#""on_attempt":1"#, r#""name":"score","value":0.5,"source":"judge"}"#),
+            ],
+            "round {round}"
+        );
+        let of_steps: Vec<&String> = lines.iter().filter(|it| it.contains("\"recorded_in\"")).collect();
+        assert_eq!(of_steps, steps.iter().collect::<Vec<_>>(), "round {round}: they are as without");
+        drop(run);
+        let at_once = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+        scratch.run().store().compact(at_once, &mut |_| {}).expect("compacts");
+    }
 }

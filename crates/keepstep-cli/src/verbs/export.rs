@@ -1,13 +1,14 @@
 //! `keepstep export`: episodes in the formats of others.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 use clap::Subcommand;
 use keepstep::export::{Jsonl, JsonlCounts, JsonlOptions, NewFile};
-use keepstep::read::Catalog;
-use keepstep::{Error, Store};
+use keepstep::read::{Catalog, NoteIndex};
+use keepstep::{Error, Id, Store};
 
 use crate::choosing::{Chooser, Filter};
 use crate::failure::{Exit, Failure, Outcome};
@@ -49,6 +50,10 @@ a prompt that goes on from that of the step before is `prompt_new`, behind `prom
 messages or characters of it. What JSON has no word for: {\"$bytes\":base64},
 {\"$array\":dtype,\"shape\":…,\"data\":…}, {\"$float\":\"nan\"}, {\"$media\":…}, {\"$type\":…}.
 
+`kind` is FIRST, MID or LAST for a step; with --calls also CALL, before the step with that `index`,
+with --notes also NOTE: the newest of each name and source, on the step `index` or the attempt
+`on_attempt`, or the episode.
+
 A file appears when it is whole; until then what had its name stays.")]
 struct JsonlArgs {
     /// The store
@@ -66,6 +71,12 @@ struct JsonlArgs {
     /// Write of each prompt only what is new in it
     #[arg(long)]
     new: bool,
+    /// Write calls too: lines of kind CALL
+    #[arg(long)]
+    calls: bool,
+    /// Write notes too, whoever made them: lines of kind NOTE, behind the steps of their episode
+    #[arg(long)]
+    notes: bool,
     #[command(flatten)]
     filter: Filter,
     /// Say what was written as JSON on stdout; needs -o
@@ -137,10 +148,18 @@ impl Work<'_> {
         // Steps that run over the same terminal are progress enough.
         let is_seen = self.args.output.is_none() && std::io::stdout().is_terminal();
         let bar = if is_seen { progress::none() } else { progress::bar(steps, "steps") };
-        let mut jsonl = Jsonl::new(out, JsonlOptions { only_new: self.args.new });
+        let options = JsonlOptions { only_new: self.args.new, calls: self.args.calls };
+        let mut jsonl = Jsonl::new(out, options);
+        let mut notes: BTreeMap<Id, NoteIndex> = BTreeMap::new();
         for episode in self.episodes {
             let view = self.store.view_of(self.catalog, &episode.key)?;
             jsonl.episode(episode.listed(), &view, &mut || bar.inc(1)).map_err(failed)?;
+            let Some(birth) = episode.summary.birth.filter(|_| self.args.notes) else { continue };
+            let notes = match notes.entry(birth) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(free) => free.insert(self.store.notes(birth)?),
+            };
+            jsonl.notes(episode.listed(), &view, notes).map_err(failed)?;
         }
         let done = jsonl.finish().map_err(failed)?;
         bar.finish_and_clear();
@@ -168,14 +187,18 @@ fn tell(
         return screen.json(&Json::map([
             ("episodes", Json::from(written.episodes)),
             ("steps", written.steps.into()),
+            ("calls", written.calls.into()),
+            ("notes", written.notes.into()),
             ("bytes", written.bytes.into()),
             ("left_out", Json::map(states)),
             ("pending_turns", written.pending.into()),
             ("damaged", written.damaged.into()),
         ]));
     }
-    let (episodes_told, steps) = (counted(written.episodes, "episode"), counted(written.steps, "step"));
-    screen.say(&format!("{episodes_told}, {steps}, {} written", bytes(written.bytes)));
+    let mut told = vec![counted(written.episodes, "episode"), counted(written.steps, "step")];
+    told.extend(args.calls.then(|| counted(written.calls, "call")));
+    told.extend(args.notes.then(|| counted(written.notes, "note")));
+    screen.say(&format!("{}, {} written", told.join(", "), bytes(written.bytes)));
     if !left_out.is_empty() {
         screen.say(&format!("left out: {}", told_states(left_out)));
     }

@@ -1,4 +1,5 @@
-//! JSON Lines: a step a line, with the names of its episode, so that each line can be understood alone.
+//! JSON Lines: a step a line, with the names of its episode, so that each line can be understood alone. Calls and notes
+//! are lines too, if they are wanted; `kind` says what a line is.
 //!
 //! No more than two steps are held at a time, however long the episodes are.
 
@@ -9,7 +10,7 @@ use keepstep_format::value::Value;
 
 use super::json::{write_text, write_value};
 use crate::error::{Doing, Result};
-use crate::read::{Step, StepKind, Told};
+use crate::read::{Call, NoteIndex, NoteKey, NoteSaid, NoteTarget, Step, StepKind, Told};
 use crate::store::{Listed, View};
 
 /// How lines are written.
@@ -17,6 +18,8 @@ use crate::store::{Listed, View};
 pub struct JsonlOptions {
     /// A prompt that goes on from the one of the step before is written as what is new in it.
     pub only_new: bool,
+    /// Calls are lines too, each before the step that it was made for.
+    pub calls: bool,
 }
 
 /// What was written so far.
@@ -26,6 +29,10 @@ pub struct JsonlCounts {
     pub episodes: u64,
     /// Steps: as many lines.
     pub steps: u64,
+    /// Calls: as many lines.
+    pub calls: u64,
+    /// Notes: as many lines.
+    pub notes: u64,
     /// Bytes.
     pub bytes: u64,
     /// Turns that have no result yet: no steps, and so left out.
@@ -60,12 +67,25 @@ impl<W: io::Write> Jsonl<W> {
                     before = step.prompt;
                     after();
                 }
+                Told::Call(call) if self.options.calls => self.call(&names, &call)?,
                 Told::Gap(_) | Told::Damaged(_) => self.counts.damaged += 1,
                 _ => {}
             }
         }
         self.counts.pending += u64::from(view.pending()?.is_some());
         self.counts.episodes += 1;
+        Ok(())
+    }
+
+    /// Writes the notes on an episode that count for this view: the newest of each name and source, whoever said it, about
+    /// the episode, an attempt that it has something of, or a step that is in it.
+    pub fn notes(&mut self, listed: &Listed, view: &View, index: &NoteIndex) -> Result<()> {
+        let names = names(listed);
+        let (notes, _) = index.episode(&view.id())?;
+        for (key, said) in notes.iter().filter(|(key, _)| is_about(view, &key.target)) {
+            let Some(newest) = said.last() else { continue };
+            self.note(&names, key, newest)?;
+        }
         Ok(())
     }
 
@@ -82,11 +102,50 @@ impl<W: io::Write> Jsonl<W> {
         // Writing to a text cannot fail.
         let _ = write!(self.line, ",\"recorded_in\":{},\"index\":{}", view.attempt_of(index), step.index);
         self.fields(step, before);
-        self.line.push_str("}\n");
-        self.out.write_all(self.line.as_bytes()).doing("write", "the export")?;
+        self.end_line()?;
         self.counts.steps += 1;
-        self.counts.bytes += self.line.len() as u64;
         self.counts.damaged += u64::from(!step.damaged.is_empty());
+        Ok(())
+    }
+
+    fn end_line(&mut self) -> Result<()> {
+        self.line.push_str("}\n");
+        self.counts.bytes += self.line.len() as u64;
+        self.out.write_all(self.line.as_bytes()).doing("write", "the export")
+    }
+
+    fn call(&mut self, names: &str, call: &Call) -> Result<()> {
+        self.line.clear();
+        self.line.push_str(names);
+        self.field("index", call.index.map(Value::Int).as_ref());
+        self.field("kind", Some(&Value::from("CALL")));
+        self.field("time_us", call.time.map(Value::Int).as_ref());
+        self.field("name", call.name.as_deref().map(Value::from).as_ref());
+        self.field("key", call.key.as_deref().map(Value::from).as_ref());
+        self.field("ordinal", call.ordinal.map(Value::Int).as_ref());
+        self.field("arguments", call.arguments.as_ref());
+        self.field("result", call.result.as_ref());
+        self.field("error", call.error.as_ref());
+        self.field("damaged", damaged(&call.damaged).as_ref());
+        self.end_line()?;
+        self.counts.calls += 1;
+        self.counts.damaged += u64::from(!call.damaged.is_empty());
+        Ok(())
+    }
+
+    fn note(&mut self, names: &str, key: &NoteKey, said: &NoteSaid) -> Result<()> {
+        let NoteTarget { attempt, step, .. } = key.target;
+        self.line.clear();
+        self.line.push_str(names);
+        self.field("on_attempt", attempt.map(|attempt| Value::Int(i64::from(attempt))).as_ref());
+        self.field("index", step.map(|step| Value::Int(step as i64)).as_ref());
+        self.field("kind", Some(&Value::from("NOTE")));
+        self.field("time_us", Some(&Value::Int(said.time)));
+        self.field("name", Some(&Value::from(key.name.as_str())));
+        self.field("value", Some(&said.value));
+        self.field("source", Some(&Value::from(key.source.as_str())));
+        self.end_line()?;
+        self.counts.notes += 1;
         Ok(())
     }
 
@@ -107,8 +166,7 @@ impl<W: io::Write> Jsonl<W> {
         }
         let numbers = [step.reward, step.discount].map(|number| number.map(Value::Float));
         let agent = step.agent.as_deref().map(Value::from);
-        let damaged = step.damaged.iter().map(|name| Value::from(*name)).collect::<Vec<_>>();
-        let damaged = (!damaged.is_empty()).then(|| Value::list(damaged));
+        let damaged = damaged(&step.damaged);
         for (name, value) in [
             ("response", step.response.as_ref()),
             ("action", step.action.as_ref()),
@@ -151,6 +209,25 @@ impl<W: io::Write> Jsonl<W> {
                 Some((before.chars().count(), Value::from(new)))
             }
             _ => None,
+        }
+    }
+}
+
+/// The names of fields that are lost, if any are.
+fn damaged(names: &[&'static str]) -> Option<Value> {
+    (!names.is_empty()).then(|| Value::list(names.iter().map(|name| Value::from(*name))))
+}
+
+/// True if something that is in a view is what a note is about.
+fn is_about(view: &View, target: &NoteTarget) -> bool {
+    let has_part = |attempt: u32| {
+        attempt == view.number() || view.parts().iter().any(|part| part.span.attempt == attempt)
+    };
+    match (target.attempt, target.step) {
+        (None, None) => true,
+        (Some(attempt), None) => has_part(attempt),
+        (attempt, Some(step)) => {
+            step < view.steps() && attempt.is_none_or(|attempt| view.attempt_of(step) == attempt)
         }
     }
 }

@@ -298,23 +298,20 @@ impl NoteIndex {
         let is_own =
             |bind: &Bind| bind.id == *episode && matches!(bind.what, What::Attempt | What::Copied { .. });
         let mut parts: Vec<(Id, Bind)> = Vec::new();
-        for log in self.catalog.logs() {
-            let mut add = |bind: Bind| {
-                if is_own(&bind) && !parts.contains(&(*log.writer(), bind)) {
-                    parts.push((*log.writer(), bind));
-                }
-            };
+        let mut add = |writer: Id, bind: Bind| {
+            if is_own(&bind) && !parts.contains(&(writer, bind)) {
+                parts.push((writer, bind));
+            }
+        };
+        for log in self.catalog.logs().chain([self.catalog.grouped()]) {
             for segment in log.segments() {
                 match &segment.contents {
-                    Contents::Sealed(index) => {
-                        let entries = &index.footer.entries;
-                        let from = entries.partition_point(|entry| entry.id < *episode);
-                        let same = entries[from..].iter().take_while(|entry| entry.id == *episode);
-                        same.for_each(|entry| {
-                            add(Bind { what: entry.what, id: entry.id, attempt: entry.attempt });
-                        });
+                    Contents::Sealed(index) => index.owned_entries_at(episode).for_each(|(writer, it)| {
+                        add(writer, Bind { what: it.what, id: it.id, attempt: it.attempt });
+                    }),
+                    Contents::Open(scanned) => {
+                        scanned.entries.iter().for_each(|entry| add(*log.writer(), entry.bind));
                     }
-                    Contents::Open(scanned) => scanned.entries.iter().for_each(|entry| add(entry.bind)),
                     Contents::Unreadable(_) => {}
                 }
             }
