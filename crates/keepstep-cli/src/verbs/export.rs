@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use keepstep::export::{Jsonl, JsonlCounts, JsonlOptions, NewFile};
-use keepstep::read::{Catalog, NoteIndex};
+use keepstep::read::{Catalog, NoteIndex, is_final};
 use keepstep::{Error, Id, Store};
 
 use crate::choosing::{Chooser, Filter};
@@ -204,7 +204,7 @@ fn tell(
     }
     // Nobody should train on broken rollouts without having asked for it.
     let mut broken = BTreeMap::new();
-    for episode in episodes.iter().filter(|it| !matches!(it.state(), "finished" | "truncated")) {
+    for episode in episodes.iter().filter(|it| !is_final(it.state())) {
         *broken.entry(episode.state().to_owned()).or_default() += 1;
     }
     if !broken.is_empty() && !args.filter.names_endings() {

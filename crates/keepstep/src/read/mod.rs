@@ -25,5 +25,5 @@ pub use notes::{LostNotes, NoteIndex, NoteKey, NoteSaid, NoteTarget, Notes, SEAL
 pub use outcomes::{Outcomes, Said};
 pub use places::RecordPlace;
 pub use records::{DamagedRecord, Gap, Item, Record, Records};
-pub use step::{Begin, Call, Discarded, End, Note, Step, StepKind};
+pub use step::{Begin, Call, Discarded, End, Note, Step, StepKind, is_final};
 pub use streams::{EntrySet, LostEntry, StreamEntry, stream_bind, stream_entries};

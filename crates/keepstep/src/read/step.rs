@@ -358,8 +358,13 @@ impl End {
 
     /// True if the last step before it was the last of the episode.
     pub(super) fn makes_last(&self) -> bool {
-        matches!(self.why.as_deref(), Some("finished" | "truncated"))
+        self.why.as_deref().is_some_and(is_final)
     }
+}
+
+/// True if nothing can come after an attempt that ended so: the episode is over.
+pub fn is_final(why: &str) -> bool {
+    matches!(why, "finished" | "truncated")
 }
 
 /// A turn that was given up.

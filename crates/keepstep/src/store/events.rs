@@ -15,8 +15,7 @@ use keepstep_format::{Id, commit::Bind};
 use super::cursor::{Announced, Cursor, Held};
 use super::run::Run;
 use crate::error::Result;
-use crate::own::Standing;
-use crate::read::{Catalog, Follow, FollowFrom, Followed, Item, SEAL_NOTE};
+use crate::read::{Catalog, Follow, FollowFrom, Followed, Item, SEAL_NOTE, is_final};
 use crate::segment::cards::as_id;
 use crate::segment::chain::Chain;
 
@@ -126,7 +125,7 @@ impl RunFollow {
         while index < self.announced.len() {
             let Announced { writer, group, time } = self.announced[index];
             // Asked before the seal is looked for: one that is gone by then seals nothing any more.
-            let is_gone = self.is_gone(&writer);
+            let is_gone = self.run.store().is_gone(&writer);
             match self.run.was_sealed_by(&group, &writer, time)? {
                 Some(true) => {
                     self.announced.remove(index);
@@ -220,19 +219,11 @@ impl RunFollow {
         if is_copy {
             // It counts once there is a base that rests on it.
             let taker = later.iter().find(|link| link.claim.writer == held.writer);
-            let is_hopeless = taker.is_none_or(|link| self.is_gone(&link.claim.writer));
+            let is_hopeless = taker.is_none_or(|link| self.run.store().is_gone(&link.claim.writer));
             return Ok(is_hopeless.then_some(false));
         }
         // A taker that read before this was written may still publish a base without it; one that is gone will not.
-        let is_decided = later.iter().all(|link| self.is_gone(&link.claim.writer));
+        let is_decided = later.iter().all(|link| self.run.store().is_gone(&link.claim.writer));
         Ok(is_decided.then_some(true))
     }
-
-    fn is_gone(&self, writer: &Id) -> bool {
-        matches!(self.run.store().leases().standing(writer), Standing::Dead(_))
-    }
-}
-
-fn is_final(why: &str) -> bool {
-    matches!(why, "finished" | "truncated")
 }

@@ -7,6 +7,7 @@ mod endings;
 mod episode;
 mod events;
 mod freeze;
+mod gone;
 mod group;
 mod listing;
 mod notes;

@@ -12,7 +12,7 @@ use super::run::{EpisodeName, Run};
 use super::seats::Seat;
 use crate::error::{Doing, Error, Result};
 use crate::own::Standing;
-use crate::read::{Catalog, End, Lineage};
+use crate::read::{Catalog, End, Lineage, is_final};
 use crate::recover::Recovery;
 use crate::segment::chain::{Chain, Link, read_claim};
 use crate::write::{Start, SubjectName};
@@ -407,5 +407,5 @@ pub(super) fn writers_of(link: &Link) -> Vec<Id> {
 
 /// How it ended, if nothing can come after that.
 pub(super) fn final_why(end: &End) -> Option<String> {
-    end.why.clone().filter(|why| matches!(why.as_str(), "finished" | "truncated"))
+    end.why.clone().filter(|why| is_final(why))
 }

@@ -8,6 +8,7 @@ use keepstep_format::Id;
 use super::run::Run;
 use crate::error::{Doing, Error, Result};
 use crate::own;
+use crate::read::is_final;
 use crate::segment::Liveness;
 use crate::segment::chain::Chain;
 use crate::segment::names::{list_segments, segment_path};
@@ -43,9 +44,9 @@ pub(super) fn standing_of(run: &Run, episode: &Id) -> Result<Standing> {
             continue;
         }
         return match why.as_deref() {
-            Some("finished" | "truncated") => {
+            Some(why) if is_final(why) => {
                 let mut takers = chain.links[attempt as usize + 1..].iter().map(|link| &link.claim.writer);
-                if !takers.all(|taker| is_gone(run, taker)) {
+                if !takers.all(|taker| store.is_gone(taker)) {
                     return Ok(Standing::NotYet("being taken over".to_owned()));
                 }
                 make_durable(run, &owner)?;
@@ -56,10 +57,6 @@ pub(super) fn standing_of(run: &Run, episode: &Id) -> Result<Standing> {
         };
     }
     Ok(Standing::NotYet("being taken over".to_owned()))
-}
-
-fn is_gone(run: &Run, writer: &Id) -> bool {
-    matches!(run.store().leases().standing(writer), own::Standing::Dead(_))
 }
 
 fn without_an_end(run: &Run, owner: &Id) -> &'static str {

@@ -14,8 +14,7 @@ use super::plan::Plan;
 use super::run::{EpisodeName, Run};
 use crate::disk::Disk;
 use crate::error::{Doing, Error, Result};
-use crate::own::Standing;
-use crate::read::{Item, NoteIndex, NoteTarget, Outcomes};
+use crate::read::{Item, NoteIndex, NoteTarget, Outcomes, is_final};
 use crate::segment::chain::{Chain, read_base, read_claim};
 use crate::segment::names::parse_number;
 
@@ -268,7 +267,7 @@ impl Judge<'_> {
         if !is_left {
             // Somebody has it, or had it: only what a dead one left can be taken.
             let owner = self.owner(&at.id, newest, cards)?;
-            if is_ours(&owner) || !self.is_gone(&owner, &at.id, newest)? {
+            if is_ours(&owner) || !self.is_left(&owner, &at.id, newest)? {
                 return Ok(Verdict::Nothing);
             }
         }
@@ -281,7 +280,7 @@ impl Judge<'_> {
             Candidate { index, episode: at.id, attempt, attempts, errored, why }
         };
         Ok(match why.as_deref() {
-            Some("finished" | "truncated") => {
+            Some(why) if is_final(why) => {
                 if self.is_scored(at, said.map(|_| named.in_force), cards)? {
                     Verdict::Nothing
                 } else {
@@ -320,12 +319,11 @@ impl Judge<'_> {
         Ok(owner)
     }
 
-    fn is_gone(&mut self, owner: &Id, episode: &Id, attempt: u32) -> Result<bool> {
+    /// True if nobody is at an attempt any more: its owner is gone, or was told that it is out.
+    fn is_left(&mut self, owner: &Id, episode: &Id, attempt: u32) -> Result<bool> {
         let store = self.run.store();
         // One that ended it and went since we looked has left nothing to do.
-        let ask = || {
-            self.outcomes.is_complete(owner) && matches!(store.leases().standing(owner), Standing::Dead(_))
-        };
+        let ask = || self.outcomes.is_complete(owner) && store.is_gone(owner);
         if *self.standings.entry(*owner).or_insert_with(ask) {
             return Ok(true);
         }

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use keepstep_format::Id;
 
 use super::Store;
-use crate::error::{Doing, Result};
+use crate::error::Result;
 use crate::read::{AttemptInfo, Catalog};
+use crate::segment::Pruned;
 use crate::segment::chain::Chain;
-use crate::segment::names::scan_path;
-use crate::segment::{Liveness, Pruned};
 use crate::tend::{
     self, Candidate, CompactOptions, CompactReport, Faults, How, Progress, PruneFilter, PruneReport,
 };
@@ -124,31 +123,17 @@ impl Store {
     ) -> Result<Option<String>> {
         let newest = last.first().map_or(0, |info| info.key.attempt);
         for info in last.iter().filter(|_| !has_ended) {
-            if !self.is_gone(catalog, &info.key.writer)? {
+            if !self.is_certainly_gone(catalog, &info.key.writer)? {
                 return Ok(Some(format!("attempt {newest} has no end, and its writer may still be there")));
             }
         }
         let chain = Chain::read(&self.inner.tended, episode)?;
         match chain.newest().map(|link| link.claim) {
-            Some(claim) if claim.attempt > newest && !self.is_gone(catalog, &claim.writer)? => {
+            Some(claim) if claim.attempt > newest && !self.is_certainly_gone(catalog, &claim.writer)? => {
                 let attempt = claim.attempt;
                 Ok(Some(format!("attempt {attempt} is claimed by a writer that may still be there")))
             }
             _ => Ok(None),
         }
-    }
-
-    /// True if a writer is certainly gone: dead, or somebody with proof of it published what is in its last segment.
-    fn is_gone(&self, catalog: &Catalog, writer: &Id) -> Result<bool> {
-        match self.liveness(writer) {
-            Liveness::Dead => return Ok(true),
-            Liveness::Live => return Ok(false),
-            Liveness::Unknown => {}
-        }
-        let last = catalog.log(writer).and_then(|log| log.segments().next_back());
-        // Only the logs of writers that are gone are ever replaced.
-        let Some(last) = last else { return Ok(true) };
-        let card = scan_path(writer, last.number);
-        self.disk().exists(&card).doing("look for", &card)
     }
 }
