@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::episode::{Episode, reference_of};
-use crate::errors::{OrRaise, bad_input};
+use crate::errors::OrRaise;
 use crate::run::{id_of, opening_of};
 use crate::values::Context;
 
@@ -68,15 +68,13 @@ impl Group {
         Ok(sealed.missing)
     }
 
-    /// Opens one of its episodes.
-    fn open(&self, py: Python<'_>, sample: i64, options: &Bound<'_, PyDict>) -> PyResult<Episode> {
-        if usize::try_from(sample).is_ok_and(|sample| sample >= self.inner.members().len()) {
-            let fix = format!("the group has {} samples, numbered from 0", self.inner.members().len());
-            return Err(bad_input("sample", &format!("is {sample}"), &fix)).or_raise(py);
-        }
+    /// The next of its episodes that needs work, opened; None if there is none now.
+    fn claim(&self, py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<Option<Episode>> {
         let how = opening_of(options, self.context.get())?;
-        let name = self.name(sample);
-        let opened = py.detach(|| self.run.open(name.clone(), how)).or_raise(py)?;
-        Ok(Episode::new(py, opened, &name, &self.context))
+        let claimed = py.detach(|| self.inner.claim(&how)).or_raise(py)?;
+        let Some(episode) = claimed else { return Ok(None) };
+        let sample = self.inner.members().iter().position(|member| *member == episode.id());
+        let name = self.name(sample.map_or(0, |sample| sample as i64));
+        Ok(Some(Episode::new(py, episode, &name, &self.context)))
     }
 }

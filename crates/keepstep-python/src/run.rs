@@ -4,7 +4,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use keepstep::{
-    EpisodeName, Id, NoteTarget, Opening, PlanOptions, RemainingOptions, Resume, WhenBusy, format,
+    EpisodeName, Id, NewPolicy, NoteTarget, Opening, PlanOptions, PolicyName, RemainingOptions, Resume,
+    WhenBusy, format,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -56,15 +57,33 @@ pub(crate) fn opening_of(given: &Bound<'_, PyDict>, context: &Context) -> PyResu
                     value.extract::<u64>().map_err(|_| wrong("give how many steps to inherit, 0 or more"));
                 how.at = Some(at.or_raise(py)?);
             }
+            "policy" => {
+                how.policy =
+                    Some(policy_of(&value).ok_or_else(|| wrong("give an integer or a text")).or_raise(py)?)
+            }
+            "new_policy" => {
+                how.new_policy = match text().as_deref() {
+                    Some("continue") => NewPolicy::Continue,
+                    Some("restart") => NewPolicy::Restart,
+                    Some("refuse") => NewPolicy::Refuse,
+                    _ => return Err(wrong("give \"continue\", \"restart\" or \"refuse\"")).or_raise(py),
+                }
+            }
             "parent" => how.parent = Some(text().ok_or_else(|| wrong("give a ref")).or_raise(py)?),
             "meta" => how.meta = Some(Walk::new(context).value(&value, "meta")?),
             _ => {
-                let fix = "give some of resume, at, busy, parent, meta";
+                let fix = "give some of resume, at, busy, policy, new_policy, parent, meta";
                 return Err(bad_input(&name, "is not known here", fix)).or_raise(py);
             }
         }
     }
     Ok(how)
+}
+
+/// The version of a policy: a number or a name.
+fn policy_of(given: &Bound<'_, PyAny>) -> Option<PolicyName> {
+    let number = || given.extract::<i64>().ok().map(PolicyName::Number);
+    given.extract::<String>().ok().map(PolicyName::Name).or_else(number)
 }
 
 /// Which endings are tried again, and how often.

@@ -49,7 +49,7 @@ impl Seats {
 
     /// True if somebody of this process has the episode open, or opens it.
     pub(super) fn is_taken(&self, episode: &Id) -> bool {
-        lock(&self.taken).contains_key(episode)
+        lock(&self.taken).by_episode.get(episode).is_some_and(|sitting| !sitting.is_over())
     }
 
     /// All that record now.
