@@ -29,14 +29,22 @@ impl Leaf<'_> {
         out
     }
 
-    /// Tag, type and shape: what stands before the length or the data.
-    fn head(&self, tag: u8) -> Vec<u8> {
-        let mut out = vec![tag];
+    /// Appends tag, type and shape: what stands before the length or the data.
+    fn put_head(&self, out: &mut Vec<u8>, tag: u8) {
+        out.push(tag);
         if let Some((dtype, _)) = self.array {
             out.push(dtype as u8);
             out.extend(self.shape_bytes());
         }
-        out
+    }
+
+    /// How long it is in full.
+    fn full_bytes(&self) -> u64 {
+        let head = match self.array {
+            Some(_) => 2 + self.shape_bytes().len(),
+            None => 1 + crate::bytes::varint_bytes(self.data.len() as u64),
+        };
+        (head + self.data.len()) as u64
     }
 
     /// Appends data as it is stored.
@@ -70,21 +78,16 @@ impl Encoder<'_> {
 
     fn growing(&mut self, leaf: &Leaf<'_>) {
         let at = self.mark();
-        let head = leaf.head(leaf.tag);
-        let length_bytes =
-            if leaf.array.is_some() { 0 } else { crate::bytes::varint_bytes(leaf.data.len() as u64) };
-        let full_bytes = (head.len() + length_bytes + leaf.data.len()) as u64;
+        let full_bytes = leaf.full_bytes();
         self.out.full_bytes += full_bytes;
         if full_bytes < SMALL_BYTES {
-            self.out.body.extend_from_slice(&head);
-            leaf.put_data(&mut self.out.body, leaf.data);
+            self.put_whole(leaf);
             return self.complete(at, None);
         }
         let chain = self.pieces(leaf);
         let hash = self.whole(leaf, &chain);
         if self.is_key() {
-            self.out.body.extend_from_slice(&head);
-            leaf.put_data(&mut self.out.body, leaf.data);
+            self.put_whole(leaf);
             return self.complete(at, Some(hash));
         }
         match self.look_up(&hash) {
@@ -98,54 +101,65 @@ impl Encoder<'_> {
         self.complete(at, Some(hash));
     }
 
-    /// The hashes of all prefixes of whole pieces.
+    fn put_whole(&mut self, leaf: &Leaf<'_>) {
+        leaf.put_head(&mut self.out.body, leaf.tag);
+        leaf.put_data(&mut self.out.body, leaf.data);
+    }
+
+    /// The hashes of all prefixes of whole pieces, the shortest first. Most leaves are shorter than a piece and have none.
     fn pieces(&self, leaf: &Leaf<'_>) -> Vec<Hash> {
-        let mut before = self.key.pieces_begin(leaf.tag, leaf.array.map(|(dtype, _)| dtype as u8));
+        let mut before = self.begin_of(leaf);
         let piece_bytes = PIECE_BYTES / leaf.unit_bytes() * leaf.unit_bytes();
-        let mut chain = vec![before];
-        for piece in leaf.data.chunks_exact(piece_bytes) {
+        let pieces = leaf.data.chunks_exact(piece_bytes).map(|piece| {
             before = self.key.piece(&before, piece);
-            chain.push(before);
-        }
-        chain
+            before
+        });
+        pieces.collect()
+    }
+
+    fn begin_of(&self, leaf: &Leaf<'_>) -> Hash {
+        self.key.pieces_begin(leaf.tag, leaf.array.map(|(dtype, _)| dtype as u8))
     }
 
     fn whole(&self, leaf: &Leaf<'_>, chain: &[Hash]) -> Hash {
-        let rest = &leaf.data[(chain.len() - 1) * PIECE_BYTES..];
-        self.key.whole(&chain[chain.len() - 1], &leaf.shape_bytes(), rest)
+        let rest = &leaf.data[chain.len() * PIECE_BYTES..];
+        let before = chain.last().copied().unwrap_or_else(|| self.begin_of(leaf));
+        self.key.whole(&before, &leaf.shape_bytes(), rest)
     }
 
     /// Writes a leaf that is not in the log whole: perhaps its beginning is.
     fn put_growing(&mut self, at: Mark, leaf: &Leaf<'_>, chain: &[Hash]) {
         let units = |pieces: usize| (pieces * PIECE_BYTES / leaf.unit_bytes()) as u64;
-        let pieces = chain.len() - 1;
+        let pieces = chain.len();
         let mut growth = Growth { units: units(pieces), prefix: None, depth: 0, flat: false };
         if leaf.data.len() <= EXTENDED_BYTES_MAX
             && let Some((count, stored)) = self.longest_pieces(chain)
         {
-            let spans = spans_of(&stored, units(count), &chain[count]);
-            growth.prefix = Some((chain[count], units(count)));
+            let prefix = chain[count - 1];
+            let spans = spans_of(&stored, units(count), &prefix);
+            growth.prefix = Some((prefix, units(count)));
             growth.depth = stored.depth;
             growth.flat = !stored.spans.is_empty();
-            self.out.body.extend(leaf.head(leaf.more_tag));
+            leaf.put_head(&mut self.out.body, leaf.more_tag);
             put_spans(&mut self.out.body, &spans);
             leaf.put_data(&mut self.out.body, &leaf.data[count * PIECE_BYTES..]);
             self.out.links.extend(spans.iter().map(|span| Link::Placed(span.reference)));
         } else {
-            self.out.body.extend(leaf.head(leaf.tag));
-            leaf.put_data(&mut self.out.body, leaf.data);
+            self.put_whole(leaf);
         }
         // What begins as the prefix that is known already adds nothing to what later ones can refer to.
-        if pieces > 0 && growth.prefix.is_none_or(|(_, known)| known < growth.units) {
+        if let Some(&longest) = chain.last()
+            && growth.prefix.is_none_or(|(_, known)| known < growth.units)
+        {
             let take = growth.units;
-            self.fresh(at, chain[pieces], take, Some(growth));
+            self.fresh(at, longest, take, Some(growth));
         }
     }
 
     fn longest_pieces(&self, chain: &[Hash]) -> Option<(usize, Box<Stored>)> {
-        let prefixes = chain.iter().enumerate().skip(1);
-        prefixes.rev().take(PREFIXES_MAX).find_map(|(pieces, hash)| match self.look_up(hash) {
-            Found::At(stored) if can_be_extended(&stored) => Some((pieces, stored)),
+        let prefixes = chain.iter().enumerate();
+        prefixes.rev().take(PREFIXES_MAX).find_map(|(index, hash)| match self.look_up(hash) {
+            Found::At(stored) if can_be_extended(&stored) => Some((index + 1, stored)),
             _ => None,
         })
     }

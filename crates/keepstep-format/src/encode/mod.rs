@@ -227,16 +227,18 @@ impl<'k> Encoder<'k> {
 
     /// An encoder for the fields of a record; each is announced with [`Encoder::field`].
     pub fn fields(key: &'k ContentKey, known: &'k dyn Known) -> Self {
-        Self::fields_into(key, known, Vec::new())
+        Self::fields_into(key, known, Encoded::default())
     }
 
-    /// As [`Encoder::fields`], into a buffer that was used before.
-    pub fn fields_into(key: &'k ContentKey, known: &'k dyn Known, mut buffer: Vec<u8>) -> Self {
+    /// As [`Encoder::fields`], into the vectors of a body that was used before.
+    pub fn fields_into(key: &'k ContentKey, known: &'k dyn Known, spare: Encoded) -> Self {
         let mut encoder = Self::value(key, known);
-        buffer.clear();
+        encoder.out = spare;
+        encoder.out.body.clear();
+        encoder.out.links.clear();
+        encoder.out.fresh.clear();
         // Most steps are longer than this; starting from nothing, a vector grows four times on the way here.
-        buffer.reserve(512);
-        encoder.out.body = buffer;
+        encoder.out.body.reserve(512);
         encoder.out.body.push(0);
         encoder.out.full_bytes = 1;
         encoder
@@ -313,10 +315,11 @@ impl<'k> Encoder<'k> {
 
     /// An integer.
     pub fn int(&mut self, number: i64) {
-        let mut bytes = Vec::with_capacity(11);
-        bytes.push(tag::INT);
-        put_varint(&mut bytes, zigzag(number));
-        self.small(&bytes);
+        let at = self.mark();
+        self.out.body.push(tag::INT);
+        put_varint(&mut self.out.body, zigzag(number));
+        self.out.full_bytes += (self.out.body.len() - at.body) as u64;
+        self.complete(at, None);
     }
 
     /// A float.

@@ -44,7 +44,7 @@ pub(super) struct Member {
 impl Log {
     /// Gives each record its sequence, and decides what stands in it and what is referred to.
     pub(super) fn decide(&mut self, batch: Batch<Pending>) -> Round {
-        let mut round = Round::new(batch.event);
+        let mut round = Round::new(batch.event, batch.items.len());
         for (index, pending) in batch.items.into_iter().enumerate() {
             let index = index as u32;
             if let Some(error) = self.refusal(&pending) {
@@ -197,10 +197,10 @@ impl Log {
 }
 
 impl Round {
-    pub(super) fn new(event: Arc<Event>) -> Self {
+    pub(super) fn new(event: Arc<Event>, count: usize) -> Self {
         Self {
-            placed: Vec::new(),
-            members: Vec::new(),
+            placed: Vec::with_capacity(count),
+            members: Vec::with_capacity(count),
             stored_here: HashMap::default(),
             needs_sync: false,
             event,

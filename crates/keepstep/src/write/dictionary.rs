@@ -24,6 +24,8 @@ pub(crate) struct Trainer {
     bytes: AtomicUsize,
     samples: Mutex<Vec<Vec<u8>>>,
     current: RwLock<Option<Arc<PlacedDictionary>>>,
+    /// There is a current one: most writers have none, and need no lock to know it.
+    is_there: AtomicBool,
 }
 
 impl Trainer {
@@ -33,6 +35,7 @@ impl Trainer {
             bytes: AtomicUsize::new(0),
             samples: Mutex::new(Vec::new()),
             current: RwLock::new(None),
+            is_there: AtomicBool::new(false),
         }
     }
 
@@ -48,7 +51,9 @@ impl Trainer {
 
     /// All samples, once there are enough.
     pub(crate) fn take_samples(&self) -> Option<Vec<Vec<u8>>> {
+        // Looked at before it is swapped: every step passes here, and a swap takes the line from the other processors.
         if self.bytes.load(Ordering::Relaxed) < SAMPLE_BYTES
+            || !self.is_collecting.load(Ordering::Relaxed)
             || !self.is_collecting.swap(false, Ordering::AcqRel)
         {
             return None;
@@ -57,7 +62,7 @@ impl Trainer {
     }
 
     pub(crate) fn current(&self) -> Option<Arc<PlacedDictionary>> {
-        if self.is_collecting.load(Ordering::Relaxed) {
+        if !self.is_there.load(Ordering::Acquire) {
             return None;
         }
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -66,6 +71,7 @@ impl Trainer {
     pub(crate) fn use_dictionary(&self, bytes: Vec<u8>, segment: u64, offset: u64) {
         let placed = PlacedDictionary { dictionary: Dictionary::new(bytes), segment, offset };
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(placed));
+        self.is_there.store(true, Ordering::Release);
     }
 }
 

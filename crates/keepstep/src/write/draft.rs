@@ -132,9 +132,9 @@ impl OpenSegment {
             synced_to: None,
             head: &head,
         };
-        if ready.crcs.len() == 1 {
+        if let Some(crc) = ready.crcs.only() {
             let spec = FrameSpec { synced_to: lone, ..base };
-            put_frame(&mut self.buffer, self.salt, offset, &spec, &ready.stored, ready.crcs[0]);
+            put_frame(&mut self.buffer, self.salt, offset, &spec, &ready.stored, crc);
         } else {
             self.add_chunks(&base, ready);
         }
@@ -153,7 +153,7 @@ impl OpenSegment {
 
     fn add_chunks(&mut self, first: &FrameSpec<'_>, ready: &Ready) {
         let last = ready.crcs.len() - 1;
-        for (index, (chunk, crc)) in ready.stored.chunks(FRAME_BODY_MAX).zip(&ready.crcs).enumerate() {
+        for (index, (chunk, crc)) in ready.stored.chunks(FRAME_BODY_MAX).zip(ready.crcs.iter()).enumerate() {
             let more = if index < last { Flags::MORE.0 } else { 0 };
             let spec = if index == 0 {
                 FrameSpec { flags: Flags(first.flags.0 | more), ..*first }
@@ -161,7 +161,7 @@ impl OpenSegment {
                 FrameSpec { kind: Kind::Chunk, flags: Flags(more), head: &[], ..*first }
             };
             let offset = self.offset();
-            put_frame(&mut self.buffer, self.salt, offset, &spec, chunk, *crc);
+            put_frame(&mut self.buffer, self.salt, offset, &spec, chunk, crc);
         }
     }
 

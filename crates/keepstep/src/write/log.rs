@@ -180,7 +180,7 @@ impl Log {
         if self.unsynced.is_empty() || self.vanished.is_some() {
             return;
         }
-        let mut round = Round::new(Arc::new(Event::new()));
+        let mut round = Round::new(Arc::new(Event::new()), 0);
         round.needs_sync = true;
         if self.persist(&mut round, Duration::ZERO).is_ok() {
             self.acknowledge(round);
@@ -464,7 +464,7 @@ fn tell(subject: &Subject, placed: &Placed) {
 /// Writes records and the commit that makes them exist.
 fn write_round(segment: &mut OpenSegment, placed: &mut [Placed], never_synced: bool) -> io::Result<()> {
     let synced_to = if never_synced { keepstep_format::frame::FIRST_FRAME } else { segment.synced_to };
-    let is_lone = placed.len() == 1 && placed[0].ready.crcs.len() == 1;
+    let is_lone = placed.len() == 1 && placed[0].ready.crcs.only().is_some();
     for record in 0..placed.len() {
         let (before, rest) = placed.split_at_mut(record);
         let current = &mut rest[0];

@@ -20,8 +20,7 @@ pub(crate) struct PlacedDictionary {
 pub(crate) struct Ready {
     /// The body as stored.
     pub(crate) stored: Vec<u8>,
-    /// Checksums of the body, one for each frame that it takes.
-    pub(crate) crcs: Vec<u32>,
+    pub(crate) crcs: Sums,
     pub(crate) flags: Flags,
     pub(crate) dictionary: Option<Arc<PlacedDictionary>>,
     pub(crate) links: Vec<ReadyLink>,
@@ -30,6 +29,13 @@ pub(crate) struct Ready {
     pub(crate) full_bytes: u64,
     /// How long it is before compression.
     pub(crate) new_bytes: u64,
+}
+
+/// Checksums of a body, one for each frame that it takes: nearly always one, so that is kept without an allocation.
+#[derive(Debug)]
+pub(crate) struct Sums {
+    first: u32,
+    more: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -57,7 +63,7 @@ impl Ready {
             }
         });
         Self {
-            crcs: sums(&stored),
+            crcs: Sums::of(&stored),
             links: links.collect(),
             stored,
             flags,
@@ -72,7 +78,7 @@ impl Ready {
     pub(crate) fn plain(stored: Vec<u8>) -> Self {
         let new_bytes = stored.len() as u64;
         Self {
-            crcs: sums(&stored),
+            crcs: Sums::of(&stored),
             stored,
             flags: Flags::NONE,
             dictionary: None,
@@ -93,9 +99,24 @@ impl Ready {
     }
 }
 
-fn sums(stored: &[u8]) -> Vec<u32> {
-    if stored.is_empty() {
-        return vec![crc32c::crc32c(&[])];
+impl Sums {
+    fn of(stored: &[u8]) -> Self {
+        let (first, more) = stored.split_at(stored.len().min(FRAME_BODY_MAX));
+        let more = more.chunks(FRAME_BODY_MAX).map(crc32c::crc32c).collect();
+        Self { first: crc32c::crc32c(first), more }
     }
-    stored.chunks(FRAME_BODY_MAX).map(crc32c::crc32c).collect()
+
+    /// The checksum of a body that takes one frame.
+    pub(crate) fn only(&self) -> Option<u32> {
+        self.more.is_empty().then_some(self.first)
+    }
+
+    /// How many frames it takes.
+    pub(crate) fn len(&self) -> usize {
+        1 + self.more.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
+        std::iter::once(self.first).chain(self.more.iter().copied())
+    }
 }

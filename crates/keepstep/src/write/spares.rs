@@ -1,6 +1,10 @@
-//! Buffers that were written and can be used again: a step's body costs no allocation then.
+//! Bodies that were written, whose memory can be used again: encoding a step costs few allocations then.
+//!
+//! What one thread allocates and another frees is slow with the usual allocator, so it goes back to those who encode.
 
 use std::sync::{Mutex, PoisonError};
+
+use keepstep_format::encode::Encoded;
 
 use super::draft::Placed;
 
@@ -8,21 +12,28 @@ use super::draft::Placed;
 const COUNT_MAX: usize = 1024;
 /// A long step must not keep its memory for ever.
 const BYTES_MAX: usize = 16 << 10;
+const FRESH_MAX: usize = 16;
 
 #[derive(Default)]
-pub(crate) struct Spares(Mutex<Vec<Vec<u8>>>);
+pub(crate) struct Spares(Mutex<Vec<Encoded>>);
 
 impl Spares {
-    /// A buffer, perhaps one that was used before.
-    pub(crate) fn get(&self) -> Vec<u8> {
+    /// A body to encode into, perhaps one that was used before.
+    pub(crate) fn get(&self) -> Encoded {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
     }
 
-    /// Takes back the buffers of a batch.
+    /// Takes back the bodies of a batch.
     pub(crate) fn take_back(&self, batch: &mut [Placed]) {
         let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let room = COUNT_MAX.saturating_sub(spares.len());
-        let short = batch.iter_mut().filter(|placed| placed.ready.stored.capacity() <= BYTES_MAX);
-        spares.extend(short.take(room).map(|placed| std::mem::take(&mut placed.ready.stored)));
+        let short = batch.iter_mut().filter(|placed| {
+            placed.ready.stored.capacity() <= BYTES_MAX && placed.ready.fresh.capacity() <= FRESH_MAX
+        });
+        spares.extend(short.take(room).map(|placed| Encoded {
+            body: std::mem::take(&mut placed.ready.stored),
+            fresh: std::mem::take(&mut placed.ready.fresh),
+            ..Encoded::default()
+        }));
     }
 }
