@@ -26,9 +26,9 @@ pub use options::{Level, Options};
 pub use read::NoteTarget;
 pub use segment::Liveness;
 pub use store::{
-    Began, Conflict, Ending, Episode, EpisodeFilter, EpisodeName, Group, GroupView, Happened, Job, Known,
-    Listed, Member, NewPolicy, Opening, PlanOptions, PolicyName, Reaped, Remaining, RemainingOptions, Resume,
-    Run, RunEvent, RunFollow, RunInfo, RunOptions, Said, SealedGroups, Search, Store, Stream, StreamView,
-    Turn, View, WhenBusy,
+    BURIED_AT_ONCE, Began, Conflict, Ending, Episode, EpisodeFilter, EpisodeName, Group, GroupView, Happened,
+    Job, Known, Listed, Member, NewPolicy, Opening, PlanOptions, PolicyName, Reaped, Remaining,
+    RemainingOptions, Resume, Run, RunEvent, RunFollow, RunInfo, RunOptions, Said, SealedGroups, Search,
+    Store, Stream, StreamView, Turn, View, WhenBusy,
 };
 pub use write::{Bell, CallKey, Prepared, Receipt, Recorder, Step, Tokens, WriterStats};

@@ -8,6 +8,7 @@ use keepstep_format::hash::ContentKey;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, card, fields};
 
+use super::press::{Press, Sheet};
 use super::{decode_fields, encode_fields};
 use crate::disk::{self, Disk};
 use crate::error::{Doing, Error, Result};
@@ -88,19 +89,55 @@ impl Postman {
         to: &Id,
         letter: &Letter,
     ) -> Result<()> {
-        let dir = format!("mail/{to}");
-        let known = self.lock().get(to).copied();
-        let next = match known {
-            Some(next) => first_free(disk, &dir, next)?,
-            None => None,
-        };
+        let next = self.next_of(disk, to)?;
         let number = post_from(disk, store, key, to, letter, next)?;
+        self.remember(to, number + 1);
+        Ok(())
+    }
+
+    /// As [`Postman::post`], many letters to one mailbox, which share their syncs.
+    pub(crate) fn post_all(
+        &self,
+        press: &Press,
+        store: &Id,
+        key: &ContentKey,
+        to: &Id,
+        mut letters: &[Letter],
+    ) -> Result<()> {
+        let (disk, dir) = (&**press.disk(), format!("mail/{to}"));
+        for _ in 0..RACES_MAX {
+            if letters.is_empty() {
+                return Ok(());
+            }
+            let next = match self.next_of(disk, to)? {
+                Some(next) => next,
+                None => list_numbered(disk, &dir)?.last().map_or(0, |last| last + 1),
+            };
+            let sheet = |(letter, number): (&Letter, u64)| {
+                let path = format!("{dir}/{number}");
+                let content = encode_letter(disk, store, key, &path, letter);
+                Sheet { path, content }
+            };
+            let sheets: Vec<Sheet> = letters.iter().zip(next..).map(sheet).collect();
+            let posted = press.publish_in_order(&sheets.iter().collect::<Vec<_>>()).doing("post to", &dir)?;
+            self.remember(to, next + posted as u64);
+            letters = &letters[posted..];
+        }
+        Err(Error::Busy { what: dir, why: "others post to it faster than we can".to_owned() })
+    }
+
+    /// The next number of a mailbox that is free, if something is known of it.
+    fn next_of(&self, disk: &dyn Disk, to: &Id) -> Result<Option<u64>> {
+        let known = self.lock().get(to).copied().filter(|next| *next > 0);
+        known.map_or(Ok(None), |next| first_free(disk, &format!("mail/{to}"), next))
+    }
+
+    fn remember(&self, to: &Id, next: u64) {
         let mut taken = self.lock();
         if taken.len() >= MAILBOXES_MAX {
             taken.clear();
         }
-        taken.insert(*to, number + 1);
-        Ok(())
+        taken.insert(*to, next);
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Id, u64>> {
@@ -146,20 +183,24 @@ fn post_from(
     };
     for number in next..next + RACES_MAX {
         let path = format!("{dir}/{number}");
-        let body = encode_fields(
-            key,
-            &[
-                (fields::TIME, Value::Int(disk.now_us())),
-                (fields::WRITER, Value::bytes(letter.from.0)),
-                (fields::ATTEMPT, Value::Int(i64::from(letter.attempt))),
-                (fields::EPISODE, Value::bytes(letter.id.0)),
-                (fields::WHAT, Value::Int(i64::from(letter.what))),
-            ],
-        );
-        let content = card::Card::encode(store, &path, card::kind::MAIL, &body);
+        let content = encode_letter(disk, store, key, &path, letter);
         if disk::publish(disk, &path, &content).doing("post", &path)? {
             return Ok(number);
         }
     }
     Err(Error::Busy { what: dir, why: "others post to it faster than we can".to_owned() })
+}
+
+fn encode_letter(disk: &dyn Disk, store: &Id, key: &ContentKey, path: &str, letter: &Letter) -> Vec<u8> {
+    let body = encode_fields(
+        key,
+        &[
+            (fields::TIME, Value::Int(disk.now_us())),
+            (fields::WRITER, Value::bytes(letter.from.0)),
+            (fields::ATTEMPT, Value::Int(i64::from(letter.attempt))),
+            (fields::EPISODE, Value::bytes(letter.id.0)),
+            (fields::WHAT, Value::Int(i64::from(letter.what))),
+        ],
+    );
+    card::Card::encode(store, path, card::kind::MAIL, &body)
 }

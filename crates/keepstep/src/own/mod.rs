@@ -5,6 +5,7 @@
 mod claims;
 mod lease;
 mod mailbox;
+mod press;
 pub(crate) mod streams;
 
 use std::collections::BTreeSet;
@@ -20,6 +21,7 @@ use keepstep_format::{Id, fields};
 pub(crate) use claims::ClaimDesk;
 pub(crate) use lease::{Leases, Standing};
 pub(crate) use mailbox::{Letter, Mailbox, Postman, post};
+pub(crate) use press::{Press, Sheet};
 
 use crate::disk::{self, Disk, File, LockState};
 use crate::error::{Doing, Error, Result};

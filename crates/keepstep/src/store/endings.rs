@@ -1,20 +1,21 @@
 //! Endings that nobody said: found by whoever looks next, with what shows it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use keepstep_format::Id;
-use keepstep_format::card::kind;
+use keepstep_format::card::{CARD_BODY_MAX, Card, kind};
 use keepstep_format::fields;
 use keepstep_format::value::Value;
 
 use super::Store;
-use crate::error::Result;
-use crate::own::{Letter, Standing};
+use crate::error::{Doing, Error, Result};
+use crate::own::{Letter, Sheet, Standing};
 use crate::read::{AttemptKey, Catalog, End};
 use crate::recover::Recovery;
 use crate::segment::Liveness;
-use crate::segment::cards::{CardFound, publish_card, read_card};
+use crate::segment::cards::{CardFound, encode_fields, read_card};
 use crate::segment::chain::read_claim;
 
 /// An attempt that was found dead.
@@ -31,6 +32,9 @@ pub struct Reaped {
     /// What shows that its owner is gone.
     pub evidence: Value,
 }
+
+/// So many attempts that were found dead are recorded as one: more would not share more.
+pub const BURIED_AT_ONCE: usize = 256;
 
 /// Where the ending of an attempt stands that its owner did not say.
 fn end_path(episode: &Id, attempt: u32) -> String {
@@ -55,10 +59,8 @@ impl Store {
     /// An owner that is only silent is waited for: run it again after the lease.
     pub fn reap(&self) -> Result<Vec<Reaped>> {
         let mut reaped = Vec::new();
-        for dead in self.find_dead()?.dead {
-            if self.bury(&dead)? {
-                reaped.push(dead);
-            }
+        for dead in self.find_dead()?.dead.chunks(BURIED_AT_ONCE) {
+            reaped.extend(self.bury_all(dead)?);
         }
         Ok(reaped)
     }
@@ -95,21 +97,51 @@ impl Store {
         Ok(claim.is_some_and(|claim| claim.writer != key.writer))
     }
 
-    /// Records that an attempt crashed. False if somebody else did.
-    pub fn bury(&self, dead: &Reaped) -> Result<bool> {
-        let Reaped { episode, attempt, writer, steps, ref evidence } = *dead;
-        // Should it only have been slow, its next call must fail: what was recorded as its end stays its end.
-        let letter = Letter { what: 1, id: episode, attempt: attempt + 1, from: writer };
-        self.postman().post(&**self.disk(), &self.id(), self.key(), &writer, &letter)?;
-        // From here on it is told of no end; one that it was told of before is in its log.
-        if self.liveness(&writer) != Liveness::Dead {
-            let mut catalog = Catalog::unread(self.storage(), Arc::new(Recovery::dirty()));
-            catalog.refresh_of(&[writer])?;
-            if catalog.alone(&episode, &writer, attempt)?.own_end().is_some() {
-                return Ok(false);
+    /// Records that attempts crashed; gives those of which nobody had recorded it. They share their syncs, so give many at
+    /// once ([`BURIED_AT_ONCE`] is enough).
+    pub fn bury_all(&self, dead: &[Reaped]) -> Result<Vec<Reaped>> {
+        let mut by_writer: BTreeMap<Id, Vec<&Reaped>> = BTreeMap::new();
+        for one in dead {
+            by_writer.entry(one.writer).or_default().push(one);
+        }
+        let mut left = Vec::new();
+        for (writer, dead) in by_writer {
+            // Should it only have been slow, its next call must fail: what was recorded as its end stays its end.
+            let letter =
+                |it: &&Reaped| Letter { what: 1, id: it.episode, attempt: it.attempt + 1, from: writer };
+            let letters: Vec<Letter> = dead.iter().map(letter).collect();
+            self.postman().post_all(self.press(), &self.id(), self.key(), &writer, &letters)?;
+            left.extend(self.without_an_end(&writer, dead)?);
+        }
+        let sheet =
+            |it: &&Reaped| self.end_sheet(&it.episode, it.attempt, "crashed", &it.evidence, Some(it.steps));
+        let sheets: Vec<Sheet> = left.iter().map(sheet).collect::<Result<_>>()?;
+        let outcomes = self.press().publish_all(&sheets.iter().collect::<Vec<_>>());
+        let mut buried = Vec::new();
+        for ((one, sheet), outcome) in left.into_iter().zip(&sheets).zip(outcomes) {
+            if outcome.doing("publish", &sheet.path)? {
+                buried.push(one.clone());
             }
         }
-        self.record_end_of(&episode, attempt, "crashed", evidence, Some(steps))
+        Ok(buried)
+    }
+
+    /// Those of a writer's attempts that have no end. It was told that they are over: from here on it is told of no end, and
+    /// one that it was told of before is in its log.
+    fn without_an_end<'d>(&self, writer: &Id, mut dead: Vec<&'d Reaped>) -> Result<Vec<&'d Reaped>> {
+        if self.liveness(writer) == Liveness::Dead {
+            return Ok(dead);
+        }
+        let mut catalog = Catalog::unread(self.storage(), Arc::new(Recovery::dirty()));
+        catalog.refresh_of(&[*writer])?;
+        let mut ended = BTreeSet::new();
+        for one in &dead {
+            if catalog.alone(&one.episode, writer, one.attempt)?.own_end().is_some() {
+                ended.insert((one.episode, one.attempt));
+            }
+        }
+        dead.retain(|one| !ended.contains(&(one.episode, one.attempt)));
+        Ok(dead)
     }
 
     /// Records how an attempt of somebody else ended. False if that was known.
@@ -121,22 +153,38 @@ impl Store {
         evidence: &Value,
         steps: Option<u64>,
     ) -> Result<bool> {
-        let time = self.disk().now_us();
+        let sheet = self.end_sheet(episode, attempt, why, evidence, steps)?;
+        let outcome = self.press().publish_all(&[&sheet]).pop();
+        outcome.unwrap_or(Ok(false)).doing("publish", &sheet.path)
+    }
+
+    fn end_sheet(
+        &self,
+        episode: &Id,
+        attempt: u32,
+        why: &str,
+        evidence: &Value,
+        steps: Option<u64>,
+    ) -> Result<Sheet> {
         let mut end = vec![
             ("episode", Value::bytes(episode.0)),
             ("attempt", Value::Int(i64::from(attempt))),
             ("why", Value::from(why)),
             ("said_by", Value::from("whoever found it")),
             ("evidence", evidence.clone()),
-            ("time", Value::Int(time)),
+            ("time", Value::Int(self.disk().now_us())),
         ];
         end.extend(steps.map(|steps| ("steps", Value::Int(steps as i64))));
         let ends = [(fields::ENDS, Value::list([Value::map(end)]))];
         let path = end_path(episode, attempt);
-        crate::disk::ensure_dir(&**self.disk(), "ends")
-            .map_err(|error| crate::Error::io("create", "ends", error))?;
-        let published = publish_card(self.cards(), &path, kind::END, &ends)?;
-        Ok(published == crate::segment::cards::Published::Done)
+        let unfit = || Error::BadInput {
+            field: "evidence".to_owned(),
+            value: "cannot be written".to_owned(),
+            fix: "give a value that fits a card".to_owned(),
+        };
+        let body = encode_fields(self.cards(), &ends).filter(|it| it.len() <= CARD_BODY_MAX);
+        let content = Card::encode(&self.id(), &path, kind::END, &body.ok_or_else(unfit)?);
+        Ok(Sheet { path, content })
     }
 
     /// How somebody else found that an attempt had ended, and what shows it.

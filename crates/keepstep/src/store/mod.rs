@@ -37,7 +37,7 @@ use keepstep_format::hash::ContentKey;
 use keepstep_format::value::Value;
 use keepstep_format::{FORMAT_VERSION, Id, fields};
 
-pub use endings::{Reaped, Search};
+pub use endings::{BURIED_AT_ONCE, Reaped, Search};
 pub use episode::{Ending, Episode, Known, Said, Turn};
 pub use events::{RunEvent, RunFollow};
 pub use freeze::{Conflict, StreamView};
@@ -55,7 +55,7 @@ pub use view::{Began, Happened, View};
 use crate::disk::{self, Disk, FileSystem, RealDisk};
 use crate::error::{Doing, Error, Result};
 use crate::options::{Level, Options};
-use crate::own::{self, ClaimDesk, Home, Leases, Mailbox, Postman};
+use crate::own::{self, ClaimDesk, Home, Leases, Mailbox, Postman, Press};
 use crate::read::{Catalog, Outcomes};
 use crate::segment::Storage;
 use crate::write::{
@@ -78,6 +78,7 @@ struct Inner {
     /// Made when the first episode is recorded: reading needs none.
     writer: OnceLock<Arc<Writer>>,
     making_writer: Mutex<()>,
+    press: Arc<Press>,
     desk: ClaimDesk,
     leases: Leases,
     seats: seats::Seats,
@@ -128,8 +129,10 @@ impl Store {
         let id = store_id(&*disk, options.is_broken_rename())?;
         let key = ContentKey::new(&id.0);
         let cards = Arc::new(Storage::new(Arc::clone(&disk), id));
+        let press = Arc::new(Press::new(Arc::clone(&disk), options.is_broken_rename()));
         let inner = Inner {
-            desk: ClaimDesk::new(Arc::clone(&disk), id, key.clone(), &options),
+            desk: ClaimDesk::new(Arc::clone(&press), id, key.clone(), &options),
+            press,
             leases: Leases::new(Arc::clone(&disk), id, options.lease),
             seats: seats::Seats::default(),
             looking: Mutex::new(Catalog::unread(Arc::clone(&cards), reading::recovery(&disk, id))),
@@ -197,6 +200,10 @@ impl Store {
 
     fn options(&self) -> &Options {
         &self.inner.options
+    }
+
+    fn press(&self) -> &Press {
+        &self.inner.press
     }
 
     fn desk(&self) -> &ClaimDesk {

@@ -1,0 +1,156 @@
+//! Recording what the dead left without a word: many at once, sharing their syncs, and as safe as one by one.
+//!
+//! `KEEPSTEP_SEED` repeats a run.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test stops at the first surprise"
+)]
+#![allow(unreachable_pub, reason = "a test has no outside: `pub` says which parts of a module others use")]
+
+#[path = "tending/door.rs"]
+mod door;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use door::Door;
+use keepstep::disk::Disk;
+use keepstep::disk::sim::{Errno, Fault, On, SimDisk};
+use keepstep::{EpisodeName, Options, Run, Step, Store, Value};
+
+fn seed() -> u64 {
+    std::env::var("KEEPSTEP_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20_261_115)
+}
+
+fn run_on(disk: Arc<dyn Disk>) -> Run {
+    let stall = Duration::from_millis(500);
+    let options = Options { background: false, stall, dictionary: false, ..Options::default() };
+    Store::on_disk(disk, options).expect("opens").run("run", Value::Null).expect("opens")
+}
+
+fn name(sample: i64) -> EpisodeName {
+    EpisodeName { task: "task".to_owned(), iteration: 0, sample }
+}
+
+/// Two processes that were killed with so many episodes open, all in all; each has a step.
+fn killed(episodes: i64) -> SimDisk {
+    let sim = SimDisk::new(seed());
+    for part in 0..2 {
+        let process = sim.process();
+        let run = run_on(process.clone());
+        let begin = |sample| {
+            let episode = run.episode(name(sample)).expect("begins");
+            episode.step(Step::new().action(sample)).expect("records");
+            episode
+        };
+        let open: Vec<_> = (0..episodes).filter(|sample| sample % 2 == part).map(begin).collect();
+        process.kill();
+        drop(open);
+    }
+    let trace = sim.trace();
+    trace.killed(trace.cuts() - 1)
+}
+
+fn mail(sim: &SimDisk) -> Vec<Vec<u64>> {
+    let disk = sim.process();
+    let boxes = disk.list("mail").expect("lists").into_iter();
+    let numbers = |entry: keepstep::disk::Entry| {
+        let letters = disk.list(&format!("mail/{}", entry.name)).expect("lists");
+        let mut numbers: Vec<u64> = letters.iter().filter_map(|it| it.name.parse().ok()).collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    boxes.map(numbers).filter(|numbers| !numbers.is_empty()).collect()
+}
+
+/// What is wrong with what is on the disk, if something is: before all is recorded, or when it is.
+fn what_broke(sim: &SimDisk, episodes: i64, is_done: bool) -> Option<String> {
+    let run = run_on(sim.process());
+    for sample in 0..episodes {
+        let view = match run.view(&name(sample)) {
+            Ok(view) => view,
+            Err(error) => return Some(format!("sample {sample} cannot be read: {error}")),
+        };
+        let why = view.ending().expect("reads").and_then(|end| end.why);
+        let is_right = why.as_deref() == Some("crashed") || (why.is_none() && !is_done);
+        if view.steps() != 1 || !is_right {
+            return Some(format!("sample {sample} has {} steps, and ended as {why:?}", view.steps()));
+        }
+    }
+    let report = run.store().verify(&mut |_| {}).expect("verifies");
+    (!report.is_whole()).then(|| format!("{report:?}"))
+}
+
+/// The power fails at any point of reaping: each end is there whole or not at all, no step is lost, and reaping again
+/// records the rest.
+#[test]
+fn no_cut_of_reaping_loses_anything() {
+    const EPISODES: i64 = 7;
+    let sim = killed(EPISODES);
+    let before = sim.operations();
+    let reaped = run_on(sim.process()).store().reap().expect("reaps");
+    assert_eq!(reaped.len() as i64, EPISODES);
+    assert_eq!(what_broke(&sim, EPISODES, true), None);
+    let trace = sim.trace();
+    let (mut states, mut broke) = (0, Vec::new());
+    println!("{} operations before, {} cuts", before, trace.cuts());
+    for cut in 0..trace.cuts() {
+        let count = trace.state_count(cut);
+        let some = (0..count.min(24)).map(|index| trace.state(cut, index));
+        let random = (0..if count > 24 { 24 } else { 0 }).map(|nth| trace.random_state(cut, seed() + nth));
+        for state in some.chain(random).chain([trace.killed(cut)]) {
+            states += 1;
+            let first = what_broke(&state, EPISODES, false);
+            // In another boot the dead are silent first.
+            let run = run_on(state.process());
+            run.store().reap().expect("looks");
+            state.advance(Duration::from_secs(3600));
+            run.store().reap().expect("reaps");
+            let last = first.or_else(|| what_broke(&state, EPISODES, true));
+            broke.extend(last.map(|what| format!("{}: {what}", trace.operation_before(cut))));
+        }
+    }
+    println!("{states} states at {} cuts, seed {}", trace.cuts(), seed());
+    assert!(broke.is_empty(), "{} of {states}:\n{}", broke.len(), broke.join("\n"));
+}
+
+/// Folders are synced once for many: reaping was slow because each attempt synced four.
+#[test]
+fn reaping_many_shares_syncs() {
+    const EPISODES: i64 = 60;
+    let sim = killed(EPISODES);
+    let syncs = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&syncs);
+    let run = run_on(Door::new(sim.process(), move |call| {
+        counted.fetch_add(u64::from(call.starts_with("sync_dir ")), Ordering::Relaxed);
+    }));
+    syncs.store(0, Ordering::Relaxed);
+    assert_eq!(run.store().reap().expect("reaps").len() as i64, EPISODES);
+    let shards = sim.process().list("ends").expect("lists").len() as u64;
+    let synced = syncs.load(Ordering::Relaxed);
+    println!("{synced} folders synced, of {shards} with ends");
+    assert!(synced <= shards + 12, "{synced} folders were synced, and {shards} have ends");
+    assert_eq!(what_broke(&sim, EPISODES, true), None);
+    assert_eq!(run.store().reap().expect("looks"), [], "once");
+}
+
+/// A letter that cannot be posted leaves no hole in the numbers: whoever reads its mail would stop there for ever.
+#[test]
+fn a_mailbox_has_no_hole() {
+    const EPISODES: i64 = 8;
+    for after in 0..EPISODES as u64 {
+        let sim = killed(EPISODES);
+        let run = run_on(sim.process());
+        sim.faults().plan(Fault::new(On::Link, Errno::Enospc).at("mail/").after(after));
+        let failed = run.store().reap().expect_err("a letter cannot be posted");
+        assert_eq!(sim.faults().hits(), 1, "{failed}");
+        for numbers in mail(&sim) {
+            assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<_>>(), "after {after}");
+        }
+        assert_eq!(run.store().reap().expect("reaps").len() as i64, EPISODES, "after {after}");
+        assert_eq!(what_broke(&sim, EPISODES, true), None);
+    }
+}
