@@ -159,11 +159,21 @@ pub fn base_path(episode: &Id, attempt: u32) -> String {
     format!("claims/{}/{hex}.{attempt}.base", &hex[..2])
 }
 
+/// Where a claim stands of whoever scores an episode that is over.
+pub fn scoring_path(episode: &Id, number: u32) -> String {
+    let hex = episode.to_string();
+    format!("claims/{}/{hex}.{number}.scoring", &hex[..2])
+}
+
 /// Who claimed an attempt.
 pub fn read_claim(storage: &Storage, episode: &Id, attempt: u32) -> Result<Option<Claim>> {
-    let path = claim_path(episode, attempt);
-    let Some(found) = whole_card(storage, &path, kind::CLAIM)? else { return Ok(None) };
-    let writer = found.id(fields::WRITER).ok_or_else(|| damaged(&path, "it does not say whose it is"))?;
+    read_claim_at(storage, &claim_path(episode, attempt), attempt)
+}
+
+/// The claim that stands here.
+pub fn read_claim_at(storage: &Storage, path: &str, attempt: u32) -> Result<Option<Claim>> {
+    let Some(found) = whole_card(storage, path, kind::CLAIM)? else { return Ok(None) };
+    let writer = found.id(fields::WRITER).ok_or_else(|| damaged(path, "it does not say whose it is"))?;
     let time = found.get(fields::TIME).and_then(Value::as_int).unwrap_or(0);
     Ok(Some(Claim { attempt, writer, time, birth: found.id(fields::BIRTH) }))
 }

@@ -19,6 +19,7 @@ mod query;
 mod reading;
 mod remaining;
 mod run;
+mod scoring;
 mod seats;
 mod slots;
 mod standing;

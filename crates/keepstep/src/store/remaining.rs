@@ -10,6 +10,7 @@ use super::board::Held;
 use super::episode::Episode;
 use super::opening::{Opener, Opening};
 use super::run::{EpisodeName, Run};
+use super::scoring::Scoring;
 use super::seats::Seat;
 use super::survey::{Candidate, Queue};
 use crate::error::{Doing, Error, Result};
@@ -53,7 +54,7 @@ impl RemainingOptions {
 /// An episode that remains, claimed for this process.
 ///
 /// Dropped unopened it stays claimed, and whoever of this process asks next gets it first; other processes get it when this
-/// one is gone.
+/// one is gone. So does one that is unscored, which is claimed for scoring.
 #[derive(Debug)]
 pub struct Job {
     run: Run,
@@ -120,6 +121,8 @@ pub struct Remaining {
     given: HashMap<Id, u32>,
     /// The round of looking in which the last job was given.
     round: u64,
+    /// The last round of looking before this iterator was made.
+    began: u64,
     troubles_told: usize,
 }
 
@@ -131,7 +134,14 @@ impl Run {
     pub fn remaining(&self, options: RemainingOptions) -> Result<Remaining> {
         options.check()?;
         let round = self.board().queue().round;
-        Ok(Remaining { run: self.clone(), options, given: HashMap::new(), round, troubles_told: 0 })
+        Ok(Remaining {
+            run: self.clone(),
+            options,
+            given: HashMap::new(),
+            round,
+            began: round,
+            troubles_told: 0,
+        })
     }
 
     /// One job, if there is one now.
@@ -167,7 +177,7 @@ enum Pick {
     /// A claim that this process has, and does not use.
     Idle(Held),
     Work(Held),
-    /// It is over, and lacks a note: nothing is claimed.
+    /// It is over, and lacks a note: to be claimed for scoring.
     Unscored(Held),
 }
 
@@ -260,7 +270,17 @@ impl Remaining {
         if is_claimed && is_overtaken(&self.run, &held)? {
             return Ok(None);
         }
-        if !is_claimed && !is_unscored && !self.claim(&held)? {
+        let is_ours = match (is_claimed, is_unscored) {
+            (true, _) => true,
+            // What may have been scored since the look comes again behind the next one, if it still lacks its note.
+            (_, true) => match self.run.claim_scoring(&held.episode)? {
+                Scoring::New => true,
+                Scoring::Ours => self.round > self.began,
+                Scoring::Inherited | Scoring::Taken => false,
+            },
+            _ => self.claim(&held)?,
+        };
+        if !is_ours {
             return Ok(None);
         }
         self.given.insert(held.episode, held.attempt);

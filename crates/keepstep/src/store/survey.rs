@@ -83,6 +83,8 @@ struct Named {
     /// The newest attempt that counts.
     in_force: u32,
     bases: u32,
+    /// How often somebody claimed to score it.
+    scorings: u32,
 }
 
 /// Where an episode stands.
@@ -191,13 +193,15 @@ impl Queue {
         for shard in shards {
             let folder = format!("claims/{shard:02x}");
             for entry in disk.list(&folder).doing("list", &folder)? {
-                let Some((id, attempt, is_base)) = parse_name(&entry.name) else { continue };
+                let Some((id, number, what)) = parse_name(&entry.name) else { continue };
                 let Some(&index) = self.by_id.get(&id) else { continue };
                 let of = &mut named[index];
-                if is_base {
-                    (of.in_force, of.bases) = (of.in_force.max(attempt), of.bases + 1);
-                } else {
-                    of.claims = of.claims.max(attempt.saturating_add(1));
+                match what {
+                    NamedCard::Base => {
+                        (of.in_force, of.bases) = (of.in_force.max(number), of.bases + 1);
+                    }
+                    NamedCard::Claim => of.claims = of.claims.max(number.saturating_add(1)),
+                    NamedCard::Scoring => of.scorings = of.scorings.max(number.saturating_add(1)),
                 }
             }
         }
@@ -205,16 +209,25 @@ impl Queue {
     }
 }
 
-/// The episode and the attempt that a claim or a base is of.
-fn parse_name(name: &str) -> Option<(Id, u32, bool)> {
+/// What a name in the folder of claims stands for.
+enum NamedCard {
+    Claim,
+    Base,
+    Scoring,
+}
+
+/// The episode and the attempt that a claim or a base is of; or the number of a claim to score it.
+fn parse_name(name: &str) -> Option<(Id, u32, NamedCard)> {
     let mut parts = name.splitn(3, '.');
     let id = parts.next()?.parse().ok()?;
-    let attempt = u32::try_from(parse_number(parts.next()?)?).ok()?;
-    match parts.next()? {
-        "claim" => Some((id, attempt, false)),
-        "base" => Some((id, attempt, true)),
-        _ => None,
-    }
+    let number = u32::try_from(parse_number(parts.next()?)?).ok()?;
+    let what = match parts.next()? {
+        "claim" => NamedCard::Claim,
+        "base" => NamedCard::Base,
+        "scoring" => NamedCard::Scoring,
+        _ => return None,
+    };
+    Some((id, number, what))
 }
 
 #[derive(Default)]
@@ -281,7 +294,9 @@ impl Judge<'_> {
         };
         Ok(match why.as_deref() {
             Some(why) if is_final(why) => {
-                if self.is_scored(at, said.map(|_| named.in_force), cards)? {
+                if self.is_scored(at, said.map(|_| named.in_force), cards)?
+                    || self.run.is_scored_elsewhere(&at.id, named.scorings)?
+                {
                     Verdict::Nothing
                 } else {
                     Verdict::Unscored(candidate(Arc::from("unscored")))
