@@ -86,6 +86,20 @@ fn two_processes_share_what_is_to_be_scored() {
     assert_eq!(tasks(&jobs(&two, 9)), left, "it is gone");
 }
 
+/// One looked at what is to be scored; then another claimed it: what was seen before the claim does not count.
+#[test]
+fn what_was_claimed_since_is_not_handed_out() {
+    let scratch = Scratch::new("claimed").with_unscored(4);
+    let (one, two) = (scratch.run(), scratch.run());
+    let mut looked = one.remaining(RemainingOptions::default()).expect("looks");
+    let first = looked.next().expect("has a job").expect("is given");
+    let others = jobs(&two, 9);
+    assert_eq!(others.len(), 3);
+    let more: Vec<Job> = looked.map(|job| job.expect("is given")).collect();
+    assert_eq!(tasks(&more), BTreeSet::new());
+    drop((first, others));
+}
+
 /// One looked at what is to be scored; then another scored some of it and went. What was scored is not scored again.
 #[test]
 fn what_was_scored_since_is_not_scored_again() {
