@@ -9,6 +9,7 @@ mod choosing;
 mod comparing;
 mod doctor;
 mod failure;
+mod finding;
 mod json;
 mod numbers;
 mod place;
@@ -31,6 +32,8 @@ use args::{Cli, Verb};
 use failure::{Exit, Failure, Outcome};
 use screen::Screen;
 
+pub use finding::{Found, find, reference_of};
+
 /// How this program can be started again: `torture`, `demo` and `doctor` need other processes of it.
 #[derive(Debug, Clone)]
 pub struct Program {
@@ -43,6 +46,13 @@ pub struct Program {
 /// How people write an episode: `run/task#iteration.sample`, odd characters percent-encoded.
 pub fn reference(run: &str, task: &str, iteration: i64, sample: i64) -> String {
     refs::Ref::episode(run, task, iteration, sample).to_string()
+}
+
+/// How people write all samples of a task and iteration: `run/task#iteration`.
+pub fn group_reference(run: &str, task: &str, iteration: i64) -> String {
+    let (run, task) = (run.to_owned(), task.to_owned());
+    let name = refs::Name::Episode { run, task, iteration: Some(iteration), sample: None };
+    refs::Ref { name, attempt: None, step: None }.to_string()
 }
 
 /// What a reference names.

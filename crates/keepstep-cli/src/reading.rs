@@ -46,7 +46,7 @@ impl Deref for Episode {
 }
 
 impl Episode {
-    fn of(listed: Listed) -> Self {
+    pub(crate) fn of(listed: Listed) -> Self {
         let summary = &listed.summary;
         Self {
             run: summary.run.clone().unwrap_or_default(),

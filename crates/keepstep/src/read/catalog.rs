@@ -167,13 +167,19 @@ impl Catalog {
 
     /// All attempts that were recorded here, sorted by episode, attempt and writer. What was pruned is not among them.
     pub fn attempts(&mut self) -> Result<Vec<AttemptInfo>> {
+        self.attempts_of(None)
+    }
+
+    /// As [`Catalog::attempts`], of one episode only.
+    pub fn attempts_of(&mut self, only: Option<&Id>) -> Result<Vec<AttemptInfo>> {
         let mut found: HashMap<AttemptKey, AttemptInfo> = HashMap::new();
         for log in self.logs.values_mut() {
             log.sum_up()?;
         }
         for log in self.logs.values().chain([&self.grouped]) {
             let mut add = |writer: Id, bind: &Bind, records: u64, summary: &Summary| {
-                if bind.what != What::Attempt || self.manifest.pruned(&bind.id).is_some() {
+                let is_other = only.is_some_and(|only| *only != bind.id);
+                if is_other || bind.what != What::Attempt || self.manifest.pruned(&bind.id).is_some() {
                     return;
                 }
                 let key = AttemptKey { episode: bind.id, attempt: bind.attempt, writer };
@@ -189,7 +195,9 @@ impl Catalog {
             for segment in log.segments() {
                 match &segment.contents {
                     Contents::Sealed(index) => {
-                        for (writer, entry) in index.owned_entries() {
+                        let all = only.is_none().then(|| index.owned_entries()).into_iter().flatten();
+                        let some = only.map(|only| index.owned_entries_at(only)).into_iter().flatten();
+                        for (writer, entry) in all.chain(some) {
                             // A summary that cannot be read shows nothing; the records are the truth.
                             let summary =
                                 Summary::from_fields(&decode_fields(&entry.summary).unwrap_or_default());

@@ -15,7 +15,7 @@ use super::attempt::{Attempt, AttemptReader, tell_all};
 use super::catalog::Catalog;
 use super::places::{Next, RecordPlace};
 use super::records::{DamagedRecord, Gap, Item, read_record};
-use super::step::{End, Step};
+use super::step::{Begin, End, Step};
 use crate::error::{Error, Result};
 use crate::segment::Contents;
 use crate::segment::chain::{Base, Chain, Span};
@@ -271,6 +271,17 @@ impl Lineage {
             Item::Record(record) => Some(End::of(&record)),
             // It ended; how, is lost.
             _ => Some(End { damaged: vec!["why"], ..End::default() }),
+        })
+    }
+
+    /// How the newest attempt in it began that says so.
+    pub fn begin(&mut self) -> Result<Option<Begin>> {
+        let Some(at) = self.lines.iter().rposition(|line| line.kind == Kind::Begin as u8) else {
+            return Ok(None);
+        };
+        Ok(match self.item(at)? {
+            Item::Record(record) => Some(Begin::of(&record)),
+            _ => Some(Begin { damaged: vec!["parent", "meta"], ..Begin::default() }),
         })
     }
 

@@ -64,6 +64,26 @@ impl Store {
         Ok(out)
     }
 
+    /// The attempts at one episode, in order. The catalog is brought up to date.
+    pub fn list_one(&self, catalog: &mut Catalog, episode: &Id) -> Result<Vec<Listed>> {
+        let bases = match Chain::read(self.cards(), episode) {
+            Ok(chain) => {
+                let links = chain.links.iter().filter(|link| link.base.is_some());
+                links.map(|link| link.claim.attempt).collect()
+            }
+            // The list of names says which there are, and what is wrong with them is told with each.
+            Err(Error::Damaged { .. }) => list_bases(self.cards())?.remove(episode).unwrap_or_default(),
+            Err(error) => return Err(error),
+        };
+        catalog.refresh()?;
+        let infos = catalog.attempts_of(Some(episode))?;
+        if infos.is_empty() && bases.is_empty() {
+            catalog.manifest().refuse_pruned(episode)?;
+            return Err(Error::NotFound { what: format!("episode {episode}") });
+        }
+        self.list_episode(catalog, episode, infos, &bases)
+    }
+
     fn list_episode(
         &self,
         catalog: &Catalog,

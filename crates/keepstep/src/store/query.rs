@@ -29,10 +29,14 @@ pub struct EpisodeFilter {
 impl Run {
     /// The episodes of the run that a filter wants, sorted by task, iteration, sample and attempt.
     pub fn episodes(&self, filter: &EpisodeFilter) -> Result<Vec<Listed>> {
-        let mut catalog = self.store().catalog()?;
+        self.episodes_in(&mut self.store().catalog()?, filter)
+    }
+
+    /// As [`Run::episodes`], with a catalog of the caller's: it is brought up to date, and has what was found.
+    pub fn episodes_in(&self, catalog: &mut Catalog, filter: &EpisodeFilter) -> Result<Vec<Listed>> {
         let mut found = Vec::new();
-        for listed in self.store().list(&mut catalog)? {
-            if self.wants(&listed, filter) && self.has_policy(&catalog, &listed, filter.policy.as_ref())? {
+        for listed in self.store().list(catalog)? {
+            if self.wants(catalog, &listed, filter)? {
                 found.push(listed);
             }
         }
@@ -43,8 +47,13 @@ impl Run {
         Ok(found)
     }
 
+    /// True if a filter wants an attempt.
+    pub fn wants(&self, catalog: &Catalog, listed: &Listed, filter: &EpisodeFilter) -> Result<bool> {
+        Ok(self.fits(listed, filter) && self.has_policy(catalog, listed, filter.policy.as_ref())?)
+    }
+
     /// What a list knows is enough to tell.
-    fn wants(&self, listed: &Listed, filter: &EpisodeFilter) -> bool {
+    fn fits(&self, listed: &Listed, filter: &EpisodeFilter) -> bool {
         let summary = &listed.summary;
         let is_in = |(least, most): (f64, f64)| {
             summary.total_reward.is_some_and(|reward| least <= reward && reward <= most)

@@ -11,7 +11,9 @@ use super::Store;
 use super::opening::writers_of;
 use super::run::{EpisodeName, Run};
 use crate::error::{Error, Result};
-use crate::read::{Attempt, AttemptKey, Catalog, End, Fold, Gap, Item, Lineage, LineagePart, Step, Told};
+use crate::read::{
+    Attempt, AttemptKey, Begin, Catalog, End, Fold, Gap, Item, Lineage, LineagePart, Step, Told,
+};
 use crate::recover::Recovery;
 use crate::segment::chain::{Chain, Link};
 
@@ -73,10 +75,14 @@ impl Store {
         let chain = Chain::read(self.cards(), &episode)?;
         let counts =
             chain.link(attempt).is_some_and(|link| link.is_in_force() && link.claim.writer == writer);
-        let lineage = if counts {
-            catalog.lineage(&episode, &chain, attempt)?
-        } else {
-            catalog.alone(&episode, &writer, attempt)?
+        let link = chain.link(attempt).filter(|_| counts);
+        let lineage = match link {
+            Some(link) => match catalog.lineage(&episode, &chain, attempt)? {
+                // What it inherited may be in a log that does not say yet how far it is synced.
+                lineage if lineage.misses_what_it_inherited() => self.lineage_of(&episode, &chain, link)?,
+                lineage => lineage,
+            },
+            None => catalog.alone(&episode, &writer, attempt)?,
         };
         Ok(View::new(self, episode, chain, lineage, attempt))
     }
@@ -226,6 +232,41 @@ impl View {
         }
         let adopted = self.chain.link(self.attempt).and_then(|link| link.base.as_ref()?.adopted.clone());
         Ok(adopted.map(|why| End { why: Some(why), ..End::default() }))
+    }
+
+    /// How the attempt began; of one that recorded nothing itself, how the one before it did.
+    pub fn begin(&self) -> Result<Option<Begin>> {
+        self.lineage.borrow_mut().begin()
+    }
+
+    /// What is missing in it, for people: records that were there, and are in no log.
+    pub fn missing(&self) -> Vec<String> {
+        let missing = |(part, gap): &(usize, Gap)| {
+            let attempt = self.parts.get(*part).map_or(self.attempt, |part| part.span.attempt);
+            format!("records {} to {} of attempt {attempt} are missing", gap.from, gap.to.saturating_sub(1))
+        };
+        self.lineage.borrow().gaps().iter().map(missing).collect()
+    }
+
+    /// The store that it is in.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Who recorded the attempt, or was to.
+    pub fn writer(&self) -> Id {
+        let claimed = self.chain.link(self.attempt).map(|link| link.claim.writer);
+        claimed.or(self.parts.last().map(|part| part.span.writer)).unwrap_or(Id::NONE)
+    }
+
+    /// Its records up to here were inherited; the next is the attempt's own.
+    pub(super) fn inherited_lines(&self) -> usize {
+        self.lineage.borrow().own_lines(usize::MAX).start
+    }
+
+    /// A record of it, by its number.
+    pub(super) fn line(&self, at: usize) -> Result<Item> {
+        self.lineage.borrow_mut().item(at)
     }
 
     /// A turn that was said and has no result.
