@@ -8,13 +8,17 @@ mod command;
 mod episode;
 mod errors;
 mod fields;
+mod follow;
 mod group;
+mod listing;
 mod receipt;
 mod references;
 mod run;
 mod store;
 mod stream;
+mod table;
 mod values;
+mod view;
 
 use pyo3::prelude::*;
 
@@ -32,9 +36,17 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream::Stream>()?;
     module.add_class::<receipt::Receipt>()?;
     module.add_class::<bell::LoopBell>()?;
+    module.add_class::<view::View>()?;
+    module.add_class::<listing::Listing>()?;
+    module.add_class::<follow::StepFollow>()?;
+    module.add_class::<follow::RunFollow>()?;
+    module.add_class::<table::Table>()?;
     values::add_to(module)?;
     module.add_function(wrap_pyfunction!(command::command, module)?)?;
     module.add_function(wrap_pyfunction!(references::reference, module)?)?;
     module.add_function(wrap_pyfunction!(references::parse_reference, module)?)?;
+    module.add_function(wrap_pyfunction!(view::find, module)?)?;
+    module.add_function(wrap_pyfunction!(listing::list_episodes, module)?)?;
+    module.add_function(wrap_pyfunction!(listing::follow_run, module)?)?;
     Ok(())
 }

@@ -1,0 +1,187 @@
+//! What comes in: the steps of an attempt, the episodes and groups of a run.
+//!
+//! Each call waits for a moment only, with the interpreter released, so that Ctrl-C is heard between them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use keepstep::read::Catalog;
+use keepstep::{EpisodeFilter, Error, Id, Listed, Member, Result, RunEvent, StepNews};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::episode::step_dict;
+use crate::errors::OrRaise;
+use crate::receipt::seconds_of;
+use crate::view::{NoteShelf, View};
+
+/// Follows the steps of one attempt.
+#[pyclass(frozen, module = "keepstep._core")]
+pub(crate) struct StepFollow {
+    inner: Mutex<keepstep::StepFollow>,
+    stop: Arc<AtomicBool>,
+    is_over: AtomicBool,
+}
+
+impl StepFollow {
+    pub(crate) fn new(inner: keepstep::StepFollow) -> Self {
+        let stop = inner.stop_flag();
+        Self { inner: Mutex::new(inner), stop, is_over: AtomicBool::new(false) }
+    }
+}
+
+#[pymethods]
+impl StepFollow {
+    /// The next step, if one comes in time.
+    fn next<'py>(&self, py: Python<'py>, timeout_s: f64) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let timeout = seconds_of("timeout_s", timeout_s).or_raise(py)?;
+        let wait = || self.inner.lock().unwrap_or_else(PoisonError::into_inner).next(timeout);
+        match py.detach(wait).or_raise(py)? {
+            StepNews::Step(step) => step_dict(py, &step).map(Some),
+            StepNews::Nothing => Ok(None),
+            StepNews::Over => {
+                self.is_over.store(true, Ordering::Release);
+                Ok(None)
+            }
+        }
+    }
+
+    /// True if nothing more comes.
+    #[getter]
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Ends a wait in another thread.
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+}
+
+/// What happens in a run, in the order in which it is told.
+#[pyclass(frozen, module = "keepstep._core")]
+pub(crate) struct RunFollow {
+    run: keepstep::Run,
+    filter: EpisodeFilter,
+    notes: Arc<NoteShelf>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    follow: keepstep::RunFollow,
+    catalog: Catalog,
+}
+
+/// What a short wait gave.
+enum News<T> {
+    Came(T),
+    /// Something happened that is not wanted, or not decided: there may be more.
+    Busy,
+    /// Nothing happened.
+    Quiet,
+}
+
+/// A sealed group, for Python: ref, members and their rewards, who is missing and why, source, time, cursor.
+type GroupParts = (String, Vec<(View, Option<f64>)>, Vec<(i64, String)>, String, f64, String);
+
+impl RunFollow {
+    pub(crate) fn new(run: &keepstep::Run, filter: EpisodeFilter, after: Option<&str>) -> Result<Self> {
+        let inner = Inner { follow: run.follow(after)?, catalog: run.store().catalog()? };
+        let notes = Arc::new(NoteShelf::live());
+        Ok(Self { run: run.clone(), filter, notes, inner: Mutex::new(inner) })
+    }
+
+    /// Waits for something that `take` wants, no longer than it is told.
+    fn wait<T>(
+        &self,
+        timeout: Duration,
+        mut take: impl FnMut(&mut Inner, RunEvent, String) -> Result<Option<T>>,
+    ) -> Result<News<T>> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let started = Instant::now();
+        loop {
+            let left = timeout.saturating_sub(started.elapsed());
+            let Some((event, cursor)) = inner.follow.next(left)? else { return Ok(News::Quiet) };
+            if let Some(taken) = take(&mut inner, event, cursor)? {
+                return Ok(News::Came(taken));
+            }
+            if left.is_zero() {
+                return Ok(News::Busy);
+            }
+        }
+    }
+
+    /// An attempt that ended, if it is wanted.
+    fn ended(&self, inner: &mut Inner, episode: &Id, attempt: u32, cursor: String) -> Result<Option<View>> {
+        let Some(listed) = self.attempt(inner, episode, attempt)? else { return Ok(None) };
+        if !self.run.wants(&inner.catalog, &listed, &self.filter)? {
+            return Ok(None);
+        }
+        let store = self.run.store();
+        View::of_event(store, listed, &inner.catalog, cursor, &self.notes).map(Some)
+    }
+
+    /// What a list says of an attempt; nothing if it was pruned since.
+    fn attempt(&self, inner: &mut Inner, episode: &Id, attempt: u32) -> Result<Option<Listed>> {
+        let listed = match self.run.store().list_one(&mut inner.catalog, episode) {
+            Err(Error::NotFound { .. } | Error::Pruned { .. }) => return Ok(None),
+            listed => listed?,
+        };
+        let mut of_it = listed.into_iter().filter(|it| it.key.attempt == attempt);
+        Ok(of_it.clone().find(|it| it.is_in_force).or_else(|| of_it.next()))
+    }
+
+    fn sealed(&self, inner: &mut Inner, group: &Id, cursor: String) -> Result<Option<GroupParts>> {
+        let Some(sealed) = self.run.sealed_group(group)? else { return Ok(None) };
+        let mut missing: Vec<(i64, String)> = sealed.missing.into_iter().collect();
+        let mut members = Vec::new();
+        for Member { episode, attempt, sample, reward } in sealed.members {
+            match self.attempt(inner, &episode, attempt)? {
+                Some(listed) => {
+                    let store = self.run.store();
+                    let view = View::of_event(store, listed, &inner.catalog, cursor.clone(), &self.notes)?;
+                    members.push((view, reward));
+                }
+                None => missing.push((sample, "pruned".to_owned())),
+            }
+        }
+        let reference = keepstep_cli::group_reference(self.run.name(), &sealed.task, sealed.iteration);
+        Ok(Some((reference, members, missing, sealed.source, sealed.time as f64 / 1e6, cursor)))
+    }
+}
+
+#[pymethods]
+impl RunFollow {
+    /// The next episode that ended, and whether nothing happened at all.
+    fn next_episode(&self, py: Python<'_>, timeout_s: f64) -> PyResult<(Option<View>, bool)> {
+        let timeout = seconds_of("timeout_s", timeout_s).or_raise(py)?;
+        let wait = || {
+            self.wait(timeout, |inner, event, cursor| match event {
+                RunEvent::Ended { episode, attempt, .. } => self.ended(inner, &episode, attempt, cursor),
+                RunEvent::Sealed { .. } => Ok(None),
+            })
+        };
+        Ok(told(py.detach(wait).or_raise(py)?))
+    }
+
+    /// The next group that was sealed, and whether nothing happened at all.
+    fn next_group(&self, py: Python<'_>, timeout_s: f64) -> PyResult<(Option<GroupParts>, bool)> {
+        let timeout = seconds_of("timeout_s", timeout_s).or_raise(py)?;
+        let wait = || {
+            self.wait(timeout, |inner, event, cursor| match event {
+                RunEvent::Sealed { group } => self.sealed(inner, &group, cursor),
+                RunEvent::Ended { .. } => Ok(None),
+            })
+        };
+        Ok(told(py.detach(wait).or_raise(py)?))
+    }
+}
+
+fn told<T>(news: News<T>) -> (Option<T>, bool) {
+    match news {
+        News::Came(came) => (Some(came), false),
+        News::Busy => (None, false),
+        News::Quiet => (None, true),
+    }
+}

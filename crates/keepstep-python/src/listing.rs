@@ -1,0 +1,100 @@
+//! The episodes of a run that fit: what stands in a list now, or what comes in.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use keepstep::{EpisodeFilter, Listed, Value};
+use pyo3::prelude::*;
+
+use crate::errors::{OrRaise, bad_input};
+use crate::fields::kind_of;
+use crate::follow::RunFollow;
+use crate::run::Run;
+use crate::view::{Look, View};
+
+/// Which episodes are wanted, from Python: task, iteration, ends, reward, policy, since, all attempts.
+#[derive(FromPyObject)]
+pub(crate) struct Wanted<'py> {
+    #[pyo3(item)]
+    task: Option<String>,
+    #[pyo3(item)]
+    iteration: Option<i64>,
+    #[pyo3(item)]
+    ends: Option<Vec<String>>,
+    #[pyo3(item)]
+    reward: Option<(f64, f64)>,
+    #[pyo3(item)]
+    policy: Option<Bound<'py, PyAny>>,
+    #[pyo3(item)]
+    since: Option<f64>,
+    #[pyo3(item)]
+    all_attempts: bool,
+}
+
+impl Wanted<'_> {
+    fn filter(self, py: Python<'_>) -> PyResult<EpisodeFilter> {
+        let policy = self.policy.map(|policy| policy_of(py, &policy)).transpose()?;
+        let Self { task, iteration, ends, reward, since, all_attempts, .. } = self;
+        let since = since.map(|seconds| (seconds * 1e6).ceil() as i64);
+        Ok(EpisodeFilter { task, iteration, ends, reward, policy, since, all_attempts })
+    }
+}
+
+/// A version of a policy: a number or a name.
+fn policy_of(py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<Value> {
+    if let Ok(number) = given.extract::<i64>() {
+        return Ok(Value::Int(number));
+    }
+    let wrong = |_| bad_input("policy", &format!("is {}", kind_of(given)), "give a number or a name");
+    given.extract::<String>().map(Value::from).map_err(wrong).or_raise(py)
+}
+
+/// Episodes as they stood when they were asked for, given one by one.
+#[pyclass(frozen, module = "keepstep._core")]
+pub(crate) struct Listing {
+    store: keepstep::Store,
+    look: Arc<Look>,
+    listed: Mutex<std::vec::IntoIter<Listed>>,
+}
+
+#[pymethods]
+impl Listing {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self) -> Option<View> {
+        let next = self.listed.lock().unwrap_or_else(PoisonError::into_inner).next();
+        next.map(|listed| View::of_list(&self.store, listed, &self.look))
+    }
+
+    fn __length_hint__(&self) -> usize {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+/// The episodes of a run that fit, sorted by task, iteration, sample and attempt.
+#[pyfunction]
+pub(crate) fn list_episodes(py: Python<'_>, run: &Run, wanted: Wanted<'_>) -> PyResult<Listing> {
+    let filter = wanted.filter(py)?;
+    let list = || {
+        let store = run.inner.store().clone();
+        let mut catalog = store.catalog()?;
+        let listed = run.inner.episodes_in(&mut catalog, &filter)?;
+        let look = Arc::new(Look { catalog, notes: Arc::default() });
+        Ok(Listing { store, look, listed: Mutex::new(listed.into_iter()) })
+    };
+    py.detach(list).or_raise(py)
+}
+
+/// What happens in a run, from the beginning or behind a cursor.
+#[pyfunction]
+#[pyo3(signature = (run, wanted, after))]
+pub(crate) fn follow_run(
+    py: Python<'_>,
+    run: &Run,
+    wanted: Wanted<'_>,
+    after: Option<&str>,
+) -> PyResult<RunFollow> {
+    let filter = wanted.filter(py)?;
+    py.detach(|| RunFollow::new(&run.inner, filter, after)).or_raise(py)
+}

@@ -1,0 +1,318 @@
+//! The rows of a table, read from the store as they are asked for.
+
+use std::collections::{HashMap, VecDeque};
+
+use arrow_array::{RecordBatch, RecordBatchReader};
+use arrow_schema::{ArrowError, SchemaRef};
+use keepstep::read::{Catalog, End, NoteKey, NoteSaid, Step, StepKind};
+use keepstep::{EpisodeFilter, Id, Listed, Result, Run, Value};
+
+use super::cells::{Builder, Cell, json};
+use super::columns::{Column, Of};
+use super::tokens;
+use crate::view::policies_of;
+
+/// A batch has at most so many rows,
+const ROWS_MAX: usize = 4096;
+/// and about so many bytes: one more row may pass.
+const BYTES_MAX: usize = 8 << 20;
+
+/// Rows, in batches.
+pub(super) struct Rows {
+    of: Of,
+    columns: Vec<Column>,
+    schema: SchemaRef,
+    source: Option<Source>,
+}
+
+/// Where rows come from.
+struct Source {
+    run: Run,
+    catalog: Catalog,
+    listed: std::vec::IntoIter<Listed>,
+    reading: Option<Reading>,
+    notes: VecDeque<(NoteKey, NoteSaid, bool)>,
+    /// What the episodes that have notes are called.
+    named: HashMap<(Id, Option<u32>), Listed>,
+}
+
+/// An episode whose steps are being read.
+struct Reading {
+    listed: Listed,
+    reference: String,
+    view: keepstep::View,
+    next: u64,
+}
+
+impl Rows {
+    pub(super) fn new(run: Option<&Run>, of: Of, columns: &[Column], schema: &SchemaRef) -> Result<Self> {
+        let source = run.map(|run| Source::new(run, of)).transpose()?;
+        Ok(Self { of, columns: columns.to_vec(), schema: schema.clone(), source })
+    }
+
+    /// Reads a batch. Nothing if there are no more rows.
+    fn batch(&mut self) -> Result<Option<std::result::Result<RecordBatch, ArrowError>>> {
+        let Some(source) = &mut self.source else { return Ok(None) };
+        let mut builders: Vec<Builder> =
+            self.columns.iter().map(|column| Builder::new(column.form)).collect();
+        let (mut rows, mut bytes) = (0, 0);
+        while rows < ROWS_MAX && bytes < BYTES_MAX {
+            let Some(cells) = source.row(self.of, &self.columns)? else { break };
+            for (builder, cell) in builders.iter_mut().zip(cells) {
+                bytes += cell.bytes();
+                builder.push(cell);
+            }
+            rows += 1;
+        }
+        if rows == 0 {
+            return Ok(None);
+        }
+        let columns = builders.iter_mut().map(Builder::finish).collect();
+        Ok(Some(RecordBatch::try_new(self.schema.clone(), columns)))
+    }
+}
+
+impl Iterator for Rows {
+    type Item = std::result::Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.batch().map_err(|error| ArrowError::ExternalError(Box::new(error)));
+        if !matches!(batch, Ok(Some(Ok(_)))) {
+            // Behind an error, or the last row, there is nothing.
+            self.source = None;
+        }
+        batch.transpose().map(std::result::Result::flatten)
+    }
+}
+
+impl RecordBatchReader for Rows {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+}
+
+impl Source {
+    fn new(run: &Run, of: Of) -> Result<Self> {
+        let mut catalog = run.store().catalog()?;
+        // Notes may be on attempts that do not count any more.
+        let filter = EpisodeFilter { all_attempts: of == Of::Notes, ..EpisodeFilter::default() };
+        let listed = run.episodes_in(&mut catalog, &filter)?;
+        let mut source = Self {
+            run: run.clone(),
+            catalog,
+            listed: Vec::new().into_iter(),
+            reading: None,
+            notes: VecDeque::new(),
+            named: HashMap::new(),
+        };
+        match of {
+            Of::Notes => source.read_notes(listed)?,
+            _ => source.listed = listed.into_iter(),
+        }
+        Ok(source)
+    }
+
+    /// Gathers all notes: those of the run, and those that attempts recorded themselves.
+    fn read_notes(&mut self, listed: Vec<Listed>) -> Result<()> {
+        let index = self.run.notes()?;
+        let mut episodes: Vec<Id> = Vec::new();
+        for it in listed {
+            let id = it.key.episode;
+            if episodes.last() != Some(&id) {
+                episodes.push(id);
+            }
+            if it.is_in_force {
+                self.named.insert((id, None), it.clone());
+            }
+            self.named.insert((id, Some(it.key.attempt)), it);
+        }
+        for id in episodes {
+            for (key, said) in index.episode(&id)?.0.iter() {
+                let newest = said.len().saturating_sub(1);
+                let each = said.iter().enumerate();
+                self.notes.extend(each.map(|(at, said)| (key.clone(), said.clone(), at == newest)));
+            }
+        }
+        Ok(())
+    }
+
+    fn row(&mut self, of: Of, columns: &[Column]) -> Result<Option<Vec<Cell>>> {
+        match of {
+            Of::Episodes => self.episode(columns),
+            Of::Steps => self.step(columns, |_| true),
+            Of::Tokens => {
+                self.step(columns, |step| step.tokens.is_some() || step.damaged.contains(&"tokens"))
+            }
+            Of::Notes => Ok(self.notes.pop_front().map(|(key, said, counts)| {
+                columns.iter().map(|column| self.note_cell(column.name, &key, &said, counts)).collect()
+            })),
+        }
+    }
+
+    fn episode(&mut self, columns: &[Column]) -> Result<Option<Vec<Cell>>> {
+        let Some(listed) = self.listed.next() else { return Ok(None) };
+        let mut opened = Opened { source: self, listed: &listed, view: None, end: None };
+        columns.iter().map(|column| opened.cell(column.name)).collect::<Result<_>>().map(Some)
+    }
+
+    /// The next step that is wanted, of whichever episode has one.
+    fn step(&mut self, columns: &[Column], is_wanted: impl Fn(&Step) -> bool) -> Result<Option<Vec<Cell>>> {
+        loop {
+            if self.reading.as_ref().is_none_or(|it| it.next >= it.view.steps()) {
+                let Some(listed) = self.listed.next() else { return Ok(None) };
+                let view = self.run.store().view_of(&self.catalog, &listed.key)?;
+                let reference = keepstep_cli::reference_of(&listed);
+                self.reading = Some(Reading { listed, reference, view, next: 0 });
+                continue;
+            }
+            let Some(reading) = &mut self.reading else { continue };
+            let step = reading.view.step(reading.next)?;
+            reading.next += 1;
+            if is_wanted(&step) {
+                return Ok(Some(columns.iter().map(|column| reading.cell(column, &step)).collect()));
+            }
+        }
+    }
+
+    fn note_cell(&self, name: &str, key: &NoteKey, said: &NoteSaid, counts: bool) -> Cell {
+        let of = self.named.get(&(key.target.episode, key.target.attempt));
+        match name {
+            "attempt" => Cell::int(key.target.attempt.map(i64::from)),
+            "step" => Cell::int(key.target.step.map(|step| step as i64)),
+            "name" => Cell::Text(key.name.clone()),
+            "source" => Cell::Text(key.source.clone()),
+            "time" => Cell::Int(said.time),
+            "counts" => Cell::Truth(counts),
+            "value" => Cell::json(Some(&said.value)),
+            // A note on something that is not there any more.
+            "ref" if of.is_none() => Cell::Text(key.target.episode.to_string()),
+            name => of.map_or(Cell::Null, |listed| name_cell(name, listed)),
+        }
+    }
+}
+
+/// What every table says of an episode.
+fn name_cell(name: &str, listed: &Listed) -> Cell {
+    let summary = &listed.summary;
+    match name {
+        "ref" => Cell::Text(keepstep_cli::reference_of(listed)),
+        "task" => Cell::text(summary.task.as_deref()),
+        "iteration" => Cell::int(summary.iteration),
+        "sample" => Cell::int(summary.sample),
+        "attempt" => Cell::Int(listed.key.attempt.into()),
+        _ => Cell::Null,
+    }
+}
+
+/// An episode, opened only if a column asks for what the list does not say.
+struct Opened<'s> {
+    source: &'s Source,
+    listed: &'s Listed,
+    view: Option<keepstep::View>,
+    end: Option<End>,
+}
+
+impl Opened<'_> {
+    fn view(&mut self) -> Result<&keepstep::View> {
+        match &mut self.view {
+            Some(view) => Ok(view),
+            none => Ok(none.insert(self.source.run.store().view_of(&self.source.catalog, &self.listed.key)?)),
+        }
+    }
+
+    fn end(&mut self) -> Result<&End> {
+        if self.end.is_none() {
+            let has_ended = self.listed.summary.why.is_some();
+            let end = if has_ended { self.view()?.ending()? } else { None };
+            self.end = Some(end.unwrap_or_default());
+        }
+        Ok(self.end.get_or_insert_default())
+    }
+
+    fn cell(&mut self, name: &str) -> Result<Cell> {
+        let (listed, summary) = (self.listed, &self.listed.summary);
+        Ok(match name {
+            "id" => Cell::Text(listed.key.episode.to_string()),
+            "run" => Cell::text(summary.run.as_deref()),
+            "state" => Cell::text(Some(listed.state())),
+            "why" => Cell::text(summary.why.as_deref()),
+            "limit" => Cell::text(self.end()?.limit.as_deref()),
+            "said_by" => Cell::text(self.end()?.said_by.as_deref()),
+            "error" => self.end()?.error.as_ref().map_or(Cell::Null, |error| Cell::Text(error_text(error))),
+            "steps" => Cell::Int(summary.steps as i64),
+            "reward" => Cell::float(summary.total_reward),
+            "policies" => Cell::Texts(policies_of(self.view()?)?.iter().map(policy_text).collect()),
+            "first_time" => Cell::int(summary.first_time),
+            "last_time" => Cell::int(summary.last_time),
+            "parent" => {
+                let begin = self.view()?.begin()?;
+                Cell::text(begin.and_then(|begin| begin.parent).as_deref())
+            }
+            name => name_cell(name, listed),
+        })
+    }
+}
+
+impl Reading {
+    fn cell(&self, column: &Column, step: &Step) -> Cell {
+        match column.name {
+            "ref" => Cell::Text(self.reference.clone()),
+            "index" => Cell::Int(step.index),
+            "kind" => Cell::text(Some(kind_text(step.kind))),
+            "time" => Cell::int(step.time),
+            "observation" => Cell::json(step.observation.as_ref()),
+            "action" => Cell::json(step.action.as_ref()),
+            "response" => Cell::json(step.response.as_ref()),
+            "info" => Cell::json(step.info.as_ref()),
+            "state" => Cell::json(step.state.as_ref()),
+            "value" => Cell::json(step.value.as_ref()),
+            "reward" => Cell::float(step.reward),
+            "reward_terms" => terms(step.reward_terms.as_ref()),
+            "discount" => Cell::float(step.discount),
+            "policy" => step.policy.as_ref().map_or(Cell::Null, |policy| Cell::Text(policy_text(policy))),
+            "policy_number" => Cell::int(step.policy.as_ref().and_then(Value::as_int)),
+            "agent" => Cell::text(step.agent.as_deref()),
+            "error" => step.error.as_ref().map_or(Cell::Null, |error| Cell::Text(error_text(error))),
+            "damaged" => Cell::Texts(step.damaged.iter().map(|&name| name.to_owned()).collect()),
+            // The prompt of a step is what was asked; that of its tokens is a list of ids.
+            "prompt" if column.form == super::columns::Form::Json => Cell::json(step.prompt.as_ref()),
+            "arrays" => step.tokens.as_ref().map_or(Cell::Null, tokens::others),
+            "prompt" | "ids" | "logprobs" | "mask" => {
+                step.tokens.as_ref().map_or(Cell::Null, |found| tokens::list(found, column.name))
+            }
+            name => name_cell(name, &self.listed),
+        }
+    }
+}
+
+fn kind_text(kind: StepKind) -> &'static str {
+    match kind {
+        StepKind::First => "FIRST",
+        StepKind::Mid => "MID",
+        StepKind::Last => "LAST",
+    }
+}
+
+fn policy_text(policy: &Value) -> String {
+    policy.as_str().map_or_else(|| json(policy), str::to_owned)
+}
+
+fn terms(value: Option<&Value>) -> Cell {
+    let Some(Value::Map(entries)) = value.map(Value::plain) else { return Cell::Null };
+    let term = |(name, number): &(Value, Value)| Some((name.as_str()?.to_owned(), number.as_float()?));
+    entries.iter().map(term).collect::<Option<_>>().map_or(Cell::Null, Cell::Terms)
+}
+
+/// An error for people: its type and message, then where it came from; or whatever text was recorded.
+fn error_text(error: &Value) -> String {
+    let part = |name: &str| error.get(name).and_then(Value::as_str);
+    match (error.as_str(), part("type"), part("message")) {
+        (Some(text), ..) => text.to_owned(),
+        (None, Some(kind), Some(message)) => {
+            let trace = part("traceback").filter(|trace| !trace.is_empty());
+            let trace = trace.map(|trace| format!("\n{trace}")).unwrap_or_default();
+            format!("{kind}: {message}{trace}")
+        }
+        _ => json(error),
+    }
+}

@@ -1,0 +1,324 @@
+//! An attempt, as it is read: what a list says of it at once, its steps and notes when they are asked for.
+//!
+//! Everything that reads the disk does so with the interpreter released.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use keepstep::read::{AttemptKey, Catalog, End, NoteIndex, NoteKey, NoteSaid};
+use keepstep::{Error, Id, Listed, Result, Store, Value};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::episode::step_dict;
+use crate::errors::{OrRaise, bad_input};
+use crate::follow::StepFollow;
+use crate::values::from_value;
+
+/// The notes of a run, read once for all views that came from one look.
+#[derive(Default)]
+pub(crate) struct NoteShelf {
+    index: Mutex<Option<NoteIndex>>,
+    /// Views that come in live each look at what is new.
+    is_live: bool,
+}
+
+impl NoteShelf {
+    pub(crate) fn live() -> Self {
+        Self { index: Mutex::default(), is_live: true }
+    }
+
+    /// The newest notes on one attempt at an episode, sorted by what they are about.
+    fn of(&self, store: &Store, birth: Id, view: &keepstep::View) -> Result<Vec<(NoteKey, NoteSaid)>> {
+        let mut shelf = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = match &mut *shelf {
+            Some(index) => {
+                if self.is_live {
+                    index.refresh()?;
+                }
+                index
+            }
+            none => none.insert(store.notes(birth)?),
+        };
+        let (notes, _) = index.episode(&view.id())?;
+        let mut found: Vec<(NoteKey, NoteSaid)> = Vec::new();
+        for (key, said) in notes.iter() {
+            // The newest that this attempt knows of: one that it inherited may have been said again elsewhere.
+            let counting = said.iter().rev().find(|said| is_about(key, said, view));
+            found.extend(counting.map(|said| (key.clone(), said.clone())));
+        }
+        Ok(found)
+    }
+}
+
+/// True if a note is on the episode, on this attempt, or was recorded in what this attempt inherited.
+fn is_about(key: &NoteKey, said: &NoteSaid, view: &keepstep::View) -> bool {
+    let Some(attempt) = key.target.attempt.filter(|attempt| *attempt != view.number()) else { return true };
+    let is_inherited = |part: &keepstep::read::LineagePart| {
+        part.span.attempt == attempt && (part.span.from..part.span.to).contains(&said.seq)
+    };
+    said.is_own && view.parts().iter().any(is_inherited)
+}
+
+/// What views of one list share.
+pub(crate) struct Look {
+    pub(crate) catalog: Catalog,
+    pub(crate) notes: Arc<NoteShelf>,
+}
+
+/// An attempt at an episode, with what it inherited.
+#[pyclass(frozen, module = "keepstep._core")]
+pub(crate) struct View {
+    store: Store,
+    listed: Listed,
+    reference: String,
+    cursor: String,
+    look: Option<Arc<Look>>,
+    notes: Arc<NoteShelf>,
+    opened: Mutex<Option<keepstep::View>>,
+}
+
+impl View {
+    /// One of a list: opened when something of it is asked for.
+    pub(crate) fn of_list(store: &Store, listed: Listed, look: &Arc<Look>) -> Self {
+        let notes = Arc::clone(&look.notes);
+        Self { look: Some(Arc::clone(look)), ..Self::alone(store, listed, String::new(), notes) }
+    }
+
+    /// One that came in: opened now, since the catalog goes on.
+    pub(crate) fn of_event(
+        store: &Store,
+        listed: Listed,
+        catalog: &Catalog,
+        cursor: String,
+        notes: &Arc<NoteShelf>,
+    ) -> Result<Self> {
+        let opened = store.view_of(catalog, &listed.key)?;
+        let opened = Mutex::new(Some(opened));
+        Ok(Self { opened, ..Self::alone(store, listed, cursor, Arc::clone(notes)) })
+    }
+
+    fn alone(store: &Store, listed: Listed, cursor: String, notes: Arc<NoteShelf>) -> Self {
+        let reference = keepstep_cli::reference_of(&listed);
+        Self { store: store.clone(), listed, reference, cursor, look: None, notes, opened: Mutex::default() }
+    }
+
+    fn key(&self) -> &AttemptKey {
+        &self.listed.key
+    }
+
+    fn open(&self) -> Result<keepstep::View> {
+        match &self.look {
+            Some(look) => self.store.view_of(&look.catalog, self.key()),
+            None => self.open_anew(),
+        }
+    }
+
+    fn open_anew(&self) -> Result<keepstep::View> {
+        self.store.view_of(&self.store.catalog()?, self.key())
+    }
+
+    /// Asks the engine, with the interpreter released.
+    fn ask<T: Send>(
+        &self,
+        py: Python<'_>,
+        ask: impl Fn(&keepstep::View) -> Result<T> + Send + Sync,
+    ) -> PyResult<T> {
+        py.detach(|| self.ask_engine(ask)).or_raise(py)
+    }
+
+    fn ask_engine<T>(&self, ask: impl Fn(&keepstep::View) -> Result<T>) -> Result<T> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = match &*opened {
+            Some(view) => ask(view),
+            None => self.open().and_then(|view| ask(opened.insert(view))),
+        };
+        match answer {
+            // `compact` moved it since: another look finds it where it is now.
+            Err(error) if was_moved(&error) => ask(opened.insert(self.open_anew()?)),
+            answer => answer,
+        }
+    }
+
+    fn birth(&self) -> Id {
+        self.listed.summary.birth.unwrap_or_default()
+    }
+}
+
+fn was_moved(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
+}
+
+fn seconds(time_us: Option<i64>) -> Option<f64> {
+    time_us.map(|time| time as f64 / 1e6)
+}
+
+#[pymethods]
+impl View {
+    #[getter(r#ref)]
+    fn reference(&self) -> &str {
+        &self.reference
+    }
+
+    #[getter]
+    fn id(&self) -> String {
+        self.key().episode.to_string()
+    }
+
+    #[getter]
+    fn run(&self) -> Option<&str> {
+        self.listed.summary.run.as_deref()
+    }
+
+    #[getter]
+    fn task(&self) -> &str {
+        self.listed.summary.task.as_deref().unwrap_or_default()
+    }
+
+    #[getter]
+    fn iteration(&self) -> i64 {
+        self.listed.summary.iteration.unwrap_or(0)
+    }
+
+    #[getter]
+    fn sample(&self) -> i64 {
+        self.listed.summary.sample.unwrap_or(0)
+    }
+
+    #[getter]
+    fn attempt(&self) -> u32 {
+        self.key().attempt
+    }
+
+    #[getter]
+    fn state(&self) -> &str {
+        self.listed.state()
+    }
+
+    #[getter]
+    fn counts(&self) -> bool {
+        self.listed.is_in_force
+    }
+
+    #[getter]
+    fn reward(&self) -> Option<f64> {
+        self.listed.summary.total_reward
+    }
+
+    #[getter]
+    fn first_time(&self) -> Option<f64> {
+        seconds(self.listed.summary.first_time)
+    }
+
+    #[getter]
+    fn last_time(&self) -> Option<f64> {
+        seconds(self.listed.summary.last_time)
+    }
+
+    #[getter]
+    fn cursor(&self) -> &str {
+        &self.cursor
+    }
+
+    /// How many steps the list says it has: nothing is opened for this.
+    #[getter]
+    fn listed_steps(&self) -> u64 {
+        self.listed.summary.steps
+    }
+
+    /// How many steps it has.
+    fn steps(&self, py: Python<'_>) -> PyResult<u64> {
+        self.ask(py, |view| Ok(view.steps()))
+    }
+
+    /// One step, as a dictionary of its fields.
+    fn step<'py>(&self, py: Python<'py>, index: u64) -> PyResult<Bound<'py, PyDict>> {
+        let step = self.ask(py, move |view| view.step(index))?;
+        step_dict(py, &step)
+    }
+
+    /// A turn that was said and has no result.
+    fn pending<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let step = self.ask(py, keepstep::View::pending)?;
+        step.map(|step| step_dict(py, &step)).transpose()
+    }
+
+    /// How it ended: why, limit, error, who said so. None if it had not when it was listed.
+    fn ending<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let Some(why) = self.listed.summary.why.as_deref() else { return Ok(None) };
+        let end = self
+            .ask(py, keepstep::View::ending)?
+            .unwrap_or_else(|| End { why: Some(why.to_owned()), ..End::default() });
+        let error = end.error.map_or_else(|| Ok(py.None().into_bound(py)), |error| from_value(py, &error))?;
+        let why = end.why.as_deref().unwrap_or(why);
+        (why, end.limit, error, end.said_by).into_pyobject(py).map(Some)
+    }
+
+    /// The policies that acted in it, in the order in which they came.
+    fn policies<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let policies = self.ask(py, policies_of)?;
+        policies.iter().map(|policy| from_value(py, policy)).collect()
+    }
+
+    /// What it belongs to, and what was given along with it.
+    fn origin<'py>(&self, py: Python<'py>) -> PyResult<(Option<String>, Option<Bound<'py, PyAny>>)> {
+        let begin = self.ask(py, keepstep::View::begin)?.unwrap_or_default();
+        Ok((begin.parent, begin.meta.map(|meta| from_value(py, &meta)).transpose()?))
+    }
+
+    /// What is missing in it, for people.
+    fn missing(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        self.ask(py, |view| Ok(view.missing()))
+    }
+
+    /// Its notes, the newest of each: step, name, source, time, value.
+    fn notes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let notes = self.ask(py, |view| self.notes.of(&self.store, self.birth(), view))?;
+        let shown = |(key, said): &(NoteKey, NoteSaid)| {
+            let value = from_value(py, &said.value)?;
+            (key.target.step, &key.name, &key.source, seconds(Some(said.time)), value).into_pyobject(py)
+        };
+        notes.iter().map(shown).collect()
+    }
+
+    /// All attempts at the episode that really began, in order.
+    fn attempts(&self, py: Python<'_>) -> PyResult<Vec<View>> {
+        let all = py.detach(|| {
+            let mut catalog = self.store.catalog()?;
+            let listed = self.store.list_one(&mut catalog, &self.key().episode)?;
+            let began: Vec<AttemptKey> =
+                self.store.began(&self.key().episode)?.iter().map(|it| it.key).collect();
+            let look = Arc::new(Look { catalog, notes: Arc::clone(&self.notes) });
+            let counting = listed.into_iter().filter(|it| began.is_empty() || began.contains(&it.key));
+            Ok(counting.map(|it| Self::of_list(&self.store, it, &look)).collect())
+        });
+        all.or_raise(py)
+    }
+
+    /// Follows its steps, from the first on.
+    fn follow(&self, py: Python<'_>) -> PyResult<StepFollow> {
+        let follow = py.detach(|| self.open_anew()?.follow()).or_raise(py)?;
+        Ok(StepFollow::new(follow))
+    }
+}
+
+/// The policies that acted in the steps of an attempt, each once.
+pub(crate) fn policies_of(view: &keepstep::View) -> Result<Vec<Value>> {
+    let mut policies = Vec::new();
+    for index in 0..view.steps() {
+        let policy = view.step(index)?.policy;
+        policies.extend(policy.filter(|policy| !policies.contains(policy)));
+    }
+    Ok(policies)
+}
+
+/// The attempt that a reference names.
+#[pyfunction]
+pub(crate) fn find(py: Python<'_>, store: &crate::store::Store, text: &str) -> PyResult<View> {
+    let found = py.detach(|| keepstep_cli::find(&store.inner, text)).or_raise(py)?;
+    if let Some(step) = found.step {
+        let fix = format!("leave @{step} away, and take steps[{step}] of what you get");
+        return Err(bad_input("ref", &format!("is {text:?}, which names a step"), &fix)).or_raise(py);
+    }
+    let look = Arc::new(Look { catalog: found.catalog, notes: Arc::default() });
+    Ok(View::of_list(&store.inner, found.listed, &look))
+}

@@ -1,0 +1,377 @@
+"""Reading a run: episodes as they stand, episodes and groups as they come.
+
+A view knows at once what a list says of an attempt. Its steps, notes, ending and policies are read when they are asked
+for; what was read of the smaller ones is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from . import _core
+from ._endings import Ending
+from ._loops import in_thread, warn_if_on_loop
+from ._steps import Step, Steps, error_text, shown, step_of, table_html
+from .errors import BadInput, NotFound
+
+if TYPE_CHECKING:
+    from ._table import Table
+
+__all__ = ["Ending", "GroupView", "Step", "Steps", "View", "episodes", "find", "groups", "step_of", "table"]
+
+# A wait is cut into slices of this length, so that Ctrl-C is heard.
+_SLICE_S = 0.2
+_STATES = frozenset(
+    {
+        "finished", "truncated", "abandoned", "aborted", "errored", "cancelled", "crashed", "superseded",
+        "running", "silent", "interrupted",
+    }
+)  # fmt: skip
+
+
+class View:
+    """An attempt at an episode as it stood when it was read, with what it inherited."""
+
+    _core: Any
+
+    def __init__(self, native: Any) -> None:
+        object.__setattr__(self, "_core", native)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a view does not change: {name}")
+
+    @property
+    def ref(self) -> str:
+        """How people and commands name the attempt."""
+        return str(self._core.ref)
+
+    @property
+    def id(self) -> str:
+        """The id of the episode: the same on every machine."""
+        return str(self._core.id)
+
+    @property
+    def run(self) -> str | None:
+        """The name of its run."""
+        return self._core.run  # type: ignore[no-any-return]
+
+    @property
+    def task(self) -> str:
+        """The task; empty for an episode without a name."""
+        return str(self._core.task)
+
+    @property
+    def iteration(self) -> int:
+        """Which visit of the task."""
+        return int(self._core.iteration)
+
+    @property
+    def sample(self) -> int:
+        """Which sample of it."""
+        return int(self._core.sample)
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at the episode, from 0."""
+        return int(self._core.attempt)
+
+    @property
+    def state(self) -> str:
+        """How it ended; of one that did not, `running`, `silent` or `interrupted`."""
+        return str(self._core.state)
+
+    @property
+    def counts(self) -> bool:
+        """True for the newest attempt that really began."""
+        return bool(self._core.counts)
+
+    @property
+    def reward(self) -> float | None:
+        """The sum of the rewards of its steps; None if none has one. A group's rewards are in `GroupView.rewards`."""
+        return self._core.reward  # type: ignore[no-any-return]
+
+    @property
+    def first_time(self) -> float | None:
+        """When its first record was made, in seconds since 1970."""
+        return self._core.first_time  # type: ignore[no-any-return]
+
+    @property
+    def last_time(self) -> float | None:
+        """When its newest record was made, in seconds since 1970."""
+        return self._core.last_time  # type: ignore[no-any-return]
+
+    @property
+    def cursor(self) -> str:
+        """Where to go on behind this one: give it to `episodes(after=…)`.
+
+        It is exact for views that came from `follow` or `after`. Those of a plain list have the empty cursor, which
+        stands before everything that ended: nothing is ever missed by going on from it.
+        """
+        return str(self._core.cursor)
+
+    @cached_property
+    def steps(self) -> Steps:
+        """Its steps, each read when it is asked for."""
+        return Steps(self._core.steps, self._core.step)
+
+    @cached_property
+    def ending(self) -> Ending | None:
+        """How it ended; None if it had not when it was listed."""
+        found = self._core.ending()
+        if found is None:
+            return None
+        why, limit, error, said_by = found
+        return Ending(why, limit, error_text(error), said_by or "")
+
+    @cached_property
+    def policies(self) -> tuple[int | str, ...]:
+        """The policies that acted in it, in the order in which they came. Reads all its steps."""
+        return tuple(self._core.policies())
+
+    @cached_property
+    def pending(self) -> Step | None:
+        """A turn that was said and has no result."""
+        found = self._core.pending()
+        return None if found is None else step_of(found)
+
+    @property
+    def parent(self) -> str | None:
+        """What it belongs to, if that was said."""
+        return self._origin[0]
+
+    @property
+    def meta(self) -> Any:
+        """What was given along when it was opened."""
+        return self._origin[1]
+
+    @cached_property
+    def missing(self) -> tuple[str, ...]:
+        """What was lost of it as a whole; damaged fields are named in `Step.damaged`."""
+        return tuple(self._core.missing())
+
+    @cached_property
+    def notes(self) -> Mapping[str, Any]:
+        """Notes on the episode and this attempt, by name. Of several sources the newest counts."""
+        newest: dict[str, tuple[float, Any]] = {}
+        for step, name, _, time, value in self._notes:
+            if step is None and time >= newest.get(name, (-math.inf, None))[0]:
+                newest[name] = (time, value)
+        return MappingProxyType({name: value for name, (_, value) in newest.items()})
+
+    @cached_property
+    def notes_by_source(self) -> Mapping[tuple[str, str], Any]:
+        """The same by name and source: what each source said last."""
+        found = sorted((it for it in self._notes if it[0] is None), key=lambda it: it[3])
+        return MappingProxyType({(name, source): value for _, name, source, _, value in found})
+
+    def notes_on(self, step: int) -> Mapping[str, Any]:
+        """Notes on one step, by name. Of several sources the newest counts."""
+        found = sorted((it for it in self._notes if it[0] == step), key=lambda it: it[3])
+        return MappingProxyType({name: value for _, name, _, _, value in found})
+
+    def attempts(self) -> Sequence[View]:
+        """All attempts at the episode that really began, in order, as they stand now."""
+        return tuple(View(native) for native in self._core.attempts())
+
+    def follow(self) -> Iterator[Step]:
+        """Its steps from the first on, and those that come in, until the attempt has ended or its recorder is gone.
+
+        A step comes as soon as it is durable: that it is the LAST is known only if its end was there by then.
+        """
+        warn_if_on_loop()
+        follow = self._core.follow()
+        while not follow.is_over:
+            found = follow.next(_SLICE_S)
+            if found is not None:
+                yield step_of(found)
+
+    async def afollow(self) -> AsyncIterator[Step]:
+        """As `follow`, without blocking the event loop."""
+        follow = await in_thread(self._core.follow)
+        try:
+            while not follow.is_over:
+                found = await in_thread(follow.next, _SLICE_S)
+                if found is not None:
+                    yield step_of(found)
+        finally:
+            follow.stop()
+
+    @cached_property
+    def _origin(self) -> tuple[str | None, Any]:
+        return self._core.origin()  # type: ignore[no-any-return]
+
+    @cached_property
+    def _notes(self) -> Sequence[tuple[int | None, str, str, float, Any]]:
+        return self._core.notes()  # type: ignore[no-any-return]
+
+    def __eq__(self, other: object) -> bool:
+        """The same attempt, as far as it was recorded when each was read."""
+        if not isinstance(other, View):
+            return NotImplemented
+        return self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.attempt))
+
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        return (self.id, self.attempt, self._core.listed_steps, self.state, self.last_time)
+
+    def __repr__(self) -> str:
+        reward = "" if self.reward is None else f", reward {self.reward:g}"
+        return f"<View {self.ref}: {self._core.listed_steps} steps, {self.state}{reward}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("ref", self.ref),
+            ("state", self.state),
+            ("steps", str(self._core.listed_steps)),
+            ("reward", shown(self.reward)),
+            ("notes", shown(dict(self.notes) or None, 400)),
+        ]
+        return table_html(["episode", shown(self.task)], rows) + self.steps._repr_html_()
+
+
+class GroupView:
+    """A sealed group: its members are the attempts that count, by sample."""
+
+    __slots__ = ("cursor", "members", "missing", "ref", "rewards", "source", "time")
+    ref: str
+    members: tuple[View, ...]
+    rewards: tuple[
+        float | None, ...
+    ]  # as they were sealed, by member; without any, the sums of the steps' rewards
+    missing: Mapping[int, str]
+    source: str
+    time: float
+    cursor: str
+
+    def __init__(self, parts: tuple[Any, ...]) -> None:
+        ref, members, missing, source, time, cursor = parts
+        views = tuple(View(native) for native, _ in members)
+        rewards = tuple(reward for _, reward in members)
+        if all(reward is None for reward in rewards):
+            rewards = tuple(view.reward for view in views)
+        fields = (cursor, views, MappingProxyType(dict(missing)), ref, rewards, source, time)
+        for name, value in zip(self.__slots__, fields, strict=True):
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a sealed group does not change: {name}")
+
+    def __repr__(self) -> str:
+        missing = f", {len(self.missing)} missing" if self.missing else ""
+        return f"<GroupView {self.ref}: {len(self.members)} members{missing}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (it.ref, it.state, shown(reward)) for it, reward in zip(self.members, self.rewards, strict=True)
+        ]
+        rows += [(f"sample {sample}", why, "") for sample, why in self.missing.items()]
+        return table_html([self.ref, "state", "reward"], rows)
+
+
+def find(core_store: Any, ref: str) -> View:
+    """The attempt that a ref or the beginning of an id names: the one that counts, where no attempt is named."""
+    if not isinstance(core_store, _core.Store):
+        raise NotFound(f"{ref}: the null store records nothing")
+    return View(_core.find(core_store, ref))
+
+
+def episodes(
+    core_run: Any,
+    *,
+    task: str | None = None,
+    iteration: int | None = None,
+    ends: Collection[str] | None = None,
+    reward: tuple[float, float] | None = None,
+    policy: int | str | None = None,
+    since: float | None = None,
+    attempts: Literal["last", "all"] = "last",
+    after: str | None = None,
+    follow: bool = False,
+) -> Iterator[View]:
+    """The episodes of a run that fit.
+
+    Without `after` and `follow` these are all that there are, running ones too, sorted by task, iteration, sample and
+    attempt. With either they are those that ended, in the order in which their ends became known: from the beginning
+    or behind `after`, up to now or, with `follow`, for ever. An attempt that somebody else found dead said no end: it
+    is in the list, and does not come in here.
+    """
+    wanted = {
+        "task": task,
+        "iteration": iteration,
+        "ends": _states("ends", ends),
+        "reward": reward,
+        "policy": policy,
+        "since": since,
+        "all_attempts": _all_attempts(attempts),
+    }
+    if not isinstance(core_run, _core.Run):
+        return iter(())
+    if after is None and not follow:
+        return map(View, _core.list_episodes(core_run, wanted))
+    return map(View, _coming(_core.follow_run(core_run, wanted, after or None).next_episode, follow))
+
+
+def groups(
+    core_run: Any, *, after: str | None = None, follow: bool = False, min_policy: int | None = None
+) -> Iterator[GroupView]:
+    """The sealed groups of a run, in the order in which their seals became known; with `follow`, for ever.
+
+    With `min_policy`, groups are left out of which a step was acted by an older policy. Only numbers are compared.
+    """
+    if not isinstance(core_run, _core.Run):
+        return iter(())
+    native = _core.follow_run(core_run, {**dict.fromkeys(_ANY), "all_attempts": True}, after or None)
+    found = map(GroupView, _coming(native.next_group, follow))
+    return found if min_policy is None else (it for it in found if _is_fresh(it, min_policy))
+
+
+_ANY = ("task", "iteration", "ends", "reward", "policy", "since")
+
+
+def table(core_run: Any, of: str, columns: Sequence[str] | None = None) -> Table:
+    """A table of a run, for pyarrow, polars, pandas, DuckDB and datasets."""
+    from ._table import Table
+
+    run = core_run if isinstance(core_run, _core.Run) else None
+    if isinstance(columns, str):
+        raise BadInput(f"columns: is the text {columns!r}: give a list of names")
+    return Table(_core.Table(run, of, None if columns is None else list(columns)))
+
+
+def _coming(ask: Any, follow: bool) -> Iterator[Any]:
+    """What comes in, waited for in slices; without `follow` only what is there."""
+    while True:
+        found, is_quiet = ask(_SLICE_S if follow else 0.0)
+        if found is not None:
+            yield found
+        elif is_quiet and not follow:
+            return
+
+
+def _is_fresh(group: GroupView, min_policy: int) -> bool:
+    numbers = (it for view in group.members for it in view.policies if isinstance(it, int))
+    return all(number >= min_policy for number in numbers)
+
+
+def _states(field: str, names: Collection[str] | None) -> list[str] | None:
+    if names is None:
+        return None
+    if isinstance(names, str):
+        raise BadInput(f"{field}: is the text {names!r}: give a collection, such as [{names!r}]")
+    for name in names:
+        if name not in _STATES:
+            raise BadInput(f"{field}: has {name!r}: give some of {', '.join(sorted(_STATES))}")
+    return list(names)
+
+
+def _all_attempts(attempts: str) -> bool:
+    if attempts not in ("last", "all"):
+        raise BadInput(f'attempts: is {attempts!r}: give "last" or "all"')
+    return attempts == "all"
