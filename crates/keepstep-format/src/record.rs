@@ -45,17 +45,19 @@ pub fn compress(body: &[u8], dictionary: Option<&Dictionary>) -> Option<Vec<u8>>
     if body.len() < COMPRESS_BYTES_MIN || !looks_compressible(body) {
         return None;
     }
-    let bound = zstd::zstd_safe::compress_bound(body.len());
-    let mut frame = Vec::with_capacity(bound);
+    // Into its place at once: a copy of a large step would be held beside it and its body.
+    let mut out = Vec::with_capacity(10);
+    put_varint(&mut out, body.len() as u64);
+    let head = out.len();
+    out.resize(head + zstd::zstd_safe::compress_bound(body.len()), 0);
     let written = CONTEXT.with_borrow_mut(|context| match dictionary {
         Some(dictionary) => {
-            context.compress_using_cdict(&mut frame, body, dictionary.compress.as_cdict()).ok()
+            context.compress_using_cdict(&mut out[head..], body, dictionary.compress.as_cdict()).ok()
         }
-        None => context.compress(&mut frame, body, LEVEL).ok(),
+        None => context.compress(&mut out[head..], body, LEVEL).ok(),
     })?;
-    let mut out = Vec::with_capacity(written + 10);
-    put_varint(&mut out, body.len() as u64);
-    out.extend_from_slice(&frame[..written]);
+    out.truncate(head + written);
+    out.shrink_to_fit();
     // Under three per cent is not worth the reader's time.
     (out.len() < body.len() - body.len() / 32).then_some(out)
 }

@@ -49,7 +49,7 @@ pub(crate) fn copy(
     for record in records {
         let (kind, fields) = record?;
         let mut pending =
-            writer.prepare(&subject, subject.epoch(), kind, &fields, Progress::default(), Level::Power)?;
+            writer.prepare(&subject, subject.epoch(), kind, fields, Progress::default(), Level::Power)?;
         // Also a copied END is not the end of copying: another try must know how far this one came.
         pending.last = false;
         last = Some(writer.submit(pending, WhenFull::Wait)?);

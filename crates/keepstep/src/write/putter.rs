@@ -32,6 +32,7 @@ impl Putter {
     pub(crate) fn prepare(&self, kind: Kind, time: i64, fields: &[(u8, Value)]) -> Result<Pending> {
         self.writer.check_process()?;
         let progress = Progress { time, ..Progress::default() };
+        let fields = fields.iter().map(|(number, value)| (*number, value));
         self.writer.prepare(&self.subject, self.subject.epoch(), kind, fields, progress, self.level)
     }
 

@@ -127,7 +127,7 @@ impl Recorder {
         fields.extend(self.begin.iter().cloned());
         let progress = Progress { time, ..Progress::default() };
         let pending =
-            self.writer.prepare(&self.subject, state.epoch, Kind::Begin, &fields, progress, self.level)?;
+            self.writer.prepare(&self.subject, state.epoch, Kind::Begin, fields, progress, self.level)?;
         self.writer.submit(pending, WhenFull::Pass).map(|_| ())
     }
 
@@ -359,7 +359,7 @@ impl Recorder {
         };
         let completed = index.filter(|_| completes_a_step(kind));
         let progress = Progress { time, step: completed, reward: step.reward_value(), why, pending };
-        let pending = self.writer.prepare(&self.subject, epoch, kind, &step.fields, progress, level)?;
+        let pending = self.writer.prepare(&self.subject, epoch, kind, step.fields, progress, level)?;
         Ok(Prepared { pending, kind, index, level })
     }
 

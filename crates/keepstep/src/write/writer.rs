@@ -1,5 +1,6 @@
 //! One recording process's way into the log: callers, the committer's thread, and who does the work when.
 
+use std::borrow::Borrow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -94,16 +95,17 @@ impl Writer {
         subject: &Arc<Subject>,
         epoch: u32,
         kind: Kind,
-        fields: &[(u8, Value)],
+        fields: impl IntoIterator<Item = (u8, impl Borrow<Value>)>,
         progress: Progress,
         level: Level,
     ) -> Result<Pending> {
         let inner = &*self.inner;
         let mut encoder = Encoder::fields_into(&inner.key, &*inner.index, inner.spares.get());
+        // A value that was given away is gone before its bytes are compressed: a large array is not held twice for that.
         for (number, value) in fields {
-            encoder.field(*number);
-            encoder.put(value).map_err(|error| {
-                let name = keepstep_format::fields::name(*number).unwrap_or("a field");
+            encoder.field(number);
+            encoder.put(value.borrow()).map_err(|error| {
+                let name = keepstep_format::fields::name(number).unwrap_or("a field");
                 let fix = error.to_string();
                 Error::BadInput { field: name.to_owned(), value: "cannot be recorded".to_owned(), fix }
             })?;
