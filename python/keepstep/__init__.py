@@ -11,6 +11,7 @@ from ._scope import Scope
 from ._store import Level, Store, open
 from ._tokens import Tokens
 from ._turn import Turn
+from ._values import Array, Lost, Media, RecordedAsRepr, Repr, register
 from .errors import (
     BadInput,
     Busy,
@@ -30,6 +31,7 @@ from .errors import (
 )
 
 __all__ = [
+    "Array",
     "BadInput",
     "Busy",
     "Closed",
@@ -47,10 +49,14 @@ __all__ = [
     "KeepstepError",
     "Level",
     "LevelOutOfReach",
+    "Lost",
+    "Media",
     "NewerFormat",
     "NotFound",
     "Poisoned",
     "Receipt",
+    "RecordedAsRepr",
+    "Repr",
     "Run",
     "Scope",
     "Store",
@@ -60,6 +66,7 @@ __all__ = [
     "Why",
     "__version__",
     "open",
+    "register",
 ]
 
 if _core.IS_DEBUG_BUILD:

@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::errors::OrRaise;
 use crate::fields::{Part, step_of};
 use crate::receipt::Receipt;
-use crate::values::{Context, Walk, from_value};
+use crate::values::{Context, PastCell, Walk, from_value};
 
 /// From this many bytes on, encoding is worth giving the interpreter to others.
 const LARGE_BYTES: usize = 32 << 10;
@@ -25,6 +25,7 @@ pub(crate) struct Episode {
     context: Py<Context>,
     /// What this attempt said of its state, newest last; what it inherited is read from the store.
     state: Mutex<BTreeMap<String, Value>>,
+    past: PastCell,
 }
 
 /// `run/task#iteration.sample`, odd characters percent-encoded.
@@ -49,6 +50,7 @@ impl Episode {
             reference: reference.into(),
             context: context.clone_ref(py),
             state: Mutex::default(),
+            past: PastCell::default(),
         }
     }
 
@@ -76,12 +78,14 @@ impl Episode {
         waits: bool,
         record: impl FnOnce(&keepstep::Episode, keepstep::Step) -> keepstep::Result<keepstep::Receipt> + Send,
     ) -> PyResult<Receipt> {
-        let mut walk = Walk::new(self.context.get());
+        let mut walk = Walk::with_past(self.context.get(), &self.past);
         let step = step_of(part, given, &mut walk)?;
+        let bytes = walk.bytes;
+        walk.remember(&self.past);
         let engine = self.engine().or_raise(py)?;
         let state = step.fields().iter().find(|(number, _)| *number == fields::STATE);
         let state = state.map(|(_, state)| state.clone());
-        let done = if waits || walk.bytes > LARGE_BYTES {
+        let done = if waits || bytes > LARGE_BYTES {
             py.detach(|| record(engine, step))
         } else {
             record(engine, step)
@@ -190,8 +194,9 @@ impl Episode {
         given: &Bound<'py, PyDict>,
         waits: bool,
     ) -> PyResult<(u64, Option<Bound<'py, PyDict>>, Option<Receipt>)> {
-        let mut walk = Walk::new(self.context.get());
+        let mut walk = Walk::with_past(self.context.get(), &self.past);
         let step = step_of(Part::Said, given, &mut walk)?;
+        walk.remember(&self.past);
         let engine = self.engine().or_raise(py)?;
         if waits {
             let turn = py.detach(|| engine.turn(step)).or_raise(py)?;
@@ -251,7 +256,9 @@ impl Episode {
         is_error: bool,
         waits: bool,
     ) -> PyResult<Receipt> {
-        let came = Walk::new(self.context.get()).value(came, &call.name)?;
+        // Under its own name an error is looked through for what is to be hidden.
+        let path = if is_error { "error" } else { &call.name };
+        let came = Walk::new(self.context.get()).value(came, path)?;
         let came = if is_error { Err(came) } else { Ok(came) };
         let engine = self.engine().or_raise(py)?;
         let arguments = call.arguments.clone();

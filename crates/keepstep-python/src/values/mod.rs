@@ -1,13 +1,29 @@
 //! Python objects as recorded values, and back.
+//!
+//! What a walk gives is the value of this moment: nothing that the caller could change later is kept.
 
+mod arrays;
 mod decode;
 mod encode;
+mod past;
+mod place;
+mod plan;
+mod redact;
 
-use pyo3::prelude::*;
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use keepstep::Value;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 
 pub(crate) use decode::from_value;
+pub(crate) use past::PastCell;
+
+use past::Past;
+use place::Place;
+use redact::Redact;
 
 /// How a store takes values: what it refuses, hides and leaves out.
 #[pyclass(frozen, module = "keepstep._core")]
@@ -15,17 +31,43 @@ pub(crate) struct Context {
     /// What cannot be recorded is an error, not a marked text.
     strict: bool,
     /// What hides secrets, before anything is hashed or stored.
-    redact: Option<Py<PyAny>>,
+    redact: Redact,
     /// Fields of steps that are not recorded.
     skip: Vec<String>,
+    /// How many objects were recorded as a marked text.
+    reprs: AtomicU64,
+    /// How many items of lists were known again by what they are made of, and not read.
+    recalled: AtomicU64,
+    /// The classes that were warned about.
+    warned: Mutex<HashSet<String>>,
 }
 
 #[pymethods]
 impl Context {
     #[new]
     #[pyo3(signature = (*, strict = false, redact = None, skip = Vec::new()))]
-    fn new(strict: bool, redact: Option<Py<PyAny>>, skip: Vec<String>) -> Self {
-        Self { strict, redact, skip }
+    fn new(strict: bool, redact: Option<&Bound<'_, PyAny>>, skip: Vec<String>) -> PyResult<Self> {
+        let redact = Redact::new(redact)?;
+        Ok(Self {
+            strict,
+            redact,
+            skip,
+            reprs: AtomicU64::new(0),
+            recalled: AtomicU64::new(0),
+            warned: Mutex::default(),
+        })
+    }
+
+    /// How many objects were recorded as a marked text, since nothing better could be recorded of them.
+    #[getter]
+    fn reprs(&self) -> u64 {
+        self.reprs.load(Ordering::Relaxed)
+    }
+
+    /// How many items of lists were known again by what they are made of, and not read.
+    #[getter]
+    fn recalled(&self) -> u64 {
+        self.recalled.load(Ordering::Relaxed)
     }
 }
 
@@ -34,18 +76,42 @@ impl Context {
     pub(crate) fn skips(&self, field: &str) -> bool {
         self.skip.iter().any(|skipped| skipped == field)
     }
+
+    /// Counts an object that is recorded as a marked text. True if its class is met for the first time.
+    fn count_repr(&self, class: &str) -> bool {
+        self.reprs.fetch_add(1, Ordering::Relaxed);
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        !warned.contains(class) && warned.insert(class.to_owned())
+    }
 }
 
-/// A walk through the arguments of one call. Nothing of Python's is kept: what it gives is the value of this moment.
+/// A walk through the arguments of one call.
 pub(crate) struct Walk<'c> {
     context: &'c Context,
     /// How many bytes were met, about: what is large is worked on with the interpreter released.
     pub(crate) bytes: usize,
+    /// What the last calls of the same episode recorded.
+    past: Past,
+    /// Inside an item that is remembered as a whole, or will be.
+    in_item: bool,
+    /// In an error: texts are looked through for what is to be hidden.
+    in_error: bool,
 }
 
 impl<'c> Walk<'c> {
     pub(crate) fn new(context: &'c Context) -> Self {
-        Self { context, bytes: 0 }
+        Self { context, bytes: 0, past: Past::forgetful(), in_item: false, in_error: false }
+    }
+
+    /// A walk that knows again what the last ones met; [`Walk::remember`] gives it back.
+    pub(crate) fn with_past(context: &'c Context, past: &PastCell) -> Self {
+        let past = if context.redact.is_steady() { past.take() } else { Past::forgetful() };
+        Self { past, ..Self::new(context) }
+    }
+
+    /// Keeps what this walk met for the next one.
+    pub(crate) fn remember(self, past: &PastCell) {
+        past.put_back(self.past);
     }
 
     /// True if a field is not recorded.
@@ -55,12 +121,50 @@ impl<'c> Walk<'c> {
 
     /// The value of an object; `path` names it in messages and to `redact`.
     pub(crate) fn value(&mut self, given: &Bound<'_, PyAny>, path: &str) -> PyResult<Value> {
-        let _ = (self.context.strict, &self.context.redact);
-        encode::value(self, given, path)
+        if self.context.redact.hides_argument(path) {
+            return Ok(Value::from(redact::REDACTED));
+        }
+        self.in_error = path == "error";
+        encode::value(self, given, &Place::root(path, given))
     }
+}
+
+/// The Python half of this: `keepstep/_values.py`.
+fn python_half<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyModule>> {
+    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    let module = MODULE.get_or_try_init(py, || py.import("keepstep._values").map(Bound::unbind))?;
+    Ok(module.bind(py))
+}
+
+/// The value of an object, and the object of that value, without a store between them: for tests.
+#[pyfunction]
+#[pyo3(signature = (given, context, path = "value"))]
+fn _roundtrip<'py>(
+    py: Python<'py>,
+    given: &Bound<'py, PyAny>,
+    context: &Bound<'py, Context>,
+    path: &str,
+) -> PyResult<Bound<'py, PyAny>> {
+    from_value(py, &Walk::new(context.get()).value(given, path)?)
+}
+
+/// How the value of an object looks, with the names of its types: for tests.
+#[pyfunction]
+#[pyo3(signature = (given, context, path = "value"))]
+fn _shown(given: &Bound<'_, PyAny>, context: &Bound<'_, Context>, path: &str) -> PyResult<String> {
+    Ok(format!("{:?}", Walk::new(context.get()).value(given, path)?))
+}
+
+/// Forgets how classes are recorded: something was registered.
+#[pyfunction]
+fn _forget_plans(py: Python<'_>) {
+    plan::forget_all(py);
 }
 
 /// Adds what Python needs of this.
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Context>()
+    module.add_class::<Context>()?;
+    module.add_function(wrap_pyfunction!(_roundtrip, module)?)?;
+    module.add_function(wrap_pyfunction!(_shown, module)?)?;
+    module.add_function(wrap_pyfunction!(_forget_plans, module)?)
 }
