@@ -34,6 +34,8 @@ def alike(a, b) -> bool:
         return alike(list(a.items()), list(b.items()))
     if isinstance(a, numpy.ndarray):
         return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, (datetime.datetime, datetime.time)):
+        return a == b and a.fold == b.fold and a.utcoffset() == b.utcoffset()
     return a == b
 
 
