@@ -61,6 +61,8 @@ def test_keys_that_are_recorded_alike_are_both_kept():
     """Two NaNs are two keys; a map with one of them lost would be a value that was dropped."""
     back = roundtrip({float("nan"): 1, float("nan"): 2}, strict=True)
     assert sorted(back.values()) == [1, 2]
+    # A map of the format has no key twice.
+    assert shown({float("nan"): 1, float("nan"): 2}) == "dict([[NaN, 1], [NaN, 2]])"
 
     class Color(enum.IntEnum):
         RED = 1

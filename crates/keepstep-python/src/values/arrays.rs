@@ -75,6 +75,7 @@ fn copied(walk: &mut Walk<'_>, parts: &Bound<'_, PyAny>) -> PyResult<Option<Valu
 }
 
 /// A copy of the bytes that an array keeps.
+#[expect(unsafe_code, reason = "the stable interface of Python 3.10 has no other way to an array's bytes")]
 fn bytes_at(keeper: &Bound<'_, PyAny>, address: usize, length: usize) -> Vec<u8> {
     let _ = keeper;
     if address == 0 || length == 0 {
@@ -84,10 +85,6 @@ fn bytes_at(keeper: &Bound<'_, PyAny>, address: usize, length: usize) -> Vec<u8>
     // SAFETY: the address and the length were told by the array itself (`__array_interface__`, `data_ptr`), which is
     // contiguous and which `keeper` keeps alive; the interpreter is held, so nothing resizes it meanwhile. The copy fills
     // exactly the capacity that was reserved, and a new vector overlaps nothing.
-    #[expect(
-        unsafe_code,
-        reason = "the stable interface of Python 3.10 has no other way to an array's bytes"
-    )]
     unsafe {
         std::ptr::copy_nonoverlapping(address as *const u8, data.as_mut_ptr(), length);
         data.set_len(length);

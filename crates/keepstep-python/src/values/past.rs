@@ -122,7 +122,7 @@ impl Past {
     /// Lets go what was not met for some calls.
     fn end_call(&mut self) {
         self.call += 1;
-        if self.call % CALLS_KEPT != 0 {
+        if !self.call.is_multiple_of(CALLS_KEPT) {
             return;
         }
         let oldest = self.call - CALLS_KEPT;
