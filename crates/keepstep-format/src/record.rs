@@ -46,10 +46,11 @@ pub fn compress(body: &[u8], dictionary: Option<&Dictionary>) -> Option<Vec<u8>>
         return None;
     }
     // Into its place at once: a copy of a large step would be held beside it and its body.
-    let mut out = Vec::with_capacity(10);
+    let bound = zstd::zstd_safe::compress_bound(body.len());
+    let mut out = Vec::with_capacity(bound + 10);
     put_varint(&mut out, body.len() as u64);
     let head = out.len();
-    out.resize(head + zstd::zstd_safe::compress_bound(body.len()), 0);
+    out.resize(head + bound, 0);
     let written = CONTEXT.with_borrow_mut(|context| match dictionary {
         Some(dictionary) => {
             context.compress_using_cdict(&mut out[head..], body, dictionary.compress.as_cdict()).ok()
