@@ -187,7 +187,6 @@ impl Episode {
     }
 
     /// Says a turn, or adopts the pending one: its index, what was said before, and the receipt if there is one.
-    #[expect(clippy::type_complexity, reason = "a tuple for Python")]
     fn say<'py>(
         &self,
         py: Python<'py>,
