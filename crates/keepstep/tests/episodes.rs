@@ -424,3 +424,49 @@ fn an_episode_that_ended_can_be_opened_again_beside_its_old_handle() {
     is_busy(run.episode(name()));
     assert_eq!((new.attempt(), new.turns()), (1, 1));
 }
+
+/// A state that damage took is told, and never replaced by an older one or by none. (A resumed attempt got the messages of an
+/// earlier step, or its default, when the step that held the newest ones could not be read.)
+#[test]
+fn a_damaged_state_is_told_and_not_an_older_one() {
+    const STRIDE: usize = 13;
+    let scratch = Scratch::new("damaged-state");
+    let run = scratch.run();
+    let episode = run.episode(name()).expect("begins");
+    let state = |number: i64| Step::new().action(number).state([("number", Value::Int(number))]);
+    (0..4).for_each(|number| drop(episode.step(state(number)).expect("records")));
+    episode.end("aborted", Ending::default()).expect("ends").wait().expect("is durable");
+    drop(episode);
+    run.store().close();
+    let (mut told, mut right) = (0, 0);
+    let writers = std::fs::read_dir(scratch.0.join("writers")).expect("lists");
+    let segment =
+        writers.map(|writer| writer.expect("lists").path().join("0.seg")).find(|path| path.exists());
+    let segment = segment.expect("has a segment");
+    let whole = std::fs::read(&segment).expect("reads");
+    for at in (0..whole.len()).step_by(STRIDE) {
+        let mut wounded = whole.clone();
+        wounded[at] ^= 0x10;
+        std::fs::write(&segment, &wounded).expect("writes");
+        let copy = Scratch::new(&format!("damaged-state-{at}"));
+        copy_tree(&scratch.0, &copy.0);
+        let found = copy.run().episode(name()).and_then(|episode| episode.state("number"));
+        match found {
+            Ok(found) => assert_eq!((found, { right += 1 }), (Some(Value::Int(3)), ()), "byte {at} flipped"),
+            Err(error) => assert!(matches!(error, Error::Damaged { .. }), "byte {at} flipped: {error}"),
+        }
+        told = at / STRIDE + 1 - right;
+    }
+    assert!(told > 0 && right > 0, "{told} told, {right} right");
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("makes");
+    for entry in std::fs::read_dir(from).expect("lists") {
+        let entry = entry.expect("lists");
+        match entry.file_type().expect("is something").is_dir() {
+            true => copy_tree(&entry.path(), &to.join(entry.file_name())),
+            false => drop(std::fs::copy(entry.path(), to.join(entry.file_name())).expect("copies")),
+        }
+    }
+}

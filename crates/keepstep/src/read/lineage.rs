@@ -19,6 +19,7 @@ use super::step::{Begin, End, Step};
 use crate::error::{Error, Result};
 use crate::segment::Contents;
 use crate::segment::chain::{Base, Chain, Span};
+use crate::segment::names::segment_path;
 
 /// A part of a lineage: records of one attempt, in one log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -352,16 +353,33 @@ impl Lineage {
         Ok(Some(step))
     }
 
-    /// The newest value of that name in the states of its steps.
+    /// The newest value of that name in the states of its steps. Where damage took what may be newer, an older one would be a
+    /// wrong answer: that is an error.
     pub fn state(&mut self, name: &str) -> Result<Option<Value>> {
         for index in (0..self.steps.len()).rev() {
-            let Item::Record(record) = self.item(self.steps[index].done)? else { continue };
-            let Some(Value::Map(state)) = record.get(fields::STATE).map(Value::plain) else { continue };
-            if let Some((_, value)) = state.iter().find(|(key, _)| key.as_str() == Some(name)) {
-                return Ok(Some(value.clone()));
+            let done = self.steps[index].done;
+            let Item::Record(record) = self.item(done)? else { return Err(self.lost_state(index, name)) };
+            let Some(state) = record.get(fields::STATE) else { continue };
+            let found = match state.plain() {
+                Value::Map(state) => state.iter().find(|(key, _)| key.as_str() == Some(name)),
+                _ => None,
+            };
+            match found {
+                Some((_, value)) if !value.has_lost() => return Ok(Some(value.clone())),
+                None if !state.has_lost() => {}
+                _ => return Err(self.lost_state(index, name)),
             }
         }
         Ok(None)
+    }
+
+    fn lost_state(&self, index: usize, name: &str) -> Error {
+        let line = self.lines[self.steps[index].done];
+        let path = segment_path(&self.parts[line.part].span.writer, line.place.segment);
+        let found = format!(
+            "the state {name:?} of step {index} is lost; open it with `at` to go on before the damage, or restart it"
+        );
+        Error::Damaged { path, offset: line.place.offset, found }
     }
 
     /// The records of a kind that belong to no completed step: what happened since.
