@@ -2,6 +2,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use keepstep::{
@@ -458,6 +459,42 @@ fn a_damaged_state_is_told_and_not_an_older_one() {
         told = at / STRIDE + 1 - right;
     }
     assert!(told > 0 && right > 0, "{told} told, {right} right");
+}
+
+/// The end of an episode is taken though the queue is full, and nothing comes behind it. (A process that exited with a full queue
+/// left its episodes without a word: the end was refused as busy, and nobody says it twice.)
+#[test]
+fn an_end_passes_a_full_queue_and_nothing_passes_the_end() {
+    let scratch = Scratch::new("full-end");
+    let options = Options { queue_bytes_max: 1, ..Options::default() };
+    let store = Store::open(&scratch.0, options).expect("opens");
+    let run = store.run("run", Value::Null).expect("opens");
+    for sample in 0..50 {
+        let name = EpisodeName { sample, ..name() };
+        let episode = run.episode(name.clone()).expect("begins");
+        let is_done = AtomicBool::new(false);
+        let ended = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    match episode.submit(step(1)) {
+                        Err(Error::Busy { .. } | Error::Ended { .. }) => {}
+                        sent => drop(sent.expect("records")),
+                    }
+                }
+            });
+            let is_full = |()| matches!(episode.submit(step(2)), Err(Error::Busy { .. }));
+            let was_full = std::iter::repeat_n((), 100_000).any(is_full);
+            let ended = episode.end("finished", Ending::default());
+            is_done.store(true, Ordering::Relaxed);
+            assert!(was_full, "the queue was never full");
+            ended
+        });
+        ended.expect("ends").wait().expect("is durable");
+        drop(episode);
+        let attempt = run.view(&name).expect("reads").read().expect("reads");
+        assert!(attempt.is_whole(), "{attempt:?}");
+        assert_eq!(attempt.end.expect("has an end").why.as_deref(), Some("finished"));
+    }
 }
 
 fn copy_tree(from: &Path, to: &Path) {

@@ -300,16 +300,24 @@ impl Recorder {
     pub fn end(&self, why: &str, more: Step) -> Result<Receipt> {
         let mut step = more;
         step.set(fields::WHY, Value::from(why));
-        let receipt = self.hand_over(Kind::End, step, self.level)?;
-        self.lock()?.ended = Some(why.to_owned());
+        let mut state = self.lock()?;
+        let receipt = self.hand_over_in(&mut state, Kind::End, step, self.level)?;
+        // Under the same lock: nothing may slip in behind the end.
+        state.ended = Some(why.to_owned());
         Ok(receipt)
     }
 
     fn hand_over(&self, kind: Kind, step: Step, level: Level) -> Result<Receipt> {
         let mut state = self.lock()?;
-        let prepared = self.prepare_with(&mut state, kind, step, level)?;
-        // While the queue is full each episode may have one more step in flight, then it is told.
-        let may_pass = state.passed.as_ref().is_none_or(|receipt| receipt.level().is_some());
+        self.hand_over_in(&mut state, kind, step, level)
+    }
+
+    fn hand_over_in(&self, state: &mut State, kind: Kind, step: Step, level: Level) -> Result<Receipt> {
+        let prepared = self.prepare_with(state, kind, step, level)?;
+        // While the queue is full each episode may have one more step in flight, then it is told. Its end always passes: it
+        // comes once, and one that was refused when a process exits would never be said again.
+        let may_pass =
+            kind == Kind::End || state.passed.as_ref().is_none_or(|receipt| receipt.level().is_some());
         let when_full = if may_pass { WhenFull::Pass } else { WhenFull::Refuse };
         let Prepared { pending, kind, index, level } = prepared;
         let ticket = self.writer.submit(pending, when_full)?;
