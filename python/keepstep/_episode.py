@@ -3,32 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from ._endings import Why, error_of, why_of
-from ._loops import in_thread, warn_if_on_loop
+from ._loops import submit_in_thread, warn_if_on_loop
 from ._scope import Scope
 from ._turn import SAID, Turn
-from .errors import Ended, Fenced
+from .errors import BadInput, Busy, Closed, Ended, Fenced
 
 if TYPE_CHECKING:
     from . import _core
     from ._views import Step
 
-_NOTHING = object()
+# How often an event loop looks again for an episode that somebody has. It sleeps itself: a thread that waits could not be
+# cancelled, and would keep the process from exiting.
+_PAUSE_MAX_S = 0.2
 
 
 class Episode(Scope):
     """One attempt at an episode. It is opened when it is entered, or when it is first used."""
 
-    __slots__ = ("__weakref__", "_last", "_native_episode", "_open", "_ref", "_trajectory")
+    __slots__ = ("__weakref__", "_last", "_native_episode", "_open", "_open_at_once", "_ref", "_trajectory")
 
-    def __init__(self, ref: str, open: Callable[[], _core.Episode]) -> None:
+    def __init__(
+        self,
+        ref: str,
+        open: Callable[[], _core.Episode],
+        open_at_once: Callable[[], _core.Episode] | None = None,
+    ) -> None:
+        """`open` may wait for an owner; then `open_at_once` does not, and raises Busy."""
         self._ref = ref
         self._open = open
+        self._open_at_once = open_at_once
         self._native_episode: _core.Episode | None = None
         self._last: Any = None
         self._trajectory: list[Any] | None = None
@@ -110,7 +122,7 @@ class Episode(Scope):
     def call(self, name: str, fn: Callable[..., Any], *args: Any, key: str | None = None) -> Any:
         """Calls a function and records what it returns; a resumed attempt gets the recording."""
         native = self._native
-        if inspect.iscoroutinefunction(fn):
+        if _is_async(fn):
             return self._acall(native, name, fn, args, key)
         is_known, found = native.known(name, key, list(args))
         if is_known:
@@ -121,18 +133,25 @@ class Episode(Scope):
             self._record_failed_call(native, found, raised)
             raise
         if inspect.isawaitable(came):
-            return self._finish_call(native, found, came)
+            _refuse_awaitable(name, fn, came)
         warn_if_on_loop()
         native.record_call(found, came, False, True)
         return came
 
     async def _acall(self, native: Any, name: str, fn: Callable[..., Any], args: Any, key: str | None) -> Any:
         is_known, found = native.known(name, key, list(args))
-        return found if is_known else await self._finish_call(native, found, fn(*args))
+        if is_known:
+            return found
+        try:
+            came = fn(*args)
+        except Exception as raised:
+            self._record_failed_call(native, found, raised)
+            raise
+        return await self._finish_call(native, found, came)
 
     async def _finish_call(self, native: Any, call: Any, came: Any) -> Any:
         try:
-            value = await came
+            value = (await came) if inspect.isawaitable(came) else came
         except Exception as raised:
             self._record_failed_call(native, call, raised)
             raise
@@ -183,14 +202,16 @@ class Episode(Scope):
     async def _aopened(self) -> Any:
         if self._native_episode is not None:
             return self._native_episode
-        opening = asyncio.ensure_future(in_thread(self._open))
-        try:
-            self._native_episode = await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            # The thread goes on: what it opens belongs to nobody, and must say so.
-            opening.add_done_callback(_give_up)
-            raise
-        return self._native_episode
+        pause_s = 0.01
+        while True:
+            try:
+                self._native_episode = await _opened_in_thread(self._open_at_once or self._open)
+                return self._native_episode
+            except Busy:
+                if self._open_at_once is None:
+                    raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
     def _enter(self) -> None:
         self._opened()
@@ -236,8 +257,38 @@ class Episode(Scope):
         return f"<Episode {native.ref}: {native.steps} steps, {native.ended or 'running'}>"
 
 
-def _give_up(opening: asyncio.Future[Any]) -> None:
-    if not opening.cancelled() and opening.exception() is None:
+def _is_async(fn: Callable[..., Any]) -> bool:
+    """True if what a function gives is to be awaited: told without calling it, since a recorded call is not made again."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    plain = inspect.unwrap(fn)
+    return inspect.iscoroutinefunction(plain) or inspect.iscoroutinefunction(type(plain).__call__)
+
+
+def _refuse_awaitable(name: str, fn: Callable[..., Any], came: Any) -> NoReturn:
+    """A resumed attempt could not know that the recording must be awaited: said now, not after a crash."""
+    if inspect.iscoroutine(came):
+        came.close()
+    raise BadInput(
+        f"call {name!r}: {fn!r} gave something to await, which its recording could not: give an `async def` function"
+    )
+
+
+async def _opened_in_thread(open: Callable[[], _core.Episode]) -> _core.Episode:
+    opening = submit_in_thread(open)
+    try:
+        return await asyncio.wrap_future(opening)
+    except asyncio.CancelledError:
+        # A thread that has begun goes on: what it opens belongs to nobody, and must say so.
+        opening.add_done_callback(_give_up)
+        raise
+
+
+def _give_up(opening: Future[_core.Episode]) -> None:
+    if opening.cancelled() or opening.exception() is not None:
+        return
+    # A store that was closed meanwhile has said how it ended.
+    with contextlib.suppress(Ended, Closed):
         opening.result().end("cancelled", None, None, "cancelled while it was opened")
 
 

@@ -75,7 +75,7 @@ class NullEpisode:
 
     step = submit
 
-    def say(self, said: dict[str, Any], waits: bool) -> tuple[int, None, None]:
+    def say(self, given: dict[str, Any], waits: bool) -> tuple[int, None, None]:
         self._said = True
         return self.steps, None, None
 

@@ -53,13 +53,20 @@ class Run:
         """Which generation of its name this is, from 0."""
         return int(self._core.generation)
 
-    def episode(self, task: str | None = None, *, sample: int = 0, iteration: int = 0, **options: Any) -> Episode:
+    def episode(
+        self, task: str | None = None, *, sample: int = 0, iteration: int = 0, **options: Any
+    ) -> Episode:
         """An episode, to be entered: begun, or gone on with where an interrupted attempt stopped."""
         if task is not None:
             ref = _core.reference(self.name, task, iteration, sample)
         else:
             ref = f"{self.name}/(unnamed)"
-        return Episode(ref, functools.partial(self._core.open, task, iteration, sample, options))
+        open = functools.partial(self._core.open, task, iteration, sample)
+        if options.get("busy") != "wait":
+            return Episode(ref, functools.partial(open, options))
+        return Episode(
+            ref, functools.partial(open, options), functools.partial(open, {**options, "busy": "raise"})
+        )
 
     def group(self, task: str, *, size: int, iteration: int = 0) -> Group:
         """The samples of one task and iteration, sealed together."""
@@ -145,19 +152,21 @@ class Run:
         return _views.table(self._core, of, columns)
 
     def __reduce__(self) -> tuple[Callable[..., Run], tuple[Any, ...]]:
-        return _reopen, (self._store._how, self.name, self._core.birth)
+        # Nobody could look the config of the null store's runs up again.
+        config = self.config if self._store.where is None else None
+        return _reopen, (self._store._how, self.name, self._core.birth, config)
 
     def __repr__(self) -> str:
         generation = f", generation {self.generation}" if self.generation else ""
         return f"<Run {self.name!r}{generation} in {self._store.where}>"
 
 
-def _reopen(how: Any, name: str, birth: str) -> Run:
+def _reopen(how: Any, name: str, birth: str, config: Mapping[str, Any] | None) -> Run:
     from ._store import shared_store
 
     store = shared_store(how)
     if how.where is None:
-        return store.run(name)
+        return store.run(name, config=config)
     for run in store.runs():
         if run._core.birth == birth:
             return run
@@ -238,7 +247,11 @@ class Group:
         self, rewards: Mapping[str, float] | None = None, *, source: str, least: int | None = None
     ) -> Any:
         """Seals the group, all or none, with rewards by the refs of its episodes. Then trainers see it."""
-        by_id = None if rewards is None else [(self._member(ref), _number(ref, reward)) for ref, reward in rewards.items()]
+        by_id = (
+            None
+            if rewards is None
+            else [(self._member(ref), _number(ref, reward)) for ref, reward in rewards.items()]
+        )
         ref = f"{self._run.name}/{self.task}#{self.iteration}"
         return Sealing(ref, functools.partial(self._core.seal, by_id, source, least))
 

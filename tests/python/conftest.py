@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +11,15 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("filterwarnings", "ignore:this keepstep is a debug build:RuntimeWarning")
-    config.addinivalue_line("markers", "slow: takes more than half a minute; `make torture-python` runs it")
+    config.addinivalue_line("markers", "slow: runs with KEEPSTEP_SLOW=1 only, as `make torture-python` does")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.environ.get("KEEPSTEP_SLOW") == "1":
+        return
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: set KEEPSTEP_SLOW=1"))
 
 
 @pytest.fixture
