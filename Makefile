@@ -52,8 +52,9 @@ torture: release ## kill -9 real recorders for a minute, twice, against an outsi
 	$(KEEPSTEP) torture "$(TARGET)/torture/threads" --seconds $(TORTURE_SECONDS) --processes 2 --threads 32 --json
 	$(KEEPSTEP) torture "$(TARGET)/torture/processes" --seconds $(TORTURE_SECONDS) --processes 24 --threads 2 --json
 
-torture-python: develop-release ## kill -9 Python recorders: threads, 512 tasks, fork, spawn; a minute each
-	$(VENV)/bin/python tools/torture_python.py --seconds $(TORTURE_SECONDS)
+torture-python: develop-release ## kill -9 Python recorders: threads, 512 tasks, fork, spawn; a minute each; then memory
+	$(VENV)/bin/python tools/torture_python.py --seconds $(TORTURE_SECONDS) --dir "$(TARGET)"
+	KEEPSTEP_SLOW=1 $(VENV)/bin/pytest tests/python/test_memory.py -q -m slow --basetemp "$(TARGET)/torture-memory"
 
 fuzz: need-cargo ## fuzz each decoder for FUZZ_SECONDS (120)
 	FUZZ_SECONDS=$(FUZZ_SECONDS) tools/fuzz.sh
