@@ -19,6 +19,7 @@ TORTURE_SECONDS ?= 60
 FUZZ_SECONDS ?= 120
 CRASH_POINTS ?= 1000000
 BENCH_ARGS ?=
+BENCH_PYTHON_ARGS ?=
 
 .PHONY: help setup demo test check bench torture fuzz crash-million takeover-all loom faults clean
 .PHONY: torture-python test-wheel test-pythons docs wheel
@@ -43,8 +44,11 @@ check: need-cargo setup ## format, lints, docs, licences, the tree
 	tools/check-tree.sh
 	@$(MAKE) --no-print-directory check-deny
 
-bench: need-cargo ## measure against the raw limit and peers (writes bench.json into the target directory)
-	$(CARGO) run --release --locked -p keepstep-compare -- $(BENCH_ARGS)
+bench: develop-release ## measure against the raw limit and peers (writes bench.json into the target directory)
+	status=0; \
+	$(CARGO) run --release --locked -p keepstep-compare -- $(BENCH_ARGS) || status=1; \
+	$(VENV)/bin/python bench/python/measure.py --out "$(TARGET)/bench.json" $(BENCH_PYTHON_ARGS) || status=1; \
+	exit $$status
 
 torture: release ## kill -9 real recorders for a minute, twice, against an outside oracle
 	rm -rf "$(TARGET)/torture"
