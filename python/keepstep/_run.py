@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
 from ._endings import Why
 from ._episode import Episode
-from ._loops import is_on_loop, submit_in_thread
-from .errors import BadInput, NotFound
+from ._loops import is_on_loop, submit_in_thread, warn_if_on_loop
+from .errors import BadInput, LevelOutOfReach, NotFound
 
 if TYPE_CHECKING:
     from ._store import Store
@@ -291,9 +292,20 @@ class Sealing:
         return "power"
 
     def wait(self, timeout: float | None = None, *, level: str | None = None) -> Sealing:
-        """Waits until the seal is durable."""
-        if self._done is not None:
+        """Waits until the seal is durable, at any level that a directory reaches. Raises TimeoutError."""
+        if level == "machine":
+            raise LevelOutOfReach(
+                f'{self.ref} is sealed at "power", and cannot reach "machine" in a directory'
+            )
+        if self._done is None:
+            return self
+        if not self._done.done():
+            warn_if_on_loop()
+        try:
             self.missing = self._done.result(timeout)
+        except FutureTimeout:
+            # Until Python 3.10 this is not the builtin one.
+            raise TimeoutError(f"{self.ref} is not sealed yet; it goes on being written") from None
         return self
 
     def __await__(self) -> Any:

@@ -12,7 +12,8 @@ from typing import Any
 import keepstep
 import outside
 import pytest
-from keepstep import _core
+from keepstep import _core, _loops
+from keepstep._run import Sealing
 
 needs_group_claim = pytest.mark.skipif(
     not hasattr(_core.Group, "claim"), reason="the native side has no Group.claim yet"
@@ -167,6 +168,31 @@ def test_a_seal_on_a_loop_is_awaited(run: keepstep.Run) -> None:
         assert sealing.level == "power"
         with pytest.raises(keepstep.KeepstepError):
             await run.group("nobody", size=1).seal(source="trainer")
+
+    asyncio.run(main())
+
+
+def test_a_seal_behaves_as_a_receipt(run: keepstep.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timeout is the builtin TimeoutError, a level out of reach is an error, and blocking a loop is warned about."""
+    monkeypatch.setattr(_loops, "_has_warned", False)
+    may_go = threading.Event()
+
+    def seal() -> dict[int, str]:
+        may_go.wait()
+        return {1: "errored"}
+
+    async def main() -> None:
+        sealing = Sealing("shop/t#0", seal)
+        assert (sealing.level, "on its way" in repr(sealing)) == (None, True)
+        with (
+            pytest.warns(RuntimeWarning, match="event loop"),
+            pytest.raises(TimeoutError, match="not sealed"),
+        ):
+            sealing.wait(0.01)
+        may_go.set()
+        assert (await sealing).missing == {1: "errored"}
+        with pytest.raises(keepstep.LevelOutOfReach):
+            sealing.wait(level="machine")
 
     asyncio.run(main())
 
