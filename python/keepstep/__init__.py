@@ -8,10 +8,13 @@ from ._endings import Ending, Why
 from ._episode import Episode
 from ._run import Group, Job, Run, Stream
 from ._scope import Scope
+from ._steps import Step
 from ._store import Level, Store, open
+from ._table import Table
 from ._tokens import Tokens
 from ._turn import Turn
 from ._values import Array, Lost, Media, RecordedAsRepr, Repr, register
+from ._views import GroupView, View
 from .errors import (
     BadInput,
     Busy,
@@ -45,6 +48,7 @@ __all__ = [
     "Fenced",
     "Forked",
     "Group",
+    "GroupView",
     "Job",
     "KeepstepError",
     "Level",
@@ -59,10 +63,13 @@ __all__ = [
     "Repr",
     "Run",
     "Scope",
+    "Step",
     "Store",
     "Stream",
+    "Table",
     "Tokens",
     "Turn",
+    "View",
     "Why",
     "__version__",
     "open",

@@ -82,7 +82,11 @@ class Store:
         return self._core.level  # type: ignore[no-any-return]
 
     def run(
-        self, name: str, *, config: Mapping[str, Any] | None = None, links: Mapping[str, str] | None = None,
+        self,
+        name: str,
+        *,
+        config: Mapping[str, Any] | None = None,
+        links: Mapping[str, str] | None = None,
         new: bool = False,
     ) -> Run:
         """Opens a run, or begins it. Another config than it was made with is refused; `new` begins a new generation."""

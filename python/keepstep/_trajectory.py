@@ -39,7 +39,9 @@ class RecordingList(list[Any]):
         return self
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError("a recorded trajectory can only grow: use append or extend, or work on a copy, list(trajectory)")
+        raise TypeError(
+            "a recorded trajectory can only grow: use append or extend, or work on a copy, list(trajectory)"
+        )
 
     __setitem__ = __delitem__ = __imul__ = insert = pop = remove = clear = sort = reverse = _refuse  # type: ignore[assignment]
 

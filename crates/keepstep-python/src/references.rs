@@ -12,6 +12,7 @@ pub(crate) fn reference(run: &str, task: &str, iteration: i64, sample: i64) -> S
 
 /// The parts of a reference: run, task, iteration, sample, attempt, step. Without a task, `run` is an id.
 #[pyfunction]
+#[expect(clippy::type_complexity, reason = "a tuple for Python")]
 pub(crate) fn parse_reference(
     py: Python<'_>,
     text: &str,
