@@ -32,6 +32,7 @@ from .errors import (
     NotFound,
     Poisoned,
 )
+from .wrappers import current, record
 
 __all__ = [
     "Array",
@@ -72,7 +73,9 @@ __all__ = [
     "View",
     "Why",
     "__version__",
+    "current",
     "open",
+    "record",
     "register",
 ]
 

@@ -1,0 +1,111 @@
+"""Two ways through the same logic: one waits where it stands, one lets the event loop go on.
+
+The logic is written once, as coroutines. Those of the blocking door never suspend, so one `send` runs them to their end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from .._loops import in_thread, warn_if_on_loop
+
+if TYPE_CHECKING:
+    from .._episode import Episode
+
+T = TypeVar("T")
+
+
+class Door(Protocol):
+    """How an environment is asked and how its recording is waited for."""
+
+    async def ask(self, call: Callable[[], Any]) -> Any:
+        """Calls the environment."""
+
+    async def open(self, episode: Episode) -> Any:
+        """Opens an episode, and gives what records it."""
+
+    async def read(self, work: Callable[[], T]) -> T:
+        """Does something that waits for the disk."""
+
+    async def say(self, native: Any, said: dict[str, Any]) -> None:
+        """Says a turn: durable when it returns."""
+
+    async def result(self, native: Any, given: dict[str, Any]) -> None:
+        """Completes a turn: durable when it returns."""
+
+    async def settle(self, receipt: Any) -> None:
+        """Waits for what was handed over."""
+
+
+class BlockingDoor:
+    """Waits where it stands."""
+
+    async def ask(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except StopIteration as raised:
+            # A coroutine cannot raise it as it is.
+            raise Carried(raised) from raised
+
+    async def open(self, episode: Episode) -> Any:
+        return episode._opened()
+
+    async def read(self, work: Callable[[], T]) -> T:
+        return work()
+
+    async def say(self, native: Any, said: dict[str, Any]) -> None:
+        native.say(said, True)
+
+    async def result(self, native: Any, given: dict[str, Any]) -> None:
+        native.result(given, True)
+
+    async def settle(self, receipt: Any) -> None:
+        receipt.wait()
+
+
+class AwaitingDoor:
+    """Lets the event loop go on."""
+
+    async def ask(self, call: Callable[[], Any]) -> Any:
+        return await call()
+
+    async def open(self, episode: Episode) -> Any:
+        return await episode._aopened()
+
+    async def read(self, work: Callable[[], T]) -> T:
+        return await in_thread(work)
+
+    async def say(self, native: Any, said: dict[str, Any]) -> None:
+        receipt = native.say(said, False)[2]
+        if receipt is not None:
+            await receipt
+
+    async def result(self, native: Any, given: dict[str, Any]) -> None:
+        await native.result(given, False)
+
+    async def settle(self, receipt: Any) -> None:
+        await receipt
+
+
+class Carried(Exception):
+    """A StopIteration on its way through coroutines."""
+
+    def __init__(self, original: StopIteration) -> None:
+        super().__init__(original)
+        self.original = original
+
+
+def run_blocking(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine that never suspends."""
+    warn_if_on_loop()
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    except Carried as carried:
+        original = carried.original
+    else:
+        work.close()
+        raise RuntimeError("a blocking environment gave something to await: record it as an async one")
+    raise original

@@ -1,0 +1,50 @@
+"""The episode of a recorded environment, as its loop sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .._endings import Ending, Why
+from .._episode import Episode
+from ..errors import Ended
+
+
+class RecordedEpisode(Episode):
+    """An episode that a wrapper records."""
+
+    __slots__ = ("inferred", "is_over")
+
+    def __init__(self, ref: str, open: Callable[[], Any]) -> None:
+        super().__init__(ref, open)
+        # What the environment said of its end, if it did.
+        self.inferred: Ending | None = None
+        # True if somebody here said how it ended; not if the store was closed under it.
+        self.is_over = False
+
+    def end(
+        self,
+        why: Why,
+        *,
+        limit: str | None = None,
+        error: BaseException | str | None = None,
+        said_by: str = "loop",
+    ) -> Any:
+        """Says how it ended: set once. To say again what the environment has said is fine."""
+        said = self.inferred
+        if said is None:
+            receipt = super().end(why, limit=limit, error=error, said_by=said_by)
+            self.is_over = True
+            return receipt
+        if said.why == why and limit in (None, said.limit):
+            return self._last
+        raise Ended(
+            f"{self.ref} was recorded as {said.why} when its last step returned ({said.said_by} said so): "
+            "to overrule that, give ending= to keepstep.record(...)"
+        )
+
+    def infer(self, ending: Ending) -> Any:
+        """Ends it as the environment said. Returns at once."""
+        receipt = self.end(ending.why, limit=ending.limit, error=ending.error, said_by=ending.said_by)
+        self.inferred = ending
+        return receipt

@@ -1,0 +1,136 @@
+"""How an environment comes back to where its record stops: its state is restored, or it is driven there again.
+
+Either way it stands before the turn that was pending, if there is one: the next step says the same action and
+completes that turn, or another one, and the pending turn is given up on record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from .. import _core
+from ..errors import BadInput, Diverged
+from ._differences import difference
+from ._doors import Door
+from ._how import Flavour, How
+
+# Names of state that a recorded step has: the environment's own, what its wrappers count, how it was reset, how it ended.
+STATE = "environment"
+COUNTERS = "wrappers"
+RESET = "reset"
+ENDING = "ending"
+
+_TEXT_MAX = 120
+
+
+class CannotResume(Exception):
+    """The record does not have what it takes."""
+
+
+def reset_said(flavour: Flavour, env: Any, how: How, given: dict[str, Any]) -> dict[str, Any]:
+    """What has to be known to reset it in the same way again; to be asked for before the reset."""
+    said: dict[str, Any] = {"given": given} if given else {}
+    if how.mode == "replay" and given.get("seed") is None:
+        random = flavour.randomness(env)
+        if random is not None:
+            said["random"] = random
+    return {RESET: said} if said else {}
+
+
+async def restore(
+    env: Any, how: How, flavour: Flavour, door: Door, native: Any, call: Callable[..., Any], fresh: Any
+) -> Any:
+    """Sets the state of the last step, and gives what `reset` returns then."""
+    found = await door.read(lambda: native.state(STATE))
+    if found is None or how.keeper is None:
+        raise CannotResume("no state of the environment was recorded")
+    last = await door.read(lambda: _last_observed(native))
+    if fresh is None:
+        # It has to be begun before it can be set.
+        reset = await _recorded_reset(door, native)
+        fresh = await door.ask(lambda: call(**reset.get("given", {})))
+    put = how.keeper.set
+    await door.ask(lambda: put(env, found[0]))
+    counters = await door.read(lambda: native.state(COUNTERS))
+    if counters is not None:
+        flavour.set_counters(env, counters[0])
+    return flavour.as_reset(fresh, last)
+
+
+def _last_observed(native: Any) -> dict[str, Any]:
+    """The newest step with an observation: one that raised has none."""
+    for index in reversed(range(native.inherited)):
+        step: dict[str, Any] = native.history(index)
+        if "observation" in step:
+            return step
+    raise CannotResume("no observation was recorded")
+
+
+async def _recorded_reset(door: Door, native: Any) -> dict[str, Any]:
+    found = await door.read(lambda: native.state(RESET))
+    return {} if found is None else found[0]
+
+
+async def replay(
+    env: Any, how: How, flavour: Flavour, door: Door, native: Any, call: Callable[..., Any], fresh: Any
+) -> Any:
+    """Drives a fresh environment with the recorded actions, and compares what it gives."""
+    reset = await _recorded_reset(door, native)
+    if "random" in reset:
+        flavour.set_randomness(env, reset["random"])
+    fresh = await door.ask(lambda: call(**reset.get("given", {})))
+    fields = flavour.first_of(fresh)
+    for index in range(native.inherited):
+        step = await door.read(partial(native.history, index))
+        if "error" in step:
+            # It gave nothing to compare, and what it did to the environment is not known.
+            continue
+        if step["kind"] != "FIRST":
+            fields = await _again(env, flavour, door, index, step)
+        _check_same(index, step, fields)
+    return flavour.as_reset(fresh, fields)
+
+
+async def _again(env: Any, flavour: Flavour, door: Door, index: int, step: dict[str, Any]) -> dict[str, Any]:
+    """Takes a recorded action again."""
+    if "action" not in step:
+        raise CannotResume(f"the action of step {index} was not recorded")
+    result = await door.ask(lambda: env.step(step["action"]))
+    ending = flavour.ending_of(env, result)
+    if ending is not None:
+        raise Diverged(f"step {index}, its end: the recorded episode went on, now it is {ending.why}")
+    return flavour.result_of(result)
+
+
+def _check_same(index: int, step: dict[str, Any], fields: dict[str, Any]) -> None:
+    for name in ("observation", "reward", "discount"):
+        if name not in step:
+            continue
+        now = fields.get(name)
+        if name != "observation" and now is not None:
+            now = float(now)
+        found = difference(step[name], now, name)
+        if found is not None:
+            path, before, after = found
+            raise Diverged(f"step {index}, {path}: recorded {_short(before)}, now {_short(after)}")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
+
+
+def check_recordable(state: Any) -> None:
+    """Refuses a state that would not come back as it is."""
+    roundtrip = getattr(_core, "_roundtrip", None)
+    if roundtrip is None:
+        return
+    try:
+        roundtrip(state, _core.Context(strict=True))
+    except BadInput as refused:
+        raise BadInput(
+            f"state: the environment gives one that cannot be restored from a record ({refused}): "
+            'give state=(get, set) that make plain data of it, or environment="restart"'
+        ) from None

@@ -1,0 +1,59 @@
+"""Which sample of a task a reset records, if the caller does not say: an interrupted one, else the next number.
+
+What this process left interrupted itself is not gone on with: a loop that resets wants the next episode.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .._run import Run
+    from .._store import Store
+
+# The loop gave up an abandoned one, and an errored one failed: neither was interrupted.
+_INTERRUPTED = frozenset({None, "aborted", "cancelled", "crashed", "superseded"})
+
+_lock = threading.Lock()
+_of_stores: weakref.WeakKeyDictionary[Store, dict[tuple[str, str, int], Samples]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+class Samples:
+    """The samples of one task and iteration that this process has not opened yet."""
+
+    def __init__(self, run: Run, task: str, iteration: int) -> None:
+        interrupted, self._next = _look(run, task, iteration)
+        self._interrupted = deque(interrupted)
+        self._lock = threading.Lock()
+
+    def take(self) -> int:
+        """The next one to try. Somebody else may have it: then take another."""
+        with self._lock:
+            if self._interrupted:
+                return self._interrupted.popleft()
+            self._next += 1
+            return self._next - 1
+
+
+def samples_of(run: Run, task: str, iteration: int) -> Samples:
+    """What all recorded environments of this process share of a task. Reads the store the first time."""
+    with _lock:
+        known = _of_stores.setdefault(run.store, {})
+        key = (run._core.birth, task, iteration)
+        if key not in known:
+            known[key] = Samples(run, task, iteration)
+        return known[key]
+
+
+def _look(run: Run, task: str, iteration: int) -> tuple[list[int], int]:
+    """The samples that were interrupted, and the first number that nobody has used."""
+    if run.store.where is None:
+        return [], 0
+    found = sorted((view.sample, view.ending) for view in run.episodes(task=task, iteration=iteration))
+    interrupted = [sample for sample, ending in found if (ending and ending.why) in _INTERRUPTED]
+    return interrupted, found[-1][0] + 1 if found else 0

@@ -1,0 +1,377 @@
+"""What is recorded of one environment: an episode for each reset, a turn for each step, and how each episode ended.
+
+The environment's own exceptions always reach the caller: what fails while they are recorded is logged.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from .._endings import Ending, Why, error_of, why_of
+from .._log import logger
+from .._null import NullEpisode
+from ..errors import BadInput, Busy, Diverged, Ended, Fenced
+from ._doors import Carried, Door
+from ._how import Flavour, How
+from ._recorded_episode import RecordedEpisode
+from ._resuming import COUNTERS, ENDING, STATE, CannotResume, check_recordable, replay, reset_said, restore
+from ._samples import samples_of
+
+_NOTHING = object()
+
+
+class Tape:
+    """What is recorded of one environment."""
+
+    __slots__ = (
+        "_door",
+        "_env",
+        "_flavour",
+        "_how",
+        "_is_closed",
+        "_keeper",
+        "_sample",
+        "_task",
+        "episode",
+        "native",
+    )
+
+    def __init__(self, env: Any, how: How, flavour: Flavour, door: Door) -> None:
+        self._env = env
+        self._how = how
+        self._flavour = flavour
+        self._door = door
+        self._keeper = None if how.run.store.where is None else how.keeper
+        self._is_closed = False
+        self._task: str | None = None
+        self._sample = 0
+        self.episode: RecordedEpisode | None = None
+        # What records the episode; None before the first reset.
+        self.native: Any = None
+
+    @property
+    def current(self) -> RecordedEpisode:
+        """The episode that is recorded now, or was last."""
+        if self.episode is None:
+            raise BadInput("env: nothing is recorded before the first reset()")
+        return self.episode
+
+    @property
+    def is_active(self) -> bool:
+        """True between a reset and an ending."""
+        return self.episode is not None and not self.episode.is_over
+
+    @property
+    def may_begin_by_step(self) -> bool:
+        """True if the environment may begin an episode by itself: nothing was begun, or the last one ran to its end."""
+        if self.is_active or self._is_closed:
+            return False
+        return self.episode is None or self.episode.inferred is not None
+
+    def refusal(self) -> Exception:
+        """What `step` raises if there is no episode to record it in."""
+        if self.episode is None:
+            return self._flavour.over("nothing was reset yet: call reset() first")
+        return self._flavour.over(f"{self.episode.ref} has ended ({self.native.ended}): call reset() first")
+
+    # Resetting
+
+    async def begin(self, call: Callable[..., Any], given: dict[str, Any]) -> Any:
+        """Resets the environment by `call`, and records the episode that begins or goes on."""
+        given_up = self._task if self.is_active else None
+        await self.leave("abandoned", "reset")
+        self._is_closed = False
+        said = reset_said(self._flavour, self._env, self._how, given)
+        result = _NOTHING
+        if callable(self._how.task):
+            result = await self._reset_unnamed(call, given)
+            task = self._how.task(self._env, result)
+        else:
+            task = self._how.task
+        try:
+            await self._open(task, given_up)
+        except Exception as failed:
+            self._forget(f"{self._how.run.name}/{task}")
+            self._warn_or_raise(failed)
+            return await self._door.ask(lambda: call(**given)) if result is _NOTHING else result
+        if self.native.steps:
+            return await self._resume(call, given, said, result)
+        return await self._start(call, given, said, result)
+
+    async def _reset_unnamed(self, call: Callable[..., Any], given: dict[str, Any]) -> Any:
+        """Resets before the name of the episode is known. If that fails, the error is kept without a name."""
+        try:
+            return await self._door.ask(lambda: call(**given))
+        except BaseException as raised:
+            try:
+                episode = RecordedEpisode(f"{self._how.run.name}/(unnamed)", self._opener(None, 0, "restart"))
+                self.native = await self._door.open(episode)
+                self.episode = episode
+            except Exception:
+                logger.exception("a reset that failed could not be recorded")
+            else:
+                await self._raised(raised, "reset")
+            raise
+
+    async def _open(self, task: str, given_up: str | None) -> None:
+        """Opens the episode that is to be recorded: an interrupted one, or a new one."""
+        how = self._how
+        resume = "restart" if how.mode == "restart" else "continue"
+        if how.sample is not None:
+            # What the loop itself gave up just now begins anew.
+            resume = "restart" if given_up == task else resume
+            if not await self._open_sample(task, how.sample, resume):
+                raise Ended(f"{self.current.ref} is over ({self.native.ended})")
+            return
+        samples = await self._door.read(lambda: samples_of(how.run, task, how.iteration))
+        while True:
+            try:
+                if await self._open_sample(task, samples.take(), resume):
+                    return
+            except (Busy, Ended):
+                # Somebody else has taken it, or done it, since it was looked at.
+                continue
+
+    async def _open_sample(self, task: str, sample: int, resume: str) -> bool:
+        """Opens a sample. False if its last step said that it is over: then only the end was missing."""
+        ref = self._how.run.episode(task, sample=sample, iteration=self._how.iteration).ref
+        episode = RecordedEpisode(ref, self._opener(task, sample, resume))
+        self.native = await self._door.open(episode)
+        self.episode, self._task, self._sample = episode, task, sample
+        if not self.native.steps:
+            return True
+        ending = await self._door.read(lambda: episode.state(ENDING))
+        if ending is None:
+            return True
+        await self._door.settle(episode.infer(Ending(*ending)))
+        return False
+
+    def _opener(self, task: str | None, sample: int, resume: str) -> Callable[[], Any]:
+        how = self._how
+        return lambda: how.run._core.open(task, how.iteration, sample, {"resume": resume})
+
+    def _forget(self, ref: str, *, why: Why | None = None, steps: int = 0) -> None:
+        """Goes on without a record until the next reset; if a reason is given, it is over."""
+        null = NullEpisode(ref)
+        null.steps, null._has_first = steps, steps > 0
+        self.episode = RecordedEpisode(ref, lambda: null)
+        self.native = self.episode._native_episode = null
+        if why is not None:
+            self.episode.end(why)
+
+    async def _start(
+        self, call: Callable[..., Any], given: dict[str, Any], said: dict[str, Any], result: Any
+    ) -> Any:
+        """Begins the episode with its first observation."""
+        try:
+            if result is _NOTHING:
+                result = await self._door.ask(lambda: call(**given))
+        except BaseException as raised:
+            await self._raised(raised, "reset")
+            raise
+        try:
+            fields = self._flavour.first_of(result)
+            state = said | await self._snapshot(is_first=True)
+            if state:
+                fields["state"] = state
+            await self._door.settle(self.native.first(self._kept(fields)))
+        except BaseException as failed:
+            await self._not_recorded(failed)
+        return result
+
+    async def _resume(
+        self, call: Callable[..., Any], given: dict[str, Any], said: dict[str, Any], result: Any
+    ) -> Any:
+        """Brings the environment to where the record stops."""
+        bring = restore if self._how.mode == "restore" else replay
+        fresh = None if result is _NOTHING else result
+        try:
+            return await bring(self._env, self._how, self._flavour, self._door, self.native, call, fresh)
+        except CannotResume as reason:
+            await self.leave("aborted", f"cannot {self._how.mode}: {reason}")
+            if self._how.is_mode_asked:
+                raise BadInput(
+                    f'environment: {self.current.ref} cannot {self._how.mode}: {reason}; give environment="restart"'
+                ) from None
+            logger.warning("%s begins anew: %s", self.current.ref, reason)
+        except BaseException as raised:
+            await self._raised(raised, self._how.mode if isinstance(raised, Diverged) else "reset")
+            raise
+        assert self._task is not None
+        await self._open_sample(self._task, self._sample, "restart")
+        return await self._start(call, given, said, result)
+
+    # Stepping
+
+    async def step(self, action: Any, call: Callable[[], Any]) -> Any:
+        """Says the action, takes it by `call`, and records what came of it."""
+        if not self.is_active:
+            raise self.refusal()
+        try:
+            await self._say(action)
+        except BaseException as failed:
+            if not isinstance(failed, Exception):
+                self._give_up_turn("the action was not taken")
+            await self._not_recorded(failed)
+        try:
+            result = await self._door.ask(call)
+        except BaseException as raised:
+            await self._raised(raised, "step")
+            raise
+        try:
+            await self._record(result)
+        except BaseException as failed:
+            await self._not_recorded(failed)
+        return result
+
+    def step_unrecorded(self, call: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+        """A step that nobody records; the same endings, as cheap as can be."""
+        episode = self.episode
+        if episode is None or episode.is_over:
+            raise self.refusal()
+        try:
+            result = call(*args, **given)
+        except BaseException as raised:
+            episode.end(why_of(raised))
+            raise
+        self._count(result)
+        return result
+
+    async def astep_unrecorded(
+        self, call: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]
+    ) -> Any:
+        """As `step_unrecorded`, of an async environment."""
+        try:
+            result = await call(*args, **given)
+        except BaseException as raised:
+            self.current.end(why_of(raised))
+            raise
+        self._count(result)
+        return result
+
+    def _count(self, result: Any) -> None:
+        self.native.steps += 1
+        ending = self._ending_of(result)
+        if ending is not None:
+            self.current.infer(ending)
+
+    async def _say(self, action: Any) -> None:
+        said = self._kept({"action": action})
+        try:
+            await self._door.say(self.native, said)
+        except Diverged:
+            # The pending turn is not taken: the environment stands where it stood before it.
+            await self._door.settle(self.native.discard("another action was taken when the episode went on"))
+            await self._door.say(self.native, said)
+
+    def _give_up_turn(self, reason: str) -> None:
+        try:
+            if self.native.is_pending:
+                self.native.discard(reason)
+        except Exception:
+            logger.exception("a turn of %s could not be given up", self.current.ref)
+
+    async def _record(self, result: Any) -> None:
+        fields = self._flavour.result_of(result)
+        ending = self._ending_of(result)
+        if ending is None:
+            state = await self._snapshot()
+            if state:
+                fields["state"] = state
+            await self._door.result(self.native, self._kept(fields))
+            return
+        # Part of the step: a crash before the end is recorded does not make the episode go on.
+        fields["state"] = {ENDING: list(ending)}
+        self.native.result(self._kept(fields), False)
+        await self._door.settle(self.current.infer(ending))
+
+    def _ending_of(self, result: Any) -> Ending | None:
+        ask = self._how.ending
+        said = None if ask is None else ask(self._env, result)
+        if said is None:
+            return self._flavour.ending_of(self._env, result)
+        if not isinstance(said, Ending):
+            raise BadInput(f"ending: gave {said!r}: give a keepstep.Ending, or None")
+        return said if said.said_by else said._replace(said_by="ending=")
+
+    async def _snapshot(self, is_first: bool = False) -> dict[str, Any]:
+        """The state of the environment as of this step, if it is kept."""
+        keeper = self._keeper
+        if keeper is None:
+            return {}
+        get = keeper.get
+        state = await self._door.ask(lambda: get(self._env))
+        if is_first:
+            try:
+                check_recordable(state)
+            except BadInput as refused:
+                if self._how.is_mode_asked:
+                    raise
+                self._keeper = None
+                warnings.warn(
+                    f"{refused}; it is not kept, so the environment restarts", RuntimeWarning, stacklevel=2
+                )
+                return {}
+        counters = self._flavour.counters(self._env)
+        return {STATE: state, COUNTERS: counters} if counters else {STATE: state}
+
+    def _kept(self, fields: dict[str, Any]) -> dict[str, Any]:
+        skip = self._how.skip
+        return {name: value for name, value in fields.items() if name not in skip} if skip else fields
+
+    # Ending
+
+    async def leave(self, why: Why, said_by: str, raised: BaseException | None = None) -> None:
+        """Ends the episode if it is active."""
+        if not self.is_active:
+            return
+        try:
+            await self._door.settle(self.current.end(why, error=raised, said_by=said_by))
+        except (Fenced, Ended):
+            # Somebody else has it, or the store is closed: how it ends is theirs to say.
+            self._forget(self.current.ref, why=why)
+        except Exception as failed:
+            self._forget(self.current.ref, why=why)
+            self._warn_or_raise(failed)
+
+    async def close(self, said_by: str, raised: BaseException | None = None) -> None:
+        """Ends the episode, if it is active, because the environment is closed or left."""
+        self._is_closed = True
+        is_cancelled = raised is not None and why_of(raised) == "cancelled"
+        await self.leave("cancelled" if is_cancelled else "aborted", said_by, raised)
+
+    async def _raised(self, raised: BaseException, said_by: str) -> None:
+        """Records what the environment raised. Raises nothing itself, or the caller would not hear of that."""
+        if isinstance(raised, Carried):
+            raised = raised.original
+        why = why_of(raised)
+        try:
+            if why == "errored" and self.native.is_pending:
+                self.native.result({"error": error_of(raised)}, False)
+            # Cancelled or told to stop: what the action did is not known, so the turn stays pending.
+            await self._door.settle(self.current.end(why, error=raised, said_by=said_by))
+        except Exception:
+            logger.exception("%s could not be recorded to its end", self.current.ref)
+            self._forget(self.current.ref, why=why)
+
+    async def _not_recorded(self, failed: BaseException) -> None:
+        """Recording failed, or was interrupted: says so, or goes on without if that is wanted."""
+        ref, steps = self.current.ref, self.native.steps
+        if isinstance(failed, (Fenced, Ended)):
+            self._forget(ref, why="superseded")
+        else:
+            await self._raised(failed, "recording")
+        if not isinstance(failed, Exception):
+            raise failed
+        self._warn_or_raise(failed)
+        self._forget(ref, steps=steps)
+
+    def _warn_or_raise(self, failed: Exception) -> None:
+        if not self._how.warns:
+            raise failed
+        ref = self.current.ref
+        logger.warning("%s is not recorded from here on", ref, exc_info=failed)
+        text = f"{ref} is not recorded until the next reset(): {type(failed).__name__}: {failed}"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)

@@ -1,0 +1,168 @@
+"""Recorded dm_env environments: time steps that say FIRST, MID or LAST, and end by a discount."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .._endings import Ending
+from .._null import NullEpisode
+from ..errors import Ended
+from ._doors import BlockingDoor, run_blocking
+from ._tape import Tape
+from ._transparent import Transparent, action_of, given_to, tape_of
+
+if TYPE_CHECKING:
+    from .._run import Run
+
+_FIELDS = frozenset({"step_type", "reward", "discount", "observation"})
+
+
+class DmEnvFlavour:
+    """What dm_env means by a time step; its step type is an enum, or a text."""
+
+    def first_of(self, result: Any) -> dict[str, Any]:
+        # Of a first step only the observation means something; some give a reward and a discount all the same.
+        info = _more_of(result)
+        for name in ("reward", "discount"):
+            value = getattr(result, name)
+            if value is not None:
+                info[name] = value
+        fields = {"observation": result.observation}
+        return {**fields, "info": info} if info else fields
+
+    def result_of(self, result: Any) -> dict[str, Any]:
+        fields = {"observation": result.observation, "reward": result.reward, "discount": result.discount}
+        more = _more_of(result)
+        return {**fields, "info": more} if more else fields
+
+    def ending_of(self, env: Any, result: Any) -> Ending | None:
+        if not is_of_type(result, "LAST"):
+            return None
+        if result.discount is None:
+            return Ending("finished", said_by="step type")
+        if _is_zero(result.discount):
+            return Ending("finished", said_by="discount")
+        return Ending("truncated", said_by="discount")
+
+    def as_reset(self, fresh: Any, fields: dict[str, Any]) -> Any:
+        # What reset() gives is a first step, also in the middle of an episode.
+        return fresh._replace(observation=fields["observation"])
+
+    def layers(self, env: Any) -> list[Any]:
+        return [env]
+
+    def counters(self, env: Any) -> dict[str, Any]:
+        return {}
+
+    def set_counters(self, env: Any, counters: dict[str, Any]) -> None:
+        pass
+
+    def randomness(self, env: Any) -> Any:
+        return None
+
+    def set_randomness(self, env: Any, saved: Any) -> None:
+        pass
+
+    def over(self, why: str) -> Exception:
+        return Ended(why)
+
+
+def is_of_type(result: Any, name: str) -> bool:
+    """True if a time step is of that type."""
+    kind = result.step_type
+    return bool(getattr(kind, "name", kind) == name)
+
+
+def _more_of(result: Any) -> dict[str, Any]:
+    """Fields that this environment's time steps have beyond the four."""
+    names = getattr(result, "_fields", ())
+    return {name: getattr(result, name) for name in names if name not in _FIELDS} if len(names) > 4 else {}
+
+
+def _is_zero(discount: Any) -> bool:
+    try:
+        return float(discount) == 0.0
+    except (TypeError, ValueError):
+        # One for each part of the environment: it goes on for none of them.
+        return not any(map(float, discount))
+
+
+FLAVOUR = DmEnvFlavour()
+_DOOR = BlockingDoor()
+
+
+class RecordedDmEnv(Transparent):
+    """A dm_env environment that is recorded. It is a dm_env.Environment too, if what it records is one."""
+
+    @classmethod
+    def _bases_for(cls, env: Any) -> tuple[type, ...]:
+        base: Any = getattr(sys.modules.get("dm_env"), "Environment", None)
+        return (base,) if base is not None and isinstance(env, base) else ()
+
+    def _tape_of(self, env: Any, run: Run, how: dict[str, Any]) -> Tape:
+        return tape_of(FLAVOUR, _DOOR, env, run, how)
+
+    @classmethod
+    def _methods(cls) -> dict[str, Callable[[], Any]]:
+        return {"step": _make_step, "reset": _make_reset}
+
+    def reward_spec(self) -> Any:
+        """Describes the reward."""
+        return self.env.reward_spec()
+
+    def discount_spec(self) -> Any:
+        """Describes the discount."""
+        return self.env.discount_spec()
+
+    def observation_spec(self) -> Any:
+        """Describes the observation."""
+        return self.env.observation_spec()
+
+    def action_spec(self) -> Any:
+        """Describes the action."""
+        return self.env.action_spec()
+
+    def close(self) -> Any:
+        """Closes the environment. An episode that is active ends as aborted."""
+        try:
+            run_blocking(self._keepstep.close("close"))
+        finally:
+            closed = self.env.close()
+        return closed
+
+    def __enter__(self) -> Any:
+        self.env.__enter__()
+        return self
+
+    def __exit__(self, kind: Any, raised: BaseException | None, trace: Any) -> Any:
+        try:
+            run_blocking(self._keepstep.close("exit", raised))
+        finally:
+            left = self.env.__exit__(kind, raised, trace)
+        return left
+
+
+def _make_step() -> Any:
+    def step(self: Any, *args: Any, **given: Any) -> Any:
+        tape, call = self._keepstep, self.env.step
+        if tape.may_begin_by_step:
+            # By its contract a dm_env environment begins the next episode with such a step, and ignores the action.
+            return run_blocking(tape.begin(lambda **_: call(*args, **given), {}))
+        if tape.native.__class__ is NullEpisode:
+            return tape.step_unrecorded(call, args, given)
+        if not tape.is_active:
+            raise tape.refusal()
+        action = action_of(call, args, given)
+        return run_blocking(tape.step(action, lambda: call(*args, **given)))
+
+    return step
+
+
+def _make_reset() -> Any:
+    def reset(self: Any, *args: Any, **given: Any) -> Any:
+        call = self.env.reset
+        return run_blocking(self._keepstep.begin(call, given_to(call, args, given)))
+
+    return reset
