@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
+import tempfile
 from dataclasses import dataclass
 from typing import Any
+
+from keepstep import _core
 
 _NOISE = ("ref", "id", "what", "time_us", "index", "by", "writer")
 
@@ -23,11 +26,8 @@ class Record:
 def read(store: Any, ref: str) -> Record:
     """Reads an episode, or an attempt at it."""
     where = store if isinstance(store, str) else store.where
-    command = [sys.executable, "-W", "ignore", "-m", "keepstep", "show", "-s", where, ref, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
     record = Record([], None, [])
-    for line in map(json.loads, done.stdout.splitlines()):
+    for line in map(json.loads, _command(["keepstep", "show", "-s", where, ref, "--json"])):
         what = line["what"]
         kept = {name: value for name, value in line.items() if name not in _NOISE}
         if what == "step":
@@ -37,6 +37,18 @@ def read(store: Any, ref: str) -> Record:
         else:
             record.others.append({"what": what, **kept})
     return record
+
+
+def _command(arguments: list[str]) -> list[str]:
+    """What the command prints, in a process of its own: a forked one, to be quick."""
+    with tempfile.TemporaryFile("w+") as printed:
+        child = os.fork()
+        if child == 0:
+            os.dup2(printed.fileno(), 1)
+            os._exit(_core.command(sys.executable, ["-m", "keepstep"], arguments))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, arguments
+        printed.seek(0)
+        return printed.read().splitlines()
 
 
 def ending(store: Any, ref: str) -> tuple[str, Any, str]:

@@ -1,6 +1,7 @@
 """Small environments of each flavour: a corridor that is walked to its end, with trouble on the way if wanted.
 
-A trouble is a function that is called when the environment is about to do something: `reset`, or step number so and so.
+A trouble is a function that is called when the environment is about to do something: `reset`, or step number so and
+so; or when such a step is done, and has not returned.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Corridor:
         self.taken += 1
         self.actions.append(action)
         self.position += action
+        self._meet(("done", self.taken - 1))
         return self.position, action * 0.5, self.position >= self.goal
 
     def _meet(self, what: Any) -> None:
@@ -144,8 +146,9 @@ class AsyncCorridor:
     def __init__(
         self, troubles: Troubles | None = None, goal: int = GOAL, last_discount: float = 0.0
     ) -> None:
-        self.corridor = Corridor({}, goal)
         self.troubles = dict(troubles or {})
+        # Those that come when a step is done are not awaited.
+        self.corridor = Corridor({at: do for at, do in self.troubles.items() if isinstance(at, tuple)}, goal)
         self.last_discount = last_discount
         self.page = "a page"
 

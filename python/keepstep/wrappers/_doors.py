@@ -5,6 +5,7 @@ The logic is written once, as coroutines. Those of the blocking door never suspe
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -68,7 +69,9 @@ class AwaitingDoor:
     """Lets the event loop go on."""
 
     async def ask(self, call: Callable[[], Any]) -> Any:
-        return await call()
+        came = call()
+        # Functions that get and set its state may be plain ones.
+        return await came if inspect.isawaitable(came) else came
 
     async def open(self, episode: Episode) -> Any:
         return await episode._aopened()

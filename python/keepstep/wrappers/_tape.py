@@ -324,11 +324,18 @@ class Tape:
     # Ending
 
     async def leave(self, why: Why, said_by: str, raised: BaseException | None = None) -> None:
-        """Ends the episode if it is active."""
-        if not self.is_active:
+        """Ends the episode if it is active, and waits until its end is durable."""
+        if self.episode is None:
             return
         try:
-            await self._door.settle(self.current.end(why, error=raised, said_by=said_by))
+            # If the loop has said how it ended, that may still be on its way.
+            said = (
+                self.episode._last
+                if self.episode.is_over
+                else self.episode.end(why, error=raised, said_by=said_by)
+            )
+            if said is not None:
+                await self._door.settle(said)
         except (Fenced, Ended):
             # Somebody else has it, or the store is closed: how it ends is theirs to say.
             self._forget(self.current.ref, why=why)
