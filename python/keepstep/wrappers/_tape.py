@@ -236,7 +236,10 @@ class Tape:
         except BaseException as raised:
             episode.end(why_of(raised))
             raise
-        self._count(result)
+        self.native.steps += 1
+        ending = self._ending_of(result)
+        if ending is not None:
+            episode.infer(ending)
         return result
 
     async def astep_unrecorded(
@@ -248,14 +251,7 @@ class Tape:
         except BaseException as raised:
             self.current.end(why_of(raised))
             raise
-        self._count(result)
-        return result
-
-    def _count(self, result: Any) -> None:
-        self.native.steps += 1
-        ending = self._ending_of(result)
-        if ending is not None:
-            self.current.infer(ending)
+        return self.step_unrecorded(lambda: result, (), {})
 
     async def _say(self, action: Any) -> None:
         said = self._kept({"action": action})
