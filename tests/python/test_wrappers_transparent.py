@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dm_env
 import gymnasium
@@ -20,7 +20,7 @@ from dm_env import test_utils
 from gymnasium.utils.env_checker import check_env
 from keepstep.wrappers import RecordedAsyncDmEnv, RecordedDmEnv, RecordedGymnasium
 from reading_back import read
-from toy_envs import FLAVOURS, AsyncCorridor, DmCorridor, Flavour, GymCorridor
+from toy_envs import FLAVOURS, AsyncCorridor, DmCorridor, Flavour, GymCorridor, KeptAsyncCorridor
 
 each_flavour = pytest.mark.parametrize("flavour", FLAVOURS, ids=lambda flavour: flavour.name)
 
@@ -328,22 +328,62 @@ def test_it_does_not_travel(run: keepstep.Run) -> None:
         pickle.dumps(env)
 
 
-def test_an_async_environment_never_blocks_its_loop(run: keepstep.Run) -> None:
-    """Every blocking call on a loop's thread is warned of: here it is an error."""
+class Watched:
+    """A native object that tells which of its calls waited for the disk on the thread of an event loop."""
+
+    _waits: ClassVar[dict[str, Any]] = {
+        "open": lambda args: True,
+        "state": lambda args: True,
+        "history": lambda args: True,
+        "wait": lambda args: True,
+        "say": lambda args: args[1],
+        "result": lambda args: args[1],
+    }
+
+    def __init__(self, native: Any, blamed: list[str], seen: set[str]) -> None:
+        self._native, self._blamed, self._seen = native, blamed, seen
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._native, name)
+        return self._watching(name, found) if callable(found) else found
+
+    def _watching(self, name: str, method: Any) -> Any:
+        def call(*args: Any) -> Any:
+            self._seen.add(name)
+            if keepstep._loops.is_on_loop() and self._waits.get(name, lambda args: False)(args):
+                self._blamed.append(name)
+            return self._within(method(*args))
+
+        return call
+
+    def _within(self, came: Any) -> Any:
+        if isinstance(came, tuple):
+            return tuple(map(self._within, came))
+        is_native = type(came).__module__.startswith("keepstep")
+        return Watched(came, self._blamed, self._seen) if is_native else came
+
+    def __await__(self) -> Any:
+        return self._native.__await__()
+
+
+@pytest.mark.parametrize("mode", ["restore", "replay"])
+def test_an_async_environment_never_blocks_its_loop(mode: Any, run: keepstep.Run) -> None:
+    blamed: list[str] = []
+    seen: set[str] = set()
+    run._core = Watched(run._core, blamed, seen)
 
     async def loop() -> None:
-        env = keepstep.record(AsyncCorridor(), run, task="t", sample=0)
+        env = keepstep.record(KeptAsyncCorridor(), run, task="t", sample=0, environment=mode)
         async with env:
             await env.reset()
             await env.step(1)
-            await env.reset()
-            while (await env.step(1)).step_type != "LAST":
-                pass
+        assert (await env.reset()).observation == 1
+        while (await env.step(1)).step_type != "LAST":
+            pass
 
-    keepstep._loops._has_warned = False
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", RuntimeWarning)
-        asyncio.run(loop())
+    asyncio.run(loop())
+    assert blamed == []
+    assert {"open", "first", "say", "result", "end", "state", "history"} <= seen, "it was watched at all"
 
 
 def test_many_async_environments_go_on_together(run: keepstep.Run) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .._store import Store
 
 # The loop gave up an abandoned one, and an errored one failed: neither was interrupted.
-_INTERRUPTED = frozenset({None, "aborted", "cancelled", "crashed", "superseded"})
+_INTERRUPTED = frozenset({"interrupted", "aborted", "cancelled", "crashed", "superseded"})
 
 _lock = threading.Lock()
 _of_stores: weakref.WeakKeyDictionary[Store, dict[tuple[str, str, int], Samples]] = (
@@ -54,6 +54,6 @@ def _look(run: Run, task: str, iteration: int) -> tuple[list[int], int]:
     """The samples that were interrupted, and the first number that nobody has used."""
     if run.store.where is None:
         return [], 0
-    found = sorted((view.sample, view.ending) for view in run.episodes(task=task, iteration=iteration))
-    interrupted = [sample for sample, ending in found if (ending and ending.why) in _INTERRUPTED]
+    found = sorted((view.sample, view.state) for view in run.episodes(task=task, iteration=iteration))
+    interrupted = [sample for sample, state in found if state in _INTERRUPTED]
     return interrupted, found[-1][0] + 1 if found else 0

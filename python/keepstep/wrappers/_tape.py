@@ -246,6 +246,8 @@ class Tape:
         self, call: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]
     ) -> Any:
         """As `step_unrecorded`, of an async environment."""
+        if not self.is_active:
+            raise self.refusal()
         try:
             result = await call(*args, **given)
         except BaseException as raised:

@@ -50,8 +50,6 @@ class RecordedAsyncDmEnv(Transparent):
 def _make_step() -> Any:
     async def step(self: Any, *args: Any, **given: Any) -> Any:
         tape, call = self._keepstep, self.env.step
-        if not tape.is_active:
-            raise tape.refusal()
         if tape.native.__class__ is NullEpisode:
             return await tape.astep_unrecorded(call, args, given)
         action = action_of(call, args, given)

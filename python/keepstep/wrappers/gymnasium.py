@@ -167,8 +167,6 @@ def _make_step() -> Any:
         tape, call = self._keepstep, self.env.step
         if tape.native.__class__ is NullEpisode:
             return tape.step_unrecorded(call, args, given)
-        if not tape.is_active:
-            raise tape.refusal()
         action = action_of(call, args, given)
         return run_blocking(tape.step(action, lambda: call(*args, **given)))
 
