@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium
 import keepstep
+import numpy
 import pytest
 from reading_back import Record, ending, read
-from toy_envs import FLAVOURS, Flavour, GymCorridor, KeptGymCorridor
+from toy_envs import FLAVOURS, Flavour, GymCorridor, KeptGymCorridor, TimeStep
 
 each_flavour = pytest.mark.parametrize("flavour", FLAVOURS, ids=lambda flavour: flavour.name)
 Mode = Literal["restart", "restore", "replay"]
@@ -385,3 +388,104 @@ def test_a_replay_resets_as_the_recorded_episode_was_reset(run: keepstep.Run) ->
     again = keepstep.record(Listening(), run, task="t", sample=0, environment="replay")
     again.reset(seed=8)
     assert given == [{"seed": 7, "options": {"level": 2}}] * 2
+
+
+@dataclass(frozen=True)
+class Request:
+    """An observation as those of ARES are."""
+
+    messages: tuple[str, ...]
+    temperature: float
+
+
+@dataclass(frozen=True)
+class Response:
+    """An action of its own class: it comes back as itself if it was registered."""
+
+    text: str
+
+
+class Plain:
+    """A registered class that does not say when two of it are the same."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+keepstep.register(Response, encode=lambda one: one.text, decode=Response)
+keepstep.register(Plain, encode=lambda one: one.number, decode=Plain)
+
+
+class Chat:
+    """An async environment of messages, that can be made to answer otherwise."""
+
+    def __init__(self, answer: str = "more", number: int = 1) -> None:
+        self.answer, self.number = answer, number
+
+    async def reset(self) -> TimeStep:
+        self.messages: tuple[str, ...] = ("begin",)
+        return TimeStep("FIRST", 0.0, 1.0, self._request())
+
+    async def step(self, action: Response) -> TimeStep:
+        assert type(action) is Response
+        self.messages += (action.text, self.answer)
+        return TimeStep("MID", 0.5, 1.0, self._request())
+
+    async def close(self) -> None:
+        pass
+
+    def _request(self) -> Any:
+        return {
+            "request": Request(self.messages, 0.7),
+            "weights": numpy.arange(3.0),
+            "plain": Plain(self.number),
+        }
+
+
+def test_observations_of_any_class_are_compared_and_registered_actions_taken_again(run: keepstep.Run) -> None:
+    async def earlier() -> None:
+        env = keepstep.record(Chat(), run, task="t", sample=0, environment="replay")
+        await env.reset()
+        await env.step(Response("hello"))
+        await env.close()
+
+    async def later(**other: Any) -> TimeStep:
+        env = keepstep.record(Chat(**other), run, task="t", sample=0, environment="replay")
+        return await env.reset()
+
+    asyncio.run(earlier())
+    step = asyncio.run(later())
+    assert step.step_type == "FIRST" and (step.reward, step.discount) == (0.0, 1.0)
+    assert step.observation["request"] == Request(("begin", "hello", "more"), 0.7)
+    with pytest.raises(keepstep.Diverged, match=r"step 1, observation\['request'\].*'more', now 'less'"):
+        asyncio.run(later(answer="less"))
+    with pytest.raises(
+        keepstep.Diverged, match=r"step 0, observation\['plain'\]\['number'\]: recorded 1, now 2"
+    ):
+        asyncio.run(later(number=2))
+
+
+class Unrecordable(KeptGymCorridor):
+    """Its state is a handle that only this process has."""
+
+    def get_state(self) -> Any:
+        return {"handle": object()}
+
+
+def test_a_state_that_would_be_recorded_as_text_is_not_kept(run: keepstep.Run) -> None:
+    env = keepstep.record(Unrecordable(), run, task="t", sample=0)
+    with pytest.warns(RuntimeWarning, match="cannot be restored from a record"):
+        env.reset()
+    env.step(1)
+    env.close()
+    again = keepstep.record(Unrecordable(), run, task="t", sample=0)
+    with pytest.warns(RuntimeWarning, match="cannot be restored from a record"):
+        assert again.reset()[0] == 0
+    assert keepstep.current(again).turns == 0
+
+
+def test_a_state_that_would_be_recorded_as_text_is_refused_if_it_was_asked_for(run: keepstep.Run) -> None:
+    env = keepstep.record(Unrecordable(), run, task="t", sample=0, environment="restore")
+    with pytest.raises(keepstep.BadInput, match=r"cannot be restored .*handle"):
+        env.reset()
+    assert ending(run.store, "walk/t") == ("errored", None, "recording")

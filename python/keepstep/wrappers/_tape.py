@@ -154,9 +154,10 @@ class Tape:
 
     def _forget(self, ref: str, *, why: Why | None = None, steps: int = 0) -> None:
         """Goes on without a record until the next reset; if a reason is given, it is over."""
-        null = NullEpisode(ref)
+        null: Any = NullEpisode(ref)
         null.steps, null._has_first = steps, steps > 0
         self.episode = RecordedEpisode(ref, lambda: null)
+        # Opened as it is: nothing waits for a disk.
         self.native = self.episode._native_episode = null
         if why is not None:
             self.episode.end(why)
