@@ -8,6 +8,7 @@ import signal
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -115,7 +116,7 @@ def test_killed_at_every_step_it_still_becomes_whole(
 ) -> None:
     """Each process gets one step further, and dies after its intent."""
     for step in range(STEPS):
-        assert in_child(lambda step=step: play(tmp_path, flavour, mode, (step, "after the intent"))) < 0
+        assert in_child(partial(play, tmp_path, flavour, mode, (step, "after the intent"))) < 0
     assert in_child(lambda: play(tmp_path, flavour, mode)) == 0
     assert read(str(tmp_path), "walk/t").steps == whole(flavour, mode).steps
 

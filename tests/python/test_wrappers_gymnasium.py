@@ -97,7 +97,7 @@ def test_it_is_replayed_without_a_seed(name: str, run: keepstep.Run) -> None:
 
 
 def test_another_seed_diverges(run: keepstep.Run) -> None:
-    class Forgetful(gymnasium.Wrapper):  # type: ignore[type-arg]
+    class Forgetful(gymnasium.Wrapper):
         def reset(self, **given: Any) -> Any:
             return self.env.reset(seed=99)
 

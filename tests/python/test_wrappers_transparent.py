@@ -135,14 +135,14 @@ def test_results_are_passed_on_as_they_are(run: keepstep.Run) -> None:
 
 def test_odd_signatures_are_kept_and_their_arguments_recorded(run: keepstep.Run) -> None:
     class Odd(GymCorridor):
-        def reset(self, level: int = 1, *, seed: int | None = None, options: Any = None) -> Any:  # type: ignore[override]
+        def reset(self, level: int = 1, *, seed: int | None = None, options: Any = None) -> Any:
             self.level = level
             return super().reset(seed=seed)
 
-        def step(self, move: int, times: int = 1) -> Any:  # type: ignore[override]
+        def step(self, move: int, times: int = 1) -> Any:
             return super().step(move * times)
 
-    env = keepstep.record(Odd(), run, task="t", sample=0)
+    env: Any = keepstep.record(Odd(), run, task="t", sample=0)
     assert list(inspect.signature(env.step).parameters) == ["move", "times"]
     env.reset(3)
     assert env.level == 3
@@ -159,7 +159,7 @@ def test_odd_signatures_are_kept_and_their_arguments_recorded(run: keepstep.Run)
 def test_a_method_that_was_set_on_the_instance_is_used(run: keepstep.Run) -> None:
     inner = GymCorridor()
     original = inner.step
-    inner.step = lambda action, more=0: original(action + more)  # type: ignore[method-assign,assignment,misc]
+    inner.step = lambda action, more=0: original(action + more)  # type: ignore[method-assign,misc]
     env: Any = keepstep.record(inner, run, task="t", sample=0)
     assert list(inspect.signature(env.step).parameters) == ["action", "more"]
     env.reset()

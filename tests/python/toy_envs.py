@@ -52,7 +52,7 @@ class Corridor:
             self.troubles[what]()
 
 
-class GymCorridor(gymnasium.Env):  # type: ignore[type-arg]
+class GymCorridor(gymnasium.Env):
     """A corridor of Gymnasium's."""
 
     action_space = gymnasium.spaces.Discrete(4)
@@ -205,7 +205,7 @@ class Flavour(NamedTuple):
         """Resets it, and gives the observation."""
         return self._observation(self._now(env.reset(**given)))
 
-    def step(self, env: Any, action: int) -> Any:
+    def step(self, env: Any, action: Any) -> Any:
         """Steps, and gives the observation."""
         return self._observation(self._now(env.step(action)))
 

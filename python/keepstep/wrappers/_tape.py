@@ -27,6 +27,7 @@ class Tape:
 
     __slots__ = (
         "_door",
+        "_ending_of",
         "_env",
         "_flavour",
         "_how",
@@ -43,6 +44,8 @@ class Tape:
         self._how = how
         self._flavour = flavour
         self._door = door
+        # Asked after every step: no detour where the loop has nothing to say.
+        self._ending_of = flavour.ending_of if how.ending is None else self._ending_by_loop
         self._keeper = None if how.run.store.where is None else how.keeper
         self._is_closed = False
         self._task: str | None = None
@@ -238,7 +241,7 @@ class Tape:
             episode.end(why_of(raised))
             raise
         self.native.steps += 1
-        ending = self._ending_of(result)
+        ending = self._ending_of(self._env, result)
         if ending is not None:
             episode.infer(ending)
         return result
@@ -274,7 +277,7 @@ class Tape:
 
     async def _record(self, result: Any) -> None:
         fields = self._flavour.result_of(result)
-        ending = self._ending_of(result)
+        ending = self._ending_of(self._env, result)
         if ending is None:
             state = await self._snapshot()
             if state:
@@ -286,11 +289,11 @@ class Tape:
         self.native.result(self._kept(fields), False)
         await self._door.settle(self.current.infer(ending))
 
-    def _ending_of(self, result: Any) -> Ending | None:
+    def _ending_by_loop(self, env: Any, result: Any) -> Ending | None:
         ask = self._how.ending
-        said = None if ask is None else ask(self._env, result)
+        said = None if ask is None else ask(env, result)
         if said is None:
-            return self._flavour.ending_of(self._env, result)
+            return self._flavour.ending_of(env, result)
         if not isinstance(said, Ending):
             raise BadInput(f"ending: gave {said!r}: give a keepstep.Ending, or None")
         return said if said.said_by else said._replace(said_by="ending=")
