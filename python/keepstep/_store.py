@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from . import _core
 from ._null import NullStore
 from ._run import Run
-from .errors import BadInput
+from .errors import BadInput, ConfigChanged
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -90,7 +90,14 @@ class Store:
         new: bool = False,
     ) -> Run:
         """Opens a run, or begins it. Another config than it was made with is refused; `new` begins a new generation."""
-        return Run(self, self._core.run(name, config=config, links=dict(links or {}), new=new))
+        try:
+            return Run(self, self._core.run(name, config=config, links=dict(links or {}), new=new))
+        except ConfigChanged:
+            if config is not None:
+                raise
+        # Who says nothing of the config takes the run as it is: most who read it do not know its config.
+        native = max((run for run in self._core.runs() if run.name == name), key=lambda run: run.generation)
+        return Run(self, native)
 
     def runs(self) -> Iterator[Run]:
         """All runs of the store."""
