@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from .._episode import Episode
     from .._run import Run
     from ._transparent import Transparent
+    from .async_dm_env import RecordedAsyncDmEnv
+    from .dm_env import RecordedDmEnv
+    from .gymnasium import RecordedGymnasium
 
 E = TypeVar("E")
 

@@ -24,7 +24,8 @@ def difference(recorded: Any, now: Any, path: str) -> tuple[str, Any, Any] | Non
     if isinstance(recorded, float) and isinstance(now, float) and math.isnan(recorded):
         return None if math.isnan(now) else (path, recorded, now)
     if recorded is None or now is None or type(recorded) is type(now):
-        if type(now).__eq__ is object.__eq__ and hasattr(now, "__dict__"):
+        compares: object = type(now).__eq__
+        if compares is object.__eq__ and hasattr(now, "__dict__"):
             # A registered class without a notion of sameness: its fields have one.
             return difference(vars(recorded), vars(now), path)
         return None if _equal(recorded, now) else (path, recorded, now)
