@@ -6,7 +6,8 @@ from . import _core
 from ._core import Receipt, __version__
 from ._endings import Ending, Why
 from ._episode import Episode
-from ._run import Group, Job, Run, Stream
+from ._fields import Both, Opts, Result, Said
+from ._run import Group, Job, Run, Sealing, Stream
 from ._scope import Scope
 from ._steps import Step
 from ._store import Level, Store, open
@@ -37,6 +38,7 @@ from .wrappers import current, record
 __all__ = [
     "Array",
     "BadInput",
+    "Both",
     "Busy",
     "Closed",
     "ConfigChanged",
@@ -58,12 +60,16 @@ __all__ = [
     "Media",
     "NewerFormat",
     "NotFound",
+    "Opts",
     "Poisoned",
     "Receipt",
     "RecordedAsRepr",
     "Repr",
+    "Result",
     "Run",
+    "Said",
     "Scope",
+    "Sealing",
     "Step",
     "Store",
     "Stream",

@@ -120,7 +120,14 @@ class Episode(Scope):
         return receipt
 
     def call(self, name: str, fn: Callable[..., Any], *args: Any, key: str | None = None) -> Any:
-        """Calls a function and records what it returns; a resumed attempt gets the recording."""
+        """Calls a function and records what it returns; a resumed attempt gets the recording.
+
+        Parameters:
+            name: what it is called in the record.
+            fn: the function; if it gives an awaitable, so does this.
+            *args: its arguments. Others than were recorded are `Diverged`.
+            key: tells calls of one name apart; without it, their order within the turn does.
+        """
         native = self._native
         if _is_async(fn):
             return self._acall(native, name, fn, args, key)
@@ -176,7 +183,14 @@ class Episode(Scope):
         error: BaseException | str | None = None,
         said_by: str = "loop",
     ) -> Any:
-        """Says how it ended: set once. Returns at once."""
+        """Says how it ended: set once. Returns at once.
+
+        Parameters:
+            why: the reason that really applied.
+            limit: which limit, if it was truncated: `"turns"`, `"time"`, `"tokens"`, …
+            error: what went wrong, if something did.
+            said_by: who says so.
+        """
         kept = error_of(error) if isinstance(error, BaseException) else error
         return self._keep(self._native.end(why, limit, kept, said_by))
 
@@ -189,17 +203,17 @@ class Episode(Scope):
         return self._trajectory
 
     @property
-    def _native(self) -> Any:
+    def _native(self) -> _core.Episode:
         native = self._native_episode
         return self._opened() if native is None else native
 
-    def _opened(self) -> Any:
+    def _opened(self) -> _core.Episode:
         if self._native_episode is None:
             warn_if_on_loop()
             self._native_episode = self._open()
         return self._native_episode
 
-    async def _aopened(self) -> Any:
+    async def _aopened(self) -> _core.Episode:
         if self._native_episode is not None:
             return self._native_episode
         pause_s = 0.01

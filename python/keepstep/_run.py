@@ -57,7 +57,14 @@ class Run:
     def episode(
         self, task: str | None = None, *, sample: int = 0, iteration: int = 0, **options: Any
     ) -> Episode:
-        """An episode, to be entered: begun, or gone on with where an interrupted attempt stopped."""
+        """An episode, to be entered: begun, or gone on with where an interrupted attempt stopped.
+
+        Parameters:
+            task: what it is about; without one it gets a unique name.
+            sample: which sample of the task.
+            iteration: which visit of the task, for training that comes back to it.
+            **options: how it is opened, see `Opts`.
+        """
         if task is not None:
             ref = _core.reference(self.name, task, iteration, sample)
         else:
@@ -76,13 +83,25 @@ class Run:
     def plan(
         self, tasks: Iterable[str], *, samples: int = 1, iteration: int = 0, needs: Collection[str] = ()
     ) -> None:
-        """Plans episodes: so many samples of each task. Durable when it returns; what is planned adds nothing."""
+        """Plans episodes: so many samples of each task. Durable when it returns; what is planned adds nothing.
+
+        Parameters:
+            tasks: the tasks.
+            samples: how many episodes of each.
+            iteration: which visit of the tasks.
+            needs: names of notes that an episode needs to count as done.
+        """
         if isinstance(tasks, str):
             raise BadInput(f"tasks: is the text {tasks!r}: give a list of tasks")
         self._core.plan(list(tasks), samples, iteration, list(needs))
 
     def remaining(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Iterator[Job]:
-        """What remains of the plan, claimed as it is given: interrupted, new, unscored, then what is to be retried."""
+        """What remains of the plan, claimed as it is given: interrupted, new, unscored, then what is to be retried.
+
+        Parameters:
+            retry: endings to try again that would not be otherwise, such as `["truncated"]`.
+            max_attempts: how often an episode may be `errored` before it is given up.
+        """
         return (Job(self, native) for native in self._core.remaining(list(retry), max_attempts))
 
     def claim(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Job | None:
@@ -90,7 +109,15 @@ class Run:
         return next(self.remaining(retry=retry, max_attempts=max_attempts), None)
 
     def annotate(self, ref: str, name: str, value: Any, *, source: str, step: int | None = None) -> Any:
-        """Adds a note to an episode of this run, an attempt at it, or a step. Returns at once."""
+        """Adds a note to an episode of this run, an attempt at it, or a step. Returns at once.
+
+        Parameters:
+            ref: what it is about: `run/task#iteration.sample~attempt@step`, later parts optional.
+            name: its name. The newest of a name and source counts; older ones stay readable.
+            value: what is noted.
+            source: who says so.
+            step: the step, if `ref` does not name it.
+        """
         episode, attempt, at = self._target(ref)
         return self._core.annotate(episode, attempt, at if step is None else step, name, value, source)
 
@@ -116,7 +143,19 @@ class Run:
         after: str | None = None,
         follow: bool = False,
     ) -> Iterator[View]:
-        """The episodes of the run that fit, or, with `follow`, those that end from now on."""
+        """The episodes of the run that fit, or, with `follow`, those that end from now on.
+
+        Parameters:
+            task: only of this task.
+            iteration: only of this iteration.
+            ends: only those that ended so.
+            reward: only those whose reward is from the first to the second number.
+            policy: only those with a step of this policy version.
+            since: only those with a step since this time, in seconds since 1970.
+            attempts: the last attempt at each, or all.
+            after: go on after this cursor: exact, also in another process.
+            follow: wait for more.
+        """
         from . import _views
 
         return _views.episodes(
@@ -247,7 +286,13 @@ class Group:
     def seal(
         self, rewards: Mapping[str, float] | None = None, *, source: str, least: int | None = None
     ) -> Any:
-        """Seals the group, all or none, with rewards by the refs of its episodes. Then trainers see it."""
+        """Seals the group, all or none, with rewards by the refs of its episodes. Then trainers see it.
+
+        Parameters:
+            rewards: rewards by ref.
+            source: who gives them.
+            least: seal also if members are missing, as long as there are so many.
+        """
         by_id = (
             None
             if rewards is None

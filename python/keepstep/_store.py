@@ -46,7 +46,17 @@ def open(
     redact: Callable[[str, Any], Any] | Sequence[str] | None = None,
     skip: Collection[str] = (),
 ) -> Store:
-    """Opens a directory as a store, making it if it is not there. None is the null store: it records nothing."""
+    """Opens a directory as a store, making it if it is not there. None is the null store: it records nothing.
+
+    Parameters:
+        where: the directory, or None.
+        level: what an acknowledged step has to survive; without it, the most that the storage gives.
+        strict: refuse what can only be recorded as its `repr`, instead of warning about it once.
+        lease_s: after how many seconds of silence a process on another machine counts as dead.
+        stall_s: how long a step waits for room on a full disk before it raises `DiskFull`.
+        redact: names of fields to hide at any depth, or a function `(path, value)` that gives what to record instead.
+        skip: fields of steps that are not recorded, such as `"info"`.
+    """
     if where is not None:
         where = os.path.abspath(os.fspath(where))
     if isinstance(skip, str):
@@ -89,7 +99,14 @@ class Store:
         links: Mapping[str, str] | None = None,
         new: bool = False,
     ) -> Run:
-        """Opens a run, or begins it. Another config than it was made with is refused; `new` begins a new generation."""
+        """Opens a run, or begins it. Another config than it was made with is refused; `new` begins a new generation.
+
+        Parameters:
+            name: its name.
+            config: what its episodes have in common; without it, a run that is there is taken as it is.
+            links: what it refers to, by name.
+            new: begin a new generation of the name.
+        """
         try:
             return Run(self, self._core.run(name, config=config, links=dict(links or {}), new=new))
         except ConfigChanged:

@@ -34,7 +34,7 @@ class RecordingList(list[Any]):
         for item in items:
             self.append(item)
 
-    def __iadd__(self, items: Iterable[Any]) -> RecordingList:  # type: ignore[override,misc]
+    def __iadd__(self, items: Iterable[Any]) -> RecordingList:  # type: ignore[misc]
         self.extend(items)
         return self
 
@@ -43,7 +43,7 @@ class RecordingList(list[Any]):
             "a recorded trajectory can only grow: use append or extend, or work on a copy, list(trajectory)"
         )
 
-    __setitem__ = __delitem__ = __imul__ = insert = pop = remove = clear = sort = reverse = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __imul__ = insert = pop = remove = clear = sort = reverse = _refuse
 
     def __reduce_ex__(self, protocol: object) -> Any:
         # A copy in another process records nothing.
