@@ -232,9 +232,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0, help="for each mode")
     parser.add_argument("--modes", default=",".join(MODES))
-    parser.add_argument(
-        "--seed", type=int, default=None, help="of an earlier run, to torment in the same way"
-    )
+    parser.add_argument("--seed", type=int, default=os.environ.get("KEEPSTEP_SEED"), help="of an earlier run")
     parser.add_argument("--dir", type=Path, default=None, help="where the stores go; a temporary folder")
     parser.add_argument("--keep", action="store_true", help="keep the stores")
     parser.add_argument("--break", dest="wrong", choices=("early-ack", "lost-segment"))
