@@ -104,6 +104,10 @@ def test_an_interrupted_episode_goes_on(store: keepstep.Store, run: keepstep.Run
             episode.step(action=1, observation="a")
     with run.episode("t") as episode:
         assert (episode.attempt, episode.resumed, episode.turns, len(episode.history)) == (1, True, 1, 2)
+        assert [(step.index, step.kind) for step in episode.history] == [(0, "FIRST"), (1, "MID")]
+        assert (episode.history[-1].action, episode.history[0].observation) == (1, "hello")
+        with pytest.raises(IndexError):
+            _ = episode.history[2]
         assert episode.step(action=2, observation="b").step == 2
         episode.end("finished")
     assert [step["index"] for step in steps(store, "shop/t")] == [0, 1, 2]
@@ -130,6 +134,27 @@ def test_resume_says_what_an_interrupted_episode_does(run: keepstep.Run) -> None
         episode.end("truncated", limit="turns")
     with pytest.raises(keepstep.Ended, match="truncated"):
         run.episode("t").__enter__()
+
+
+def test_new_policy_says_what_is_half_done_under_other_weights_does(run: keepstep.Run) -> None:
+    """Refused, begun anew or gone on with, as the opener says; under the same policy it goes on in any case."""
+    for sample in range(4):
+        with run.episode("t", sample=sample) as episode:
+            episode.step(action=1, policy=7)
+            episode.end("aborted")
+    with pytest.raises(keepstep.KeepstepError, match="7"):
+        run.episode("t", sample=0, policy=8, new_policy="refuse").__enter__()
+    for sample, policy, new_policy, inherited in (
+        (1, 8, "restart", 0),
+        (2, 8, "continue", 1),
+        (3, 7, "refuse", 1),
+    ):
+        with run.episode("t", sample=sample, policy=policy, new_policy=new_policy) as episode:
+            assert len(episode.history) == inherited, new_policy
+            episode.end("finished")
+    for wrong in ({"policy": 1.5}, {"new_policy": "perhaps"}):
+        with pytest.raises(keepstep.BadInput, match="policy"):
+            run.episode("u", **wrong).__enter__()
 
 
 def test_parent_and_meta_are_kept(store: keepstep.Store, run: keepstep.Run) -> None:

@@ -147,7 +147,7 @@ def test_numbers_stay_numbers(store: keepstep.Store, run: keepstep.Run, reward: 
         episode.step(action=1, reward=reward)
         episode.end("aborted")
     with run.episode("t") as episode:
-        found = episode._native.history(0).get("reward")
+        found = episode.history[0].reward
         assert found == reward
         assert reward is None or type(found) is float
         episode.end("finished")

@@ -12,12 +12,8 @@ from typing import Any
 import keepstep
 import outside
 import pytest
-from keepstep import _core, _loops
+from keepstep import _loops
 from keepstep._run import Sealing
-
-needs_group_claim = pytest.mark.skipif(
-    not hasattr(_core.Group, "claim"), reason="the native side has no Group.claim yet"
-)
 
 
 def finish(job: keepstep.Job) -> str:
@@ -197,7 +193,6 @@ def test_a_seal_behaves_as_a_receipt(run: keepstep.Run, monkeypatch: pytest.Monk
     asyncio.run(main())
 
 
-@needs_group_claim
 def test_workers_claim_the_slots_of_a_group(run: keepstep.Run) -> None:
     """Each sample once; None when none needs work."""
     group = run.group("t", size=4)
@@ -225,9 +220,8 @@ def test_notes_are_added_later_and_the_newest_counts(store: keepstep.Store, run:
     run.annotate(episode.id, "by-id", True, source="human").wait()
     (label,) = outside.events(store.where, "shop/t", "note")
     assert (label["name"], label["value"], label["source"]) == ("label", "good", "human")
-    if hasattr(_core.Store, "find"):
-        notes = store.find("shop/t").notes
-        assert (notes["judge"], notes["by-id"]) == (0.7, True)
+    notes = store.find("shop/t").notes
+    assert (notes["judge"], notes["by-id"]) == (0.7, True)
     with pytest.raises(keepstep.NotFound, match="other"):
         run.annotate("other/t", "judge", 1.0, source="model")
     with pytest.raises(keepstep.BadInput, match="ref"):
