@@ -125,9 +125,9 @@ develop-release: setup need-cargo
 	$(MATURIN) develop --quiet --locked --release
 
 check-python: develop
-	$(VENV)/bin/ruff check python tests tools bench
-	$(VENV)/bin/ruff format --check python tests tools bench
-	$(VENV)/bin/mypy --strict python/keepstep
+	$(VENV)/bin/ruff check python tests tools bench examples
+	$(VENV)/bin/ruff format --check python tests tools bench examples
+	$(VENV)/bin/mypy --strict python/keepstep examples
 	$(VENV)/bin/python -m mypy.stubtest keepstep --ignore-disjoint-bases --allowlist tests/stubtest-allowlist.txt
 
 # Licences, bans and sources need no network; the advisories do.
