@@ -148,7 +148,9 @@ pub struct Episode {
 
 impl Episode {
     pub fn open(&mut self, store: usize, resume: Resume, at: Option<u64>, takes: bool) -> Answer {
-        if self.attempts.iter().any(|attempt| attempt.open_in == Some(store)) {
+        // A handle whose attempt said its end is in nobody's way; one that was taken from has not said it.
+        let said_its_end = |attempt: &Attempt| attempt.end.as_deref().is_some_and(|why| why != "superseded");
+        if self.attempts.iter().any(|attempt| attempt.open_in == Some(store) && !said_its_end(attempt)) {
             return Answer::Busy;
         }
         let Some(last) = self.attempts.last_mut() else {
@@ -168,6 +170,9 @@ impl Episode {
         last.end.get_or_insert_with(|| "superseded".to_owned());
         let cut = cut.saturating_sub(usize::from(self.is_crooked));
         let next = Attempt { open_in: Some(store), ..last.next(cut) };
+        // The old handle is let go for the new one.
+        let old = self.attempts.iter_mut().filter(|attempt| attempt.open_in == Some(store));
+        old.for_each(|attempt| attempt.open_in = None);
         self.attempts.push(next);
         Answer::Done
     }
