@@ -1,6 +1,7 @@
 //! One event per batch: all its steps wait here, and one call wakes them all.
 //!
-//! The stage only rises, and is raised only after what it promises is true.
+//! The stage only rises, and is raised only after what it promises is true. Waking many takes longer than a sync of few,
+//! so the committer may wake one and leave the others to that one: it goes on with the next batch meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,8 @@ const SLEEPERS: u32 = 1 << 31;
 const OVER: u32 = 1 << 30;
 /// Some step of the batch was not recorded.
 const FAILURES: u32 = 1 << 29;
+/// One sleeper was woken, and the rest still has to be: whoever sees this first does it.
+const RELAY: u32 = 1 << 28;
 const STAGE: u32 = 0xff;
 
 /// What a batch's steps wait for.
@@ -79,25 +82,46 @@ impl Event {
 
     /// Raises the stage and wakes everybody.
     pub(crate) fn raise(&self, stage: Stage) {
-        self.update(|word| (word & !STAGE) | (word & STAGE).max(stage as u32));
+        if self.update(|word| raised(word, stage)) {
+            self.wake_all();
+        }
+    }
+
+    /// Raises the stage and wakes one, who wakes the others. [`Event::wake_the_rest`] must follow some time later: that
+    /// one may not get a processor for long.
+    pub(crate) fn raise_by_relay(&self, stage: Stage) {
+        let relay = |word| raised(word, stage) | if word & SLEEPERS != 0 { RELAY } else { 0 };
+        if self.update(relay) {
+            self.wake_one();
+        }
+    }
+
+    /// Wakes those whom nobody has woken yet.
+    pub(crate) fn wake_the_rest(&self) {
+        // Looked at before it is changed: everybody of a batch passes here.
+        if self.word.load(Ordering::Acquire) & RELAY != 0
+            && self.word.fetch_and(!RELAY, Ordering::AcqRel) & RELAY != 0
+        {
+            self.wake_all();
+        }
     }
 
     /// Nothing more will happen: whoever waits looks for a failure.
     pub(crate) fn close(&self) {
-        self.update(|word| word | OVER);
+        if self.update(|word| word | OVER) {
+            self.wake_all();
+        }
     }
 
-    fn update(&self, change: impl Fn(u32) -> u32) {
+    /// Changes the word. True if somebody sleeps who must be woken.
+    fn update(&self, change: impl Fn(u32) -> u32) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             let changed = change(word) & !SLEEPERS;
             match self.word.compare_exchange_weak(word, changed, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => break,
+                Ok(_) => return word & SLEEPERS != 0,
                 Err(now) => word = now,
             }
-        }
-        if word & SLEEPERS != 0 {
-            self.wake();
         }
     }
 
@@ -105,6 +129,7 @@ impl Event {
     pub(crate) fn wait(&self, stage: Stage, timeout: Option<Duration>) -> bool {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
+            self.wake_the_rest();
             let word = self.word.load(Ordering::Acquire);
             if word & STAGE >= stage as u32 || word & OVER != 0 {
                 return true;
@@ -122,6 +147,23 @@ impl Event {
         }
     }
 
+    /// The broken variant that the model must catch: whoever is woken goes on and wakes nobody.
+    #[cfg(all(test, loom))]
+    pub(crate) fn wait_and_tell_nobody(&self, stage: Stage) {
+        loop {
+            let word = self.word.load(Ordering::Acquire);
+            if word & STAGE >= stage as u32 {
+                return;
+            }
+            let asleep = word | SLEEPERS;
+            if word == asleep
+                || self.word.compare_exchange(word, asleep, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            {
+                self.sleep(asleep, None);
+            }
+        }
+    }
+
     #[cfg(all(target_os = "linux", not(loom)))]
     fn sleep(&self, word: u32, left: Option<Duration>) {
         use rustix::thread::futex;
@@ -134,7 +176,12 @@ impl Event {
     }
 
     #[cfg(all(target_os = "linux", not(loom)))]
-    fn wake(&self) {
+    fn wake_one(&self) {
+        let _ = rustix::thread::futex::wake(&self.word, rustix::thread::futex::Flags::PRIVATE, 1);
+    }
+
+    #[cfg(all(target_os = "linux", not(loom)))]
+    fn wake_all(&self) {
         let _ =
             rustix::thread::futex::wake(&self.word, rustix::thread::futex::Flags::PRIVATE, i32::MAX as u32);
     }
@@ -154,8 +201,18 @@ impl Event {
     }
 
     #[cfg(any(loom, not(target_os = "linux")))]
-    fn wake(&self) {
+    fn wake_one(&self) {
+        drop(lock(&self.sleep.0));
+        self.sleep.1.notify_one();
+    }
+
+    #[cfg(any(loom, not(target_os = "linux")))]
+    fn wake_all(&self) {
         drop(lock(&self.sleep.0));
         self.sleep.1.notify_all();
     }
+}
+
+fn raised(word: u32, stage: Stage) -> u32 {
+    (word & !STAGE) | (word & STAGE).max(stage as u32)
 }

@@ -60,6 +60,9 @@ pub(crate) type OnClose = Box<dyn FnOnce(u64, u64) + Send>;
 const UNSYNCED_BYTES_MAX: u64 = 8 << 20;
 /// One write takes at most about this much; a larger batch is written in parts, and synced once.
 const WRITE_BYTES: usize = 4 << 20;
+/// A batch of so many is woken by relay, so that the next sync begins at once and the disk is never idle. More of them keep
+/// the processors busy for longer than a sync takes: then fewer, larger batches cost less, and waking them here makes those.
+const RELAY_MEMBERS_MAX: usize = 64;
 const BACKOFF_FIRST: Duration = Duration::from_millis(2);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
 
@@ -103,6 +106,8 @@ pub(crate) struct Log {
     dictionary: Option<(u64, u64)>,
     spares: Arc<Spares>,
     pub(super) bells: Arc<Bells>,
+    /// The batch that is being woken by relay.
+    relayed: Option<Arc<Event>>,
 }
 
 /// Why a batch could not be made durable just now.
@@ -150,6 +155,7 @@ impl Log {
             dictionary: None,
             spares: Arc::default(),
             bells: Arc::default(),
+            relayed: None,
         }
     }
 
@@ -199,6 +205,7 @@ impl Log {
 
     /// Tells readers how far the log is synced, when no next batch will. Needs no sync of its own.
     pub(crate) fn say_synced(&mut self) {
+        self.wake_the_rest();
         let Some(segment) = &mut self.segment else { return };
         if segment.said_synced_to >= segment.synced_to || self.options.is_broken_no_synced_to() {
             return;
@@ -238,6 +245,7 @@ impl Log {
                 }
                 Err(Trouble::Disk(error)) => error,
             };
+            self.wake_the_rest();
             self.give_up_segment();
             let waited = Duration::from_micros((self.identity.disk.now_us() - started_us).max(0) as u64);
             if waited >= stall {
@@ -408,12 +416,30 @@ impl Log {
             self.say_synced();
         }
         // Those who wait go on while the rest is done here.
-        round.event.raise(if round.needs_sync { Stage::Power } else { Stage::Kill });
+        self.wake(&round);
         self.counters.set_segment_bytes(self.segment.as_ref().map_or(0, |segment| segment.end));
         if round.needs_sync {
             self.spares.take_back(&mut round.placed);
         } else {
             self.unsynced.push((round.placed, round.event));
+        }
+    }
+
+    fn wake(&mut self, round: &Round) {
+        let stage = if round.needs_sync { Stage::Power } else { Stage::Kill };
+        self.wake_the_rest();
+        if round.members.len() > RELAY_MEMBERS_MAX {
+            return round.event.raise(stage);
+        }
+        round.event.raise_by_relay(stage);
+        self.relayed = Some(Arc::clone(&round.event));
+    }
+
+    /// Whoever was to wake a batch had the time of a sync for it: nobody waits longer than that for a thread that gets
+    /// no processor.
+    fn wake_the_rest(&mut self) {
+        if let Some(event) = self.relayed.take() {
+            event.wake_the_rest();
         }
     }
 

@@ -6,7 +6,7 @@ use loom::thread;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::event::Stage;
+use super::event::{Event, Stage};
 use super::handoff::{Batch, Handoff, WhenFull};
 use super::role::{Commit, Role};
 
@@ -30,7 +30,8 @@ impl Commit<usize> for CountingLog {
             batch.event.raise(Stage::Power);
         }
         self.synced.fetch_add(batch.items.len(), Ordering::SeqCst);
-        batch.event.raise(Stage::Power);
+        // The hardest way: one is woken, and nobody but that one wakes the other.
+        batch.event.raise_by_relay(Stage::Power);
     }
 
     fn idle(&mut self) {}
@@ -103,6 +104,33 @@ fn loom_steps_keep_their_order() {
         role.handoff.close();
         committer.join().expect("no panic");
     });
+}
+
+/// Two wait for one batch, and one of them is woken by a committer that does nothing more: both go on.
+#[test]
+fn loom_whoever_is_woken_wakes_the_others() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| two_wait_for_one_event(|event| assert!(event.wait(Stage::Power, None))));
+}
+
+/// The negative control: one who goes on without waking the others leaves them asleep for ever.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_a_relay_that_is_dropped() {
+    loom::model(|| two_wait_for_one_event(|event| event.wait_and_tell_nobody(Stage::Power)));
+}
+
+fn two_wait_for_one_event(wait: fn(&Event)) {
+    let event = Arc::new(Event::new());
+    let waiters = [(); 2].map(|()| {
+        let event = Arc::clone(&event);
+        thread::spawn(move || wait(&event))
+    });
+    event.raise_by_relay(Stage::Power);
+    for waiter in waiters {
+        waiter.join().expect("no panic");
+    }
 }
 
 /// The negative control: a log that acknowledges before it syncs is caught.
