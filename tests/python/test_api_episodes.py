@@ -120,7 +120,7 @@ def test_resume_says_what_an_interrupted_episode_does(run: keepstep.Run) -> None
             episode.step(action=number, state={"n": number})
         episode.end("errored", error="first")
     with run.episode("t", resume="restart") as episode:
-        assert (episode.attempt, episode.turns, len(episode.history)) == (1, 0, 0)
+        assert (episode.attempt, episode.turns, len(episode.history), episode.resumed) == (1, 0, 0, False)
         for number in range(3):
             episode.step(action=10 + number, state={"n": 10 + number})
         episode.end("aborted")

@@ -103,6 +103,8 @@ impl Episode {
     ) -> Self {
         seat.sit(&recorder);
         let (resumed, lineage) = prefix.unzip();
+        // One that begins from nothing goes on from nobody, whatever was there before it.
+        let resumed = resumed.filter(|_| lineage.as_ref().is_some_and(|lineage| !lineage.lines().is_empty()));
         let inherited = lineage.as_ref().map_or(0, Lineage::steps);
         let before = Mutex::new(Before { lineage, pending, turn: u64::MAX, ..Before::default() });
         Self { recorder, run: run.clone(), resumed, inherited, before, _seat: seat }
