@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import Any
+
+# Cut at another place every time: fresh to every reader, and made without a system call. Asking the system for randomness
+# gives the interpreter away, which beside a busy thread would measure that thread's patience, not the recording.
+_POOL = os.urandom(2 << 20).hex()
+_TEXT = 1800
+_cuts = itertools.count(int.from_bytes(os.urandom(4), "little"))
 
 
 def payload(number: int) -> dict[str, Any]:
     """A dict of 12 keys and about 2 KB: four fresh texts, and what stands around them."""
-    text = os.urandom(900).hex()
+    cut = next(_cuts) * (_TEXT + 1) % (len(_POOL) - _TEXT)
+    text = _POOL[cut : cut + _TEXT]
     return {
         "role": "tool",
         "number": number,
