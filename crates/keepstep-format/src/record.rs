@@ -9,8 +9,12 @@ use crate::bytes::{Cursor, Malformed, put_varint};
 pub const RECORD_BYTES_MAX: u64 = 1 << 40;
 /// Bodies shorter than this are left as they are.
 const COMPRESS_BYTES_MIN: usize = 96;
-/// A low level, since the rollout waits: -3 stores 2 % less than -1 on real rollouts, and more than that buys little.
+/// A low level, since the rollout waits: -3 stores 2 % less than -1 on real rollouts, and more than that buys little. Of a
+/// short step it takes half of the caller's time (2 KB with a dictionary: 30 µs of `submit()` in Python, 18 with -1).
 const LEVEL: i32 = 3;
+const SHORT_LEVEL: i32 = 1;
+/// Longer than this is not short.
+const SHORT_BYTES: usize = 4 << 10;
 
 /// A dictionary, ready for use by many threads.
 pub struct Dictionary {
@@ -29,7 +33,7 @@ impl std::fmt::Debug for Dictionary {
 impl Dictionary {
     /// Prepares a dictionary.
     pub fn new(bytes: Vec<u8>) -> Self {
-        let compress = zstd::dict::EncoderDictionary::copy(&bytes, LEVEL);
+        let compress = zstd::dict::EncoderDictionary::copy(&bytes, SHORT_LEVEL);
         let decompress = zstd::dict::DecoderDictionary::copy(&bytes);
         Self { bytes, compress, decompress }
     }
@@ -55,7 +59,10 @@ pub fn compress(body: &[u8], dictionary: Option<&Dictionary>) -> Option<Vec<u8>>
         Some(dictionary) => {
             context.compress_using_cdict(&mut out[head..], body, dictionary.compress.as_cdict()).ok()
         }
-        None => context.compress(&mut out[head..], body, LEVEL).ok(),
+        None => {
+            let level = if body.len() <= SHORT_BYTES { SHORT_LEVEL } else { LEVEL };
+            context.compress(&mut out[head..], body, level).ok()
+        }
     })?;
     out.truncate(head + written);
     out.shrink_to_fit();
