@@ -85,7 +85,8 @@ faults: need-cargo ## EIO and ENOSPC injected into the real program
 
 wheel: setup need-cargo ## build the wheel and the source archive into dist/
 	rm -rf dist
-	$(VENV)/bin/maturin build --release --locked --sdist -o dist
+	$(VENV)/bin/maturin sdist -o dist
+	$(VENV)/bin/maturin build --release --locked -o dist
 
 test-wheel: wheel ## install the wheel and the source archive into fresh environments, and use both
 	tools/test-wheel.sh dist
