@@ -20,9 +20,10 @@ FUZZ_SECONDS ?= 120
 CRASH_POINTS ?= 1000000
 BENCH_ARGS ?=
 BENCH_PYTHON_ARGS ?=
+OUTSIDE ?=
 
 .PHONY: help setup demo test check bench torture fuzz crash-million takeover-all loom faults clean
-.PHONY: torture-python test-wheel test-pythons docs wheel
+.PHONY: torture-python test-wheel test-pythons docs wheel test-outside bench-frameworks
 .PHONY: need-cargo need-python release develop develop-release test-rust test-python check-python check-deny
 
 help: ## list the targets
@@ -94,6 +95,10 @@ test-wheel: wheel ## install the wheel and the source archive into fresh environ
 test-pythons: wheel ## the Python tests under every Python from 3.10 on that is here
 	tools/test-pythons.sh dist
 
+test-outside: wheel ## the adapters against the real frameworks (OUTSIDE="ares langgraph" for some of them)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/outside/requirements.txt
+	$(VENV)/bin/python tools/test_outside.py $(OUTSIDE)
+
 docs: develop ## build the site into site/
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r docs/requirements.txt
 	$(VENV)/bin/mkdocs build --strict
@@ -128,8 +133,8 @@ develop-release: setup need-cargo
 check-python: develop
 	$(VENV)/bin/ruff check python tests tools bench examples
 	$(VENV)/bin/ruff format --check python tests tools bench examples
-	$(VENV)/bin/mypy --strict python/keepstep examples
-	$(VENV)/bin/python -m mypy.stubtest keepstep --ignore-disjoint-bases --allowlist tests/stubtest-allowlist.txt
+	MYPYPATH=tests/standins $(VENV)/bin/mypy --strict python/keepstep examples
+	PYTHONPATH=tests/standins MYPYPATH=tests/standins $(VENV)/bin/python -m mypy.stubtest keepstep --ignore-disjoint-bases --allowlist tests/stubtest-allowlist.txt
 
 # Licences, bans and sources need no network; the advisories do.
 check-deny: need-cargo
