@@ -99,6 +99,10 @@ test-outside: wheel ## the adapters against the real frameworks (OUTSIDE="ares l
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/outside/requirements.txt
 	$(VENV)/bin/python tools/test_outside.py $(OUTSIDE)
 
+bench-frameworks: wheel ## the adapters beside their frameworks' own stores (writes bench-frameworks.json into the target directory)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/outside/requirements.txt
+	$(VENV)/bin/python bench/frameworks/measure.py --out "$(TARGET)/bench-frameworks.json" $(OUTSIDE)
+
 docs: develop ## build the site into site/
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r docs/requirements.txt
 	$(VENV)/bin/mkdocs build --strict

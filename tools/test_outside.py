@@ -165,6 +165,11 @@ def install_keepstep(python: Path, wheel: Path | None) -> None:
     sh(uv(), "pip", "install", "--quiet", "--no-deps", "--reinstall", "--python", python, wheel)
 
 
+def newest_wheel() -> Path | None:
+    """What `make wheel` built last."""
+    return max((ROOT / "dist").glob("*.whl"), key=lambda wheel: wheel.stat().st_mtime, default=None)
+
+
 def version_of(python: Path, package: str) -> str:
     asked = f"import importlib.metadata as m; print(m.version({package!r}))"
     return subprocess.run([python, "-c", asked], text=True, capture_output=True).stdout.strip() or "-"
@@ -248,7 +253,7 @@ def main() -> int:
     unknown = sorted(set(options.names) - set(known))
     if unknown:
         parser.error(f"no such framework: {', '.join(unknown)}; there are {', '.join(known)}")
-    wheel = None if options.tree else options.wheel or max((ROOT / "dist").glob("*.whl"), default=None)
+    wheel = None if options.tree else options.wheel or newest_wheel()
     if wheel is None and not options.tree:
         parser.error("no wheel in dist/: run `make wheel`, or give --wheel or --tree")
     frameworks = [Framework.read(OUTSIDE / name) for name in options.names or known]

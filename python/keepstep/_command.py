@@ -5,6 +5,10 @@ import sys
 
 from . import _core
 
+# How the command starts itself again. Ctrl-C reaches what it started too, and must not find Python still importing: the
+# module that is built in says it first.
+_AGAIN = "import _signal as s; s.signal(s.SIGINT, s.SIG_DFL); from keepstep._command import main; main()"
+
 
 def main() -> None:
     """Runs the command with the arguments of the process, and exits."""
@@ -15,4 +19,4 @@ def main() -> None:
         sys.exit(demo(sys.argv[2:]))
     # Python would only note an interrupt, and look at the note when the command returns.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    sys.exit(_core.command(sys.executable, ["-m", "keepstep"], ["keepstep", *sys.argv[1:]]))
+    sys.exit(_core.command(sys.executable, ["-c", _AGAIN], ["keepstep", *sys.argv[1:]]))

@@ -91,16 +91,21 @@ class Demo:
         command = [sys.executable, "-m", "keepstep._demo_agent", *named, *self._tasks]
         bar = screen.Progress(total, "steps acknowledged")
         told, was_killed = Told(), False
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as recorder:
+        # In a session of its own: Ctrl-C reaches us alone, and what we started says nothing of it.
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as recorder:
             assert recorder.stdout is not None
-            # Goes on after the kill: what is still in the pipe had been acknowledged too.
-            for line in recorder.stdout:
-                task, _, index = line.strip().partition(" ")
-                told[task, int(index)] += 1
-                bar.advance()
-                if kill_at is not None and not was_killed and told.total() >= kill_at:
-                    recorder.kill()
-                    was_killed = True
+            try:
+                # Goes on after the kill: what is still in the pipe had been acknowledged too.
+                for line in recorder.stdout:
+                    task, _, index = line.strip().partition(" ")
+                    told[task, int(index)] += 1
+                    bar.advance()
+                    if kill_at is not None and not was_killed and told.total() >= kill_at:
+                        recorder.kill()
+                        was_killed = True
+            except BaseException:
+                recorder.kill()
+                raise
         bar.leave()
         was_killed = was_killed and recorder.returncode < 0
         if recorder.returncode != 0 and not was_killed:

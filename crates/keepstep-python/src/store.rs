@@ -34,6 +34,8 @@ impl Store {
             level: level.map(parse_level).transpose().or_raise(py)?,
             lease: seconds_of("lease_s", lease_s).or_raise(py)?,
             stall: seconds_of("stall_s", stall_s).or_raise(py)?,
+            // Callers share the interpreter.
+            late_press: true,
             ..Options::default()
         };
         let open = || match create {

@@ -43,6 +43,9 @@ pub struct Options {
     pub background_sync: Duration,
     /// Whether a thread commits in the background. Without one every call commits before it returns.
     pub background: bool,
+    /// Whether short steps that are submitted, and not waited for, are compressed by the committer: for callers that share
+    /// one thread, as the tasks of an event loop do. Callers with threads of their own compress best themselves.
+    pub late_press: bool,
     /// Whether a dictionary is trained from what was recorded.
     pub dictionary: bool,
     /// How this store is broken on purpose, for tests that must notice.
@@ -61,6 +64,7 @@ impl Default for Options {
             index_bytes_max: 64 << 20,
             background_sync: Duration::from_millis(100),
             background: true,
+            late_press: false,
             dictionary: true,
             #[cfg(feature = "simulate")]
             broken: None,

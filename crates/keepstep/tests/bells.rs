@@ -1,27 +1,14 @@
 //! Bells: whoever cannot wait for a receipt is told when to look.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use std::path::{Path, PathBuf};
+mod scratch;
+
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use keepstep::{Bell, EpisodeName, Level, Options, Receipt, Step, Store, Value};
 
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use scratch::Scratch;
 
 /// Looks at the receipts it knows of whenever it is rung, and never otherwise.
 #[derive(Default)]

@@ -1,7 +1,9 @@
 //! Episodes: attempts, going on, turns, calls, endings. On a real disk, several stores standing for several processes.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use std::path::{Path, PathBuf};
+mod scratch;
+
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -10,28 +12,7 @@ use keepstep::{
     WhenBusy,
 };
 
-/// A directory of its own; gone afterwards.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Self(path)
-    }
-
-    /// Another opener of the same store: it has a writer of its own, as another process would.
-    fn run(&self) -> Run {
-        let store = Store::open(&self.0, Options::default()).expect("opens");
-        store.run("run", Value::Null).expect("opens")
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use scratch::Scratch;
 
 fn name() -> EpisodeName {
     EpisodeName::task("task")

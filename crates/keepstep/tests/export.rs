@@ -1,40 +1,16 @@
 //! Lists and exports: each attempt with what it inherited, and a step a line for others to read.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use std::path::{Path, PathBuf};
+mod scratch;
+
 use std::time::Duration;
 
 use keepstep::export::{Jsonl, JsonlCounts, JsonlOptions};
 use keepstep::read::Told;
 use keepstep::tend::CompactOptions;
-use keepstep::{
-    Ending, EpisodeName, Error, Listed, NoteTarget, Opening, Options, Resume, Run, Step, Store, Value,
-    WhenBusy,
-};
+use keepstep::{Ending, EpisodeName, Error, Listed, NoteTarget, Opening, Resume, Run, Step, Value, WhenBusy};
 
-/// A directory of its own; gone afterwards.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("export-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Self(path)
-    }
-
-    /// Another opener of the same store: it has a writer of its own, as another process would.
-    fn run(&self) -> Run {
-        let store = Store::open(&self.0, Options::default()).expect("opens");
-        store.run("run", Value::Null).expect("opens")
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use scratch::Scratch;
 
 /// Others see what a living process wrote a moment after it is durable.
 fn until(is_seen: impl Fn() -> bool) {

@@ -8,8 +8,10 @@
     reason = "a test stops at the first surprise"
 )]
 
+mod scratch;
+
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
@@ -21,22 +23,7 @@ use keepstep::format::fields;
 use keepstep::format::hash::ContentKey;
 use keepstep::{EpisodeName, Error, Level, Opening, Options, Run, Step, Store, Value, WhenBusy};
 
-/// A directory of its own; gone afterwards.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use scratch::Scratch;
 
 /// Set in a process that this test started: the directory that it is to record to.
 const OWNER_OF: &str = "KEEPSTEP_TEST_OWNER_OF";

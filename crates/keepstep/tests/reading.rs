@@ -1,34 +1,17 @@
 //! Reading a run: filters, and following it across restarts of the reader, the writers and the owners.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+mod scratch;
+
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use keepstep::{
-    Ending, EpisodeFilter, EpisodeName, Opening, Options, Run, RunEvent, Step, Store, Value, WhenBusy,
-};
+use keepstep::{Ending, EpisodeFilter, EpisodeName, Opening, Run, RunEvent, Step, Value, WhenBusy};
 
-/// A directory of its own; gone afterwards.
-struct Scratch(PathBuf);
+use scratch::Scratch;
 
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Self(path)
-    }
-
-    fn run(&self, name: &str) -> Run {
-        let store = Store::open(&self.0, Options::default()).expect("opens");
-        store.run(name, Value::Null).expect("opens")
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+fn run_of(scratch: &Scratch, name: &str) -> Run {
+    scratch.store().run(name, Value::Null).expect("opens")
 }
 
 fn record(run: &Run, task: &str, rewards: &[f64], policy: i64, why: &str) {
@@ -47,7 +30,7 @@ fn tasks(run: &Run, filter: &EpisodeFilter) -> Vec<String> {
 #[test]
 fn episodes_are_filtered() {
     let scratch = Scratch::new("filter");
-    let (run, other) = (scratch.run("run"), scratch.run("another"));
+    let (run, other) = (run_of(&scratch, "run"), run_of(&scratch, "another"));
     record(&run, "a", &[1.0, 2.0], 1, "finished");
     record(&run, "b", &[0.5], 2, "truncated");
     record(&run, "c", &[], 2, "errored");
@@ -85,8 +68,8 @@ fn a_cursor_is_exact() {
     let (mut told, mut made) = (Vec::new(), BTreeSet::new());
     for round in 0..6 {
         // A writer of its own each time; the old ones are closed, and their segments sealed.
-        let run = scratch.run("run");
-        let noise = scratch.run("another");
+        let run = run_of(&scratch, "run");
+        let noise = run_of(&scratch, "another");
         for sample in 0..3 {
             let name = EpisodeName { task: format!("t{round}"), iteration: 0, sample };
             let episode = run.episode(name.clone()).expect("begins");
@@ -105,7 +88,7 @@ fn a_cursor_is_exact() {
             cursor = Some(next);
         }
     }
-    let run = scratch.run("run");
+    let run = run_of(&scratch, "run");
     let mut follow = run.follow(cursor.as_deref()).expect("follows");
     while let Some((RunEvent::Ended { episode, .. }, _)) = follow.next(Duration::ZERO).expect("reads") {
         told.push(episode);
@@ -121,7 +104,7 @@ fn a_cursor_is_exact() {
 #[test]
 fn a_fenced_end_is_not_told() {
     let scratch = Scratch::new("fenced-end");
-    let (one, two) = (scratch.run("run"), scratch.run("run"));
+    let (one, two) = (run_of(&scratch, "run"), run_of(&scratch, "run"));
     let name = || EpisodeName::task("t");
     let old = one.episode(name()).expect("begins");
     old.step(Step::new()).expect("records");
@@ -142,7 +125,7 @@ fn a_fenced_end_is_not_told() {
 #[test]
 fn a_follower_waits() {
     let scratch = Scratch::new("waits");
-    let run = scratch.run("run");
+    let run = run_of(&scratch, "run");
     let mut follow = run.follow(None).expect("follows");
     assert_eq!(follow.next(Duration::ZERO).expect("reads"), None);
     std::thread::scope(|scope| {
@@ -158,7 +141,7 @@ fn a_follower_waits() {
 #[test]
 fn a_seal_is_told_once() {
     let scratch = Scratch::new("seals");
-    let (one, two) = (scratch.run("run"), scratch.run("run"));
+    let (one, two) = (run_of(&scratch, "run"), run_of(&scratch, "run"));
     record(&one, "a", &[1.0], 0, "finished");
     record(&one, "b", &[1.0], 0, "finished");
     let mut follow = two.follow(None).expect("follows");
@@ -185,11 +168,11 @@ fn a_seal_is_told_once() {
 #[test]
 fn a_cursor_outlives_compacting() {
     let scratch = Scratch::new("cursor-compact");
-    let first = scratch.run("run");
+    let first = run_of(&scratch, "run");
     record(&first, "a", &[1.0], 0, "finished");
     first.store().close();
     drop(first);
-    let reader = scratch.run("run");
+    let reader = run_of(&scratch, "run");
     let mut follow = reader.follow(None).expect("follows");
     assert!(follow.next(Duration::from_secs(10)).expect("reads").is_some());
     assert_eq!(follow.next(Duration::from_millis(300)).expect("reads"), None);

@@ -2,54 +2,14 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #![allow(clippy::print_stdout, reason = "a test that tries many cases says how many")]
 
+mod scratch;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 
 use keepstep::disk::sim::SimDisk;
 use keepstep::{Error, Options, PlanOptions, RemainingOptions, Run, RunOptions, Store, Value};
 
-/// A directory of its own; gone afterwards.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("runs-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Self(path)
-    }
-
-    /// Another opener of the same store: it has a writer of its own, as another process would.
-    fn store(&self) -> Store {
-        Store::open(&self.0, Options::default()).expect("opens")
-    }
-
-    fn run(&self) -> Run {
-        self.store().run("run", Value::Null).expect("opens")
-    }
-
-    /// All files below a folder whose name ends so.
-    fn files(&self, ending: &str) -> Vec<PathBuf> {
-        let mut found = Vec::new();
-        let mut folders = vec![self.0.clone()];
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).expect("lists").flatten() {
-                if entry.path().is_dir() {
-                    folders.push(entry.path());
-                } else if entry.file_name().to_string_lossy().ends_with(ending) {
-                    found.push(entry.path());
-                }
-            }
-        }
-        found.sort();
-        found
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use scratch::Scratch;
 
 fn tasks(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("task {number}")).collect()

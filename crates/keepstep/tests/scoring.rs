@@ -1,51 +1,28 @@
 //! Episodes that are over and lack a note: each is scored by one process at a time.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+mod scratch;
+
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use keepstep::{Ending, Job, NoteTarget, Opening, Options, PlanOptions, RemainingOptions, Run, Store, Value};
+use keepstep::{Ending, Job, NoteTarget, Opening, PlanOptions, RemainingOptions, Run, Value};
 
-/// A directory of its own; gone afterwards.
-struct Scratch(PathBuf);
+use scratch::{Scratch, run_in};
 
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("scoring-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Self(path)
+/// So many planned episodes, all finished and none scored.
+fn with_unscored(scratch: Scratch, count: usize) -> Scratch {
+    let run = scratch.run();
+    let needs = PlanOptions { needs: vec!["score".to_owned()], ..PlanOptions::default() };
+    run.plan((0..count).map(|number| format!("task {number}")), needs).expect("plans");
+    for job in run.remaining(RemainingOptions::default()).expect("looks").take(count) {
+        let episode = job.expect("is given").episode(Opening::default()).expect("opens");
+        episode.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
     }
-
-    /// Another opener of the same store: it has a writer of its own, as another process would.
-    fn run(&self) -> Run {
-        run_in(&self.0)
-    }
-
-    /// So many planned episodes, all finished and none scored.
-    fn with_unscored(self, count: usize) -> Self {
-        let run = self.run();
-        let needs = PlanOptions { needs: vec!["score".to_owned()], ..PlanOptions::default() };
-        run.plan((0..count).map(|number| format!("task {number}")), needs).expect("plans");
-        for job in run.remaining(RemainingOptions::default()).expect("looks").take(count) {
-            let episode = job.expect("is given").episode(Opening::default()).expect("opens");
-            episode.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
-        }
-        run.store().close();
-        self
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn run_in(dir: &Path) -> Run {
-    Store::open(dir, Options::default()).expect("opens").run("run", Value::Null).expect("opens")
+    run.store().close();
+    scratch
 }
 
 fn jobs(run: &Run, most: usize) -> Vec<Job> {
@@ -68,7 +45,7 @@ fn score(run: &Run, job: &Job) {
 /// the other when it is gone.
 #[test]
 fn two_processes_share_what_is_to_be_scored() {
-    let scratch = Scratch::new("share").with_unscored(6);
+    let scratch = with_unscored(Scratch::new("share"), 6);
     let (one, two) = (scratch.run(), scratch.run());
     let first = jobs(&one, 4);
     let second = jobs(&two, 9);
@@ -89,7 +66,7 @@ fn two_processes_share_what_is_to_be_scored() {
 /// One looked at what is to be scored; then another claimed it: what was seen before the claim does not count.
 #[test]
 fn what_was_claimed_since_is_not_handed_out() {
-    let scratch = Scratch::new("claimed").with_unscored(4);
+    let scratch = with_unscored(Scratch::new("claimed"), 4);
     let (one, two) = (scratch.run(), scratch.run());
     let mut looked = one.remaining(RemainingOptions::default()).expect("looks");
     let first = looked.next().expect("has a job").expect("is given");
@@ -103,7 +80,7 @@ fn what_was_claimed_since_is_not_handed_out() {
 /// One looked at what is to be scored; then another scored some of it and went. What was scored is not scored again.
 #[test]
 fn what_was_scored_since_is_not_scored_again() {
-    let scratch = Scratch::new("since").with_unscored(4);
+    let scratch = with_unscored(Scratch::new("since"), 4);
     let (one, two) = (scratch.run(), scratch.run());
     let mut looked = one.remaining(RemainingOptions::default()).expect("looks");
     let first = looked.next().expect("has a job").expect("is given");
@@ -139,7 +116,7 @@ fn what_a_killed_process_was_scoring_comes_again() {
     if let Some(dir) = std::env::var_os(SCORER_IN) {
         return hold_some(Path::new(&dir));
     }
-    let scratch = Scratch::new("killed").with_unscored(5);
+    let scratch = with_unscored(Scratch::new("killed"), 5);
     let mut child = Command::new(std::env::current_exe().expect("is known"))
         .args(["--exact", "what_a_killed_process_was_scoring_comes_again", "--nocapture"])
         .env(SCORER_IN, &scratch.0)

@@ -5,7 +5,9 @@
 #[path = "tending/door.rs"]
 mod door;
 
-use std::path::{Path, PathBuf};
+mod scratch;
+
+use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,32 +19,7 @@ use keepstep::{
     Ending, Episode, EpisodeName, Error, Group, Opening, Options, Resume, Run, Step, Store, Value, WhenBusy,
 };
 
-/// A directory of its own; gone afterwards.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("slots-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Self(path)
-    }
-
-    /// Another opener of the same store: it has a writer of its own, as another process would.
-    fn run(&self) -> Run {
-        run_in(&self.0)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn run_in(dir: &Path) -> Run {
-    Store::open(dir, Options::default()).expect("opens").run("run", Value::Null).expect("opens")
-}
+use scratch::{Scratch, run_in};
 
 fn name(sample: i64) -> EpisodeName {
     EpisodeName { task: "task".to_owned(), iteration: 1, sample }

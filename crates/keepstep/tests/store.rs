@@ -1,7 +1,9 @@
 //! The store on a real disk: what people will do to it.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use std::path::{Path, PathBuf};
+mod scratch;
+
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,22 +11,7 @@ use std::time::Duration;
 use keepstep::read::FollowFrom;
 use keepstep::{Ending, Episode, EpisodeName, Error, Level, Options, Remedy, Step, Store, Value};
 
-/// A directory of its own, on the disk that the tests are built on; gone afterwards.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use scratch::Scratch;
 
 fn name(sample: i64) -> EpisodeName {
     EpisodeName { task: "task".to_owned(), iteration: 0, sample }
@@ -66,6 +53,38 @@ fn steps_are_read_while_they_are_written() {
     let again = Store::open_existing(&scratch.0, Options::default()).expect("opens");
     assert_eq!(steps_of(&again, &recorder).len(), 100);
     assert!(again.verify(&mut |_| {}).expect("verifies").is_whole());
+}
+
+/// Who compresses a step changes nothing of what is stored: the caller, or the committer with a dictionary that came meanwhile.
+#[test]
+fn a_step_pressed_late_is_the_same_step() {
+    let record = |late_press: bool, dictionary: bool, steps: u64| {
+        let scratch = Scratch::new(&format!("late-{late_press}-{dictionary}"));
+        let options = Options { late_press, dictionary, ..Options::default() };
+        let store = Store::open(&scratch.0, options).expect("opens");
+        let recorder = store.run("run", Value::Null).expect("opens").episode(name(0)).expect("begins");
+        let page = |step: u64| {
+            format!("{{\"url\": \"https://shop.example/{step}\", \"links\": {}}}", step * 7919).repeat(20)
+        };
+        for step in 0..steps {
+            recorder.submit_waiting(Step::new().observation(page(step))).expect("records");
+        }
+        recorder.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
+        let read = steps_of(&store, &recorder);
+        assert_eq!(read.len() as u64, steps);
+        assert!((0..).zip(&read).all(|(step, read)| read.observation == Some(Value::from(page(step)))));
+        let stored_bytes = store.writer_stats().stored_bytes;
+        drop(recorder);
+        store.close();
+        let again = Store::open_existing(&scratch.0, Options::default()).expect("opens");
+        assert!(again.verify(&mut |_| {}).expect("verifies").is_whole());
+        stored_bytes
+    };
+    // Times and identities differ by a byte or two a record.
+    let (early, late) = (record(false, false, 500), record(true, false, 500));
+    assert!(early.abs_diff(late) < early / 50, "{early} and {late} bytes");
+    // A dictionary comes when it is trained; what was submitted before and behind it is read alike.
+    record(true, true, 3_000);
 }
 
 /// A step of 100 MB is kept like any other, and what stands around it too.

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ._doors import run_blocking
 from ._how import Flavour, how_of
 from ._tape import Tape
 
@@ -77,6 +78,29 @@ class Transparent:
 
     def __repr__(self) -> str:
         return f"<Recorded {self.env!r}>"
+
+
+class Blocking(Transparent):
+    """Round an environment that is called without a loop."""
+
+    def close(self) -> Any:
+        """Closes the environment. An episode that is active ends as aborted."""
+        try:
+            run_blocking(self._keepstep.close("close"))
+        finally:
+            closed = self.env.close()
+        return closed
+
+    def __enter__(self) -> Any:
+        self.env.__enter__()
+        return self
+
+    def __exit__(self, kind: Any, raised: BaseException | None, trace: Any) -> Any:
+        try:
+            run_blocking(self._keepstep.close("exit", raised))
+        finally:
+            left = self.env.__exit__(kind, raised, trace)
+        return left
 
 
 def tape_of(flavour: Flavour, door: Any, env: Any, run: Run, how: dict[str, Any]) -> Tape:

@@ -11,7 +11,7 @@ from .._null import NullEpisode
 from ..errors import Ended
 from ._doors import BlockingDoor, run_blocking
 from ._tape import Tape
-from ._transparent import Transparent, action_of, given_to, tape_of
+from ._transparent import Blocking, action_of, given_to, tape_of
 
 if TYPE_CHECKING:
     from .._run import Run
@@ -93,7 +93,7 @@ FLAVOUR = DmEnvFlavour()
 _DOOR = BlockingDoor()
 
 
-class RecordedDmEnv(Transparent):
+class RecordedDmEnv(Blocking):
     """A dm_env environment that is recorded. It is a dm_env.Environment too, if what it records is one."""
 
     @classmethod
@@ -123,25 +123,6 @@ class RecordedDmEnv(Transparent):
     def action_spec(self) -> Any:
         """Describes the action."""
         return self.env.action_spec()
-
-    def close(self) -> Any:
-        """Closes the environment. An episode that is active ends as aborted."""
-        try:
-            run_blocking(self._keepstep.close("close"))
-        finally:
-            closed = self.env.close()
-        return closed
-
-    def __enter__(self) -> Any:
-        self.env.__enter__()
-        return self
-
-    def __exit__(self, kind: Any, raised: BaseException | None, trace: Any) -> Any:
-        try:
-            run_blocking(self._keepstep.close("exit", raised))
-        finally:
-            left = self.env.__exit__(kind, raised, trace)
-        return left
 
 
 def _make_step() -> Any:

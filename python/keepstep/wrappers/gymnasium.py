@@ -11,7 +11,7 @@ from .._null import NullEpisode
 from ..errors import Ended
 from ._doors import BlockingDoor, run_blocking
 from ._tape import Tape
-from ._transparent import Transparent, action_of, given_to, tape_of
+from ._transparent import Blocking, action_of, given_to, tape_of
 
 if TYPE_CHECKING:
     from .._run import Run
@@ -104,10 +104,10 @@ _FLAVOUR = GymnasiumFlavour()
 _DOOR = BlockingDoor()
 
 
-class RecordedGymnasium(Transparent):
+class RecordedGymnasium(Blocking):
     """A Gymnasium environment that is recorded. It is a gymnasium.Wrapper too, if what it records is a gymnasium.Env."""
 
-    _own: ClassVar[frozenset[str]] = Transparent._own | {
+    _own: ClassVar[frozenset[str]] = Blocking._own | {
         "_action_space",
         "_observation_space",
         "_metadata",
@@ -141,25 +141,6 @@ class RecordedGymnasium(Transparent):
     def unwrapped(self) -> Any:
         """The innermost environment."""
         return self.env.unwrapped
-
-    def close(self) -> Any:
-        """Closes the environment. An episode that is active ends as aborted."""
-        try:
-            run_blocking(self._keepstep.close("close"))
-        finally:
-            closed = self.env.close()
-        return closed
-
-    def __enter__(self) -> Any:
-        self.env.__enter__()
-        return self
-
-    def __exit__(self, kind: Any, raised: BaseException | None, trace: Any) -> Any:
-        try:
-            run_blocking(self._keepstep.close("exit", raised))
-        finally:
-            left = self.env.__exit__(kind, raised, trace)
-        return left
 
 
 def _make_step() -> Any:

@@ -45,7 +45,7 @@ impl Log {
     /// Gives each record its sequence, and decides what stands in it and what is referred to.
     pub(super) fn decide(&mut self, batch: Batch<Pending>) -> Round {
         let mut round = Round::new(batch.event, batch.items.len());
-        for (index, pending) in batch.items.into_iter().enumerate() {
+        for (index, mut pending) in batch.items.into_iter().enumerate() {
             let index = index as u32;
             if let Some(error) = self.refusal(&pending) {
                 if let Some(subject) = &pending.subject {
@@ -59,6 +59,7 @@ impl Log {
                 *next += 1;
                 *next - 1
             });
+            pending.ready.press();
             round.needs_sync |= pending.level >= Level::Power;
             round.ended.extend(pending.subject.as_ref().filter(|_| pending.last).map(|subject| subject.key));
             let epoch = pending.epoch;

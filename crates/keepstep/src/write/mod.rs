@@ -1,7 +1,7 @@
 //! Recording: from the caller's value to bytes that survive.
 //!
-//! A step is encoded, hashed and compressed on the thread that made it, waits in a bounded queue, gets its place from the
-//! committer, and is acknowledged after its sync, in order.
+//! A step is encoded and hashed on the thread that made it, compressed there (or by the committer, where the callers share a
+//! thread), waits in a bounded queue, gets its place from the committer, and is acknowledged after its sync, in order.
 
 mod bells;
 mod chain;

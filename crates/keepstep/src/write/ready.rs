@@ -1,4 +1,4 @@
-//! A record, ready for the committer: encoded, compressed and summed on the thread that made it.
+//! A record, ready for the committer: encoded on the thread that made it, and compressed and summed there or by the committer.
 
 use std::sync::Arc;
 
@@ -21,6 +21,8 @@ pub(crate) struct Ready {
     /// The body as stored.
     pub(crate) stored: Vec<u8>,
     pub(crate) crcs: Sums,
+    /// Compressed and summed. Until then it is what was encoded.
+    is_pressed: bool,
     pub(crate) flags: Flags,
     pub(crate) dictionary: Option<Arc<PlacedDictionary>>,
     pub(crate) links: Vec<ReadyLink>,
@@ -32,7 +34,7 @@ pub(crate) struct Ready {
 }
 
 /// Checksums of a body, one for each frame that it takes: nearly always one, so that is kept without an allocation.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Sums {
     first: u32,
     more: Vec<u32>,
@@ -45,17 +47,9 @@ pub(crate) enum ReadyLink {
 }
 
 impl Ready {
-    /// Compresses and sums what was encoded.
-    pub(crate) fn new(encoded: Encoded, dictionary: Option<&Arc<PlacedDictionary>>) -> Self {
+    /// What was encoded, not yet compressed.
+    pub(crate) fn new(encoded: Encoded, dictionary: Option<Arc<PlacedDictionary>>) -> Self {
         let Encoded { body, links, fresh, full_bytes } = encoded;
-        let new_bytes = body.len() as u64;
-        let compressed = record::compress(&body, dictionary.map(|placed| &placed.dictionary));
-        let (stored, flags) = match (compressed, dictionary) {
-            (Some(compressed), Some(_)) => (compressed, Flags(Flags::ZSTD.0 | Flags::DICT.0)),
-            (Some(compressed), None) => (compressed, Flags::ZSTD),
-            (None, _) => (body, Flags::NONE),
-        };
-        let dictionary = dictionary.filter(|_| flags.has(Flags::DICT)).cloned();
         let links = links.into_iter().map(|link| match link {
             Link::Placed(reference) => ReadyLink::Placed(reference),
             Link::Undecided { hash, take, piece } => {
@@ -63,14 +57,41 @@ impl Ready {
             }
         });
         Self {
-            crcs: Sums::of(&stored),
-            links: links.collect(),
-            stored,
-            flags,
+            new_bytes: body.len() as u64,
+            stored: body,
+            crcs: Sums::default(),
+            is_pressed: false,
+            flags: Flags::NONE,
             dictionary,
+            links: links.collect(),
             fresh,
             full_bytes,
-            new_bytes,
+        }
+    }
+
+    /// Compresses and sums, if nobody did.
+    pub(crate) fn press(&mut self) {
+        if std::mem::replace(&mut self.is_pressed, true) {
+            return;
+        }
+        let compressed =
+            record::compress(&self.stored, self.dictionary.as_ref().map(|placed| &placed.dictionary));
+        match (compressed, &self.dictionary) {
+            (Some(compressed), Some(_)) => {
+                self.stored = compressed;
+                self.flags = Flags(Flags::ZSTD.0 | Flags::DICT.0);
+            }
+            (Some(compressed), None) => {
+                self.stored = compressed;
+                self.flags = Flags::ZSTD;
+            }
+            (None, _) => self.dictionary = None,
+        }
+        self.crcs = Sums::of(&self.stored);
+        for link in &mut self.links {
+            if let ReadyLink::Undecided { piece, .. } = link {
+                piece.press();
+            }
         }
     }
 
@@ -79,6 +100,7 @@ impl Ready {
         let new_bytes = stored.len() as u64;
         Self {
             crcs: Sums::of(&stored),
+            is_pressed: true,
             stored,
             flags: Flags::NONE,
             dictionary: None,

@@ -28,6 +28,9 @@ use crate::options::{Level, Options};
 /// Says that this process is alive; called now and then.
 pub(crate) type Beat = Box<dyn FnMut() + Send>;
 
+/// Longer steps are compressed by who made them: the committer would keep everybody waiting.
+const LATE_BYTES_MAX: usize = 4 << 10;
+
 /// The writer of one process.
 pub(crate) struct Writer {
     inner: Arc<Inner>,
@@ -114,13 +117,16 @@ impl Writer {
         inner.index.announce(&encoded.fresh);
         inner.index.keep_young(&encoded.links);
         inner.trainer.sample(&encoded.body);
-        let ready = Ready::new(encoded, inner.trainer.current().as_ref());
+        let ready = Ready::new(encoded, inner.trainer.current());
         let last = kind == Kind::End;
         Ok(Pending { subject: Some(Arc::clone(subject)), epoch, kind, ready, level, progress, last })
     }
 
     /// Hands a record over and returns at once.
-    pub(crate) fn submit(&self, pending: Pending, when_full: WhenFull) -> Result<Ticket> {
+    pub(crate) fn submit(&self, mut pending: Pending, when_full: WhenFull) -> Result<Ticket> {
+        if !self.inner.options.late_press || pending.ready.stored.len() > LATE_BYTES_MAX {
+            pending.ready.press();
+        }
         let bytes = pending.ready.queue_bytes();
         let ticket = self.push(pending, bytes, when_full, true)?;
         if !self.inner.options.background {
@@ -131,7 +137,8 @@ impl Writer {
     }
 
     /// Hands a record over without waking anybody: [`Writer::commit_if_idle`] must follow.
-    pub(crate) fn push_only(&self, pending: Pending) -> Result<Ticket> {
+    pub(crate) fn push_only(&self, mut pending: Pending) -> Result<Ticket> {
+        pending.ready.press();
         let bytes = pending.ready.queue_bytes();
         self.push(pending, bytes, WhenFull::Wait, false)
     }
