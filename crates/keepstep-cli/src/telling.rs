@@ -2,7 +2,8 @@
 
 use keepstep::Value;
 use keepstep::read::{
-    Begin, Call, DamagedRecord, Discarded, End, Gap, Item, Note, Record, Step, StepKind, Told,
+    Begin, Call, DamagedRecord, Discarded, End, Gap, Item, Note, NoteKey, NoteSaid, Record, Step, StepKind,
+    Told,
 };
 use keepstep_format::fields;
 
@@ -61,6 +62,17 @@ impl Entry {
         of_step("pending", step)
     }
 
+    /// A note of the run: somebody else's, or one that came after the end.
+    pub(crate) fn of_note_said(key: &NoteKey, said: &NoteSaid) -> Self {
+        Self::new("note", &[])
+            .with("index", key.target.step.and_then(|step| i64::try_from(step).ok()))
+            .with("time_us", Some(said.time))
+            .with("name", Some(key.name.clone()))
+            .with("value", Some(said.value.clone()))
+            .with("source", Some(key.source.clone()))
+            .with("target_attempt", key.target.attempt.map(i64::from))
+    }
+
     /// As it came in.
     pub(crate) fn of_item(item: &Item) -> Self {
         match item {
@@ -116,7 +128,10 @@ impl Entry {
         let reward = self.get("reward").and_then(Value::as_float).map_or("-".to_owned(), reward);
         let said = ["action", "response", "error", "value"].iter().find_map(|name| self.get(name));
         let said = said.map_or(String::new(), |value| brief(value, BRIEF_CHARS));
-        let seen = self.get("observation").map_or(String::new(), |value| brief(value, BRIEF_CHARS));
+        let seen = match &*self.what {
+            "pending" => "(no result yet)".to_owned(),
+            _ => self.get("observation").map_or(String::new(), |value| brief(value, BRIEF_CHARS)),
+        };
         format!("{kind}{reward:>9}  {said:<BRIEF_CHARS$}  {seen}")
     }
 
@@ -139,6 +154,9 @@ impl Entry {
                     out.append(&mut inner);
                 }
             }
+        }
+        if &*self.what == "pending" {
+            out.push(format!("{} no result yet", paint.bold("pending:")));
         }
         if !self.damaged.is_empty() {
             out.push(paint.red(&format!("damaged: {}", self.damaged.join(", "))));

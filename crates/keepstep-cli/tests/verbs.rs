@@ -10,6 +10,7 @@ mod program;
 use std::path::Path;
 use std::process::Stdio;
 
+use keepstep::{EpisodeName, NoteTarget, Options, Step, Store, Value};
 use program::{Said, Scratch, demo_store, json_lines, program, run};
 
 #[test]
@@ -71,6 +72,30 @@ fn a_step_is_shown_in_full() {
     assert_eq!((said.code, said.out.lines().count()), (Some(0), 3), "{said:?}");
     let said = run(scratch.dir(), ["tail", "-n", "5", "--json", "./demo"]);
     assert_eq!(json_lines(&said).len(), 5, "{said:?}");
+}
+
+/// A turn without a result says so, and what others noted on an episode is shown with it.
+#[test]
+fn a_pending_turn_and_notes_of_others_are_shown() {
+    let scratch = Scratch::new();
+    let store = Store::open(scratch.path("runs"), Options::default()).unwrap();
+    let agents = store.run("shop", Value::Null).unwrap();
+    let episode = agents.episode(EpisodeName::task("t")).unwrap();
+    episode.step(Step::new().action("look").observation("a shop")).unwrap();
+    let turn = episode.turn(Step::new().action("buy")).unwrap();
+    let note = agents.annotate(NoteTarget::episode(episode.episode()), "score", Value::Float(0.5), "judge");
+    note.unwrap().wait().unwrap();
+    let said = run(scratch.dir(), ["show", "-s", "runs", "shop/t"]);
+    let lines: Vec<&str> = said.out.lines().collect();
+    let [.., step, pending, noted] = lines[..] else { panic!("{said:?}") };
+    assert!(step.ends_with("a shop"), "{said:?}");
+    assert!(pending.contains("buy") && pending.ends_with("(no result yet)"), "{said:?}");
+    assert_eq!(noted.trim(), "note: name score, value 0.5, source judge");
+    let said = run(scratch.dir(), ["show", "-s", "runs", "shop/t@1"]);
+    assert!(said.out.contains("pending: no result yet"), "{said:?}");
+    let said = run(scratch.dir(), ["show", "-s", "runs", "shop/t", "--json"]);
+    assert!(json_lines(&said).iter().any(|line| line.contains(r#""what":"note""#)), "{said:?}");
+    drop(turn);
 }
 
 /// Wrong names fail with exit 1 and say what there is; wrong arguments with exit 2.

@@ -40,23 +40,8 @@ impl NoteShelf {
             none => none.insert(store.notes(birth)?),
         };
         let (notes, _) = index.episode(&view.id())?;
-        let mut found: Vec<(NoteKey, NoteSaid)> = Vec::new();
-        for (key, said) in notes.iter() {
-            // The newest that this attempt knows of: one that it inherited may have been said again elsewhere.
-            let counting = said.iter().rev().find(|said| is_about(key, said, view));
-            found.extend(counting.map(|said| (key.clone(), said.clone())));
-        }
-        Ok(found)
+        Ok(view.counting(&notes))
     }
-}
-
-/// True if a note is on the episode, on this attempt, or was recorded in what this attempt inherited.
-fn is_about(key: &NoteKey, said: &NoteSaid, view: &keepstep::View) -> bool {
-    let Some(attempt) = key.target.attempt.filter(|attempt| *attempt != view.number()) else { return true };
-    let is_inherited = |part: &keepstep::read::LineagePart| {
-        part.span.attempt == attempt && (part.span.from..part.span.to).contains(&said.seq)
-    };
-    said.is_own && view.parts().iter().any(is_inherited)
 }
 
 /// What views of one list share.

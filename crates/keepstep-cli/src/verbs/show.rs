@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use keepstep::read::{LineagePart, Step, Told};
+use keepstep::read::{LineagePart, NoteKey, NoteSaid, Step, Told};
 use keepstep::{Liveness, Store, View};
 
 use crate::failure::{Exit, Failure, Outcome};
@@ -102,6 +102,10 @@ impl Shown<'_> {
         if let Some(step) = self.view.pending()? {
             is_whole &= self.tell(&Entry::of_pending(&step), screen)?;
         }
+        // Those that the attempt recorded itself were told in their place.
+        for (key, said) in self.notes_of_the_run()? {
+            is_whole &= self.tell(&Entry::of_note_said(&key, &said), screen)?;
+        }
         if let Some(end) = self.view.ending()? {
             is_whole &= end.damaged.is_empty();
             if self.args.json {
@@ -109,6 +113,11 @@ impl Shown<'_> {
             }
         }
         Ok(is_whole)
+    }
+
+    fn notes_of_the_run(&self) -> Outcome<Vec<(NoteKey, NoteSaid)>> {
+        let (notes, _) = self.store.notes(self.episode.birth)?.episode(&self.view.id())?;
+        Ok(self.view.counting(&notes).into_iter().filter(|(_, said)| !said.is_own).collect())
     }
 
     /// Prints one thing that happened. False if something of it is damaged.

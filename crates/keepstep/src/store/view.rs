@@ -12,7 +12,8 @@ use super::opening::writers_of;
 use super::run::{EpisodeName, Run};
 use crate::error::{Error, Result};
 use crate::read::{
-    Attempt, AttemptKey, Begin, Catalog, End, Fold, Gap, Item, Lineage, LineagePart, Step, Told,
+    Attempt, AttemptKey, Begin, Catalog, End, Fold, Gap, Item, Lineage, LineagePart, NoteKey, NoteSaid,
+    Notes, Step, Told,
 };
 use crate::recover::Recovery;
 use crate::segment::chain::{Chain, Link};
@@ -202,6 +203,28 @@ impl View {
     /// Which steps come from which attempt, and by whom.
     pub fn parts(&self) -> &[LineagePart] {
         &self.parts
+    }
+
+    /// Of all notes on the episode, those that count for this attempt, sorted by what they are about.
+    pub fn counting(&self, notes: &Notes) -> Vec<(NoteKey, NoteSaid)> {
+        let mut found = Vec::new();
+        for (key, said) in notes.iter() {
+            // The newest that this attempt knows of: one that it inherited may have been said again elsewhere.
+            let newest = said.iter().rev().find(|said| self.knows(key, said));
+            found.extend(newest.map(|said| (key.clone(), said.clone())));
+        }
+        found
+    }
+
+    /// True if a note is on the episode, on this attempt, or was recorded in what this attempt inherited.
+    fn knows(&self, key: &NoteKey, said: &NoteSaid) -> bool {
+        let Some(attempt) = key.target.attempt.filter(|attempt| *attempt != self.attempt) else {
+            return true;
+        };
+        let is_inherited = |part: &LineagePart| {
+            part.span.attempt == attempt && (part.span.from..part.span.to).contains(&said.seq)
+        };
+        said.is_own && self.parts.iter().any(is_inherited)
     }
 
     /// How many steps it has, FIRST counted.
