@@ -1,0 +1,189 @@
+"""The entries that a thread is made of, and the values of channels that are spread over them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import keepstep
+
+from ._pieces import Op, Piece, difference, patched, split, weight
+
+if TYPE_CHECKING:
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
+# One row in so many is kept when a chain of differences is followed, so that none is followed far.
+_MILESTONE = 32
+# How many rows are kept beside those: the newest of a few hundred channels.
+_RECENT_MAX = 512
+
+SAVED, WRITTEN, REMOVED, BEGUN = "checkpoint", "writes", "removed", "begun"
+
+
+class Channel(NamedTuple):
+    """The value of a channel: in which entry what it is a difference to stands (None: it is whole), how many such lead
+    to it, and the difference (None: it is the same).
+    """
+
+    name: str
+    base: str | None
+    depth: int
+    ops: Sequence[Op] | None
+
+
+class Saved(NamedTuple):
+    """A checkpoint. Names of channels are values, not keys: what a store hides by name is not looked for here."""
+
+    kind: str
+    number: int
+    ns: str
+    id: str
+    parent: str | None
+    rest: Piece
+    metadata: Piece
+    values: Sequence[Channel]
+
+
+class Written(NamedTuple):
+    """What a task wrote: for each write its place, its channel and its value."""
+
+    kind: str
+    number: int
+    ns: str
+    id: str
+    task: str
+    path: str
+    writes: Sequence[tuple[int, str, list[Piece]]]
+
+
+class Removed(NamedTuple):
+    """Entries that are not shown any more. Those that others add meanwhile are not among them."""
+
+    kind: str
+    number: int
+    entries: Sequence[str]
+
+
+class Begun(NamedTuple):
+    """Stands in the next generation of a thread before this one is dropped."""
+
+    kind: str
+    number: int
+
+
+# The number of an entry is higher than that of all which its writer had seen.
+Entry = Saved | Written | Removed | Begun
+
+
+def encode(entry: Entry) -> list[Any]:
+    """An entry as a value of keepstep."""
+    if isinstance(entry, Saved):
+        return [*entry[:7], [list(channel) for channel in entry.values]]
+    if isinstance(entry, Written):
+        return [*entry[:6], [list(write) for write in entry.writes]]
+    return list(entry)
+
+
+def decode(id: str, value: Any) -> Entry:
+    """The entry that a value of keepstep is."""
+    kind = value[0]
+    if kind == SAVED:
+        return Saved._make([*value[:7], [Channel(*channel) for channel in value[7]]])
+    if kind == WRITTEN:
+        return Written._make([*value[:6], [(place, name, row) for place, name, row in value[6]]])
+    if kind == REMOVED:
+        return Removed(*value)
+    if kind == BEGUN:
+        return Begun(*value)
+    raise keepstep.NewerFormat(f"entry {id} is of kind {kind!r}: a newer keepstep wrote it; update this one")
+
+
+class Rows(dict[str, list[Piece]]):
+    """Values of channels, as rows: serialized when they are first looked at."""
+
+    def __init__(self, values: Mapping[str, Any], serde: SerializerProtocol) -> None:
+        super().__init__()
+        self.names = tuple(values)
+        self._values = values
+        self._serde = serde
+
+    def serialize(self, names: Collection[str]) -> None:
+        """Serializes these now: what the caller changes afterwards is not seen."""
+        self.update({name: self[name] for name in self.names if name in names})
+
+    def __missing__(self, name: str) -> list[Piece]:
+        self[name] = row = split(self._values[name], self._serde)
+        return row
+
+
+class Entries(dict[str, Entry]):
+    """Entries by id: they are added, and never change. So who looks at one goes on doing so whatever is done meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._recent: dict[tuple[str, str], list[Piece]] = {}
+        self._milestones: dict[tuple[str, str], list[Piece]] = {}
+
+    def channel(self, base: str | None, name: str, rows: Rows, is_unchanged: bool) -> Channel:
+        """The value of a channel, by what it has in common with the one in an earlier entry."""
+        before = self._origin(base, name)
+        if before is not None and is_unchanged:
+            return Channel(name, before[0], before[1].depth, None)
+        row = rows[name]
+        if before is not None:
+            ops = difference(self.row(before[0], name), row)
+            if weight(ops) < weight(row):
+                return Channel(name, before[0], before[1].depth + 1, ops)
+        return Channel(name, None, 0, row)
+
+    def _origin(self, id: str | None, name: str) -> tuple[str, Channel] | None:
+        """The entry that really has the value that a channel has in this one."""
+        while id is not None:
+            channel = self._find(id, name)
+            if channel is None or channel.ops is not None:
+                return channel and (id, channel)
+            id = channel.base
+        return None
+
+    def _find(self, id: str, name: str) -> Channel | None:
+        entry = self.get(id)
+        if not isinstance(entry, Saved):
+            raise keepstep.Damaged(f"a checkpoint needs entry {id} of its thread, which is not there")
+        return next((channel for channel in entry.values if channel.name == name), None)
+
+    def row(self, id: str, name: str) -> list[Piece]:
+        """The value of a channel as of an entry, as a whole row."""
+        chain: list[tuple[str, Channel]] = []
+        at = id
+        while True:
+            known = self._recent.get((at, name)) or self._milestones.get((at, name))
+            if known is not None:
+                row = known
+                break
+            channel = self._find(at, name)
+            if channel is None:
+                raise keepstep.Damaged(
+                    f"a checkpoint needs channel {name!r} of entry {at}, which is not there"
+                )
+            if channel.base is None:
+                row = patched((), channel.ops or ())
+                break
+            chain.append((at, channel))
+            at = channel.base
+        for at, channel in reversed(chain):
+            if channel.ops is None:
+                continue
+            row = patched(row, channel.ops)
+            if channel.depth % _MILESTONE == 0:
+                self._milestones[at, name] = row
+        self._remember(id, name, row)
+        return row
+
+    def _remember(self, id: str, name: str, row: list[Piece]) -> None:
+        with self._lock:
+            self._recent.pop((id, name), None)
+            self._recent[id, name] = row
+            if len(self._recent) > _RECENT_MAX:
+                del self._recent[next(iter(self._recent))]

@@ -1,0 +1,309 @@
+"""One thread of a graph as a stream of keepstep: checkpoints and writes are entries that any process may add.
+
+An entry never changes and never takes another's place, so processes that work on the same thread lose nothing. An entry
+may name earlier ones for what it has in common with them. What must stay true: it names only entries that are durable.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import keepstep
+
+from ._entries import (
+    BEGUN,
+    REMOVED,
+    Begun,
+    Channel,
+    Entries,
+    Entry,
+    Removed,
+    Rows,
+    Saved,
+    Written,
+    decode,
+    encode,
+)
+from ._pieces import Piece
+
+_BUSY_S = 0.002
+
+
+class Write(NamedTuple):
+    """A pending write as it is read; they sort as a graph applies them."""
+
+    path: str
+    task: str
+    place: int
+    channel: str
+    row: list[Piece]
+
+
+class Found(NamedTuple):
+    """A checkpoint as it stood when it was looked for."""
+
+    key: str
+    saved: Saved
+    writes: Sequence[Write]
+    entries: Entries
+
+    def rows(self) -> Mapping[str, list[Piece]]:
+        """The values of its channels."""
+        return {channel.name: self.entries.row(self.key, channel.name) for channel in self.saved.values}
+
+
+class Placed(NamedTuple):
+    """An entry on its way."""
+
+    key: str
+    entry: Entry
+    generation: int
+    receipts: Sequence[keepstep.Receipt]
+
+
+def put_waiting(stream: keepstep.Stream, key: str, value: Any) -> keepstep.Receipt:
+    """Puts an entry, and waits while the queue to the disk is full."""
+    while True:
+        try:
+            return stream.put(key, value)
+        except keepstep.Busy:
+            time.sleep(_BUSY_S)
+
+
+def listing(run: keepstep.Run) -> keepstep.Stream:
+    """The names of all threads of a run: nothing else could tell which there are."""
+    return run.stream("threads")
+
+
+class Thread:
+    """What this process knows of a thread. All but `arrive` may wait for the disk."""
+
+    def __init__(self, run: keepstep.Run, name: str) -> None:
+        self.name = name
+        self._run = run
+        # Guards all that follows, but the queue of what arrived.
+        self._lock = threading.RLock()
+        self._arrived: deque[Placed] = deque()
+        self._is_listed = False
+        self._begin(0)
+
+    def _begin(self, generation: int) -> None:
+        self._generation = generation
+        self._stream = self._stream_of(generation)
+        self._is_loaded = False
+        self._number = 0
+        self._entries = Entries()
+        self._durable: set[str] = set()
+        self._index()
+
+    def _stream_of(self, generation: int) -> keepstep.Stream:
+        return self._run.stream(f"thread {generation} {self.name}")
+
+    def place(self, make: Callable[[int], Entry]) -> Placed:
+        """Puts the entry that `make` gives for a number. It is there when its receipts say so: then `arrive`."""
+        while True:
+            with self._lock:
+                if not self._is_loaded:
+                    self.refresh()
+                self._take_in()
+                self._number += 1
+                entry, generation, stream = make(self._number), self._generation, self._stream
+            key = secrets.token_urlsafe(9)
+            try:
+                receipts = [put_waiting(stream, key, encode(entry))]
+            except keepstep.Fenced as fenced:
+                self.leave(generation, fenced)
+                continue
+            if not self._is_listed:
+                receipts.append(put_waiting(listing(self._run), self.name, True))
+            return Placed(key, entry, generation, receipts)
+
+    def arrive(self, placed: Placed) -> None:
+        """Notes that an entry is durable: readers of this process see it from now on. Waits for nothing."""
+        self._is_listed = True
+        self._arrived.append(placed)
+
+    def leave(self, generation: int, fenced: keepstep.Fenced) -> None:
+        """Goes on in the next generation of the thread, since somebody deleted this one."""
+        with self._lock:
+            if self._generation == generation:
+                self.refresh()
+            if self._generation == generation:
+                raise fenced
+
+    def add(self, make: Callable[[int], Entry]) -> None:
+        """Puts an entry, and waits until it is there."""
+        while True:
+            placed = self.place(make)
+            try:
+                for receipt in placed.receipts:
+                    receipt.wait()
+            except keepstep.Fenced as fenced:
+                self.leave(placed.generation, fenced)
+                continue
+            return self.arrive(placed)
+
+    def channels(self, ns: str, parent: str | None, rows: Rows, unchanged: Collection[str]) -> list[Channel]:
+        """The values of a checkpoint, by what they have in common with those of its parent."""
+        base = None if parent is None else self._checkpoints.get(ns, {}).get(parent)
+        if base is not None and not self._make_durable(base):
+            base = None
+        return [self._entries.channel(base, name, rows, name in unchanged) for name in rows.names]
+
+    def _make_durable(self, key: str) -> bool:
+        """Sees to it that an entry, and what it names, survives what this store's entries survive.
+
+        Another process's entry can be read before it is synced. Put again as it is, it costs nothing where it is
+        durable, and is copied where it is not.
+        """
+        needed: dict[str, Saved] = {}
+        to_look_at: list[str | None] = [key]
+        while to_look_at:
+            looked_at = to_look_at.pop()
+            if looked_at is None or looked_at in self._durable or looked_at in needed:
+                continue
+            entry = self._entries.get(looked_at)
+            if not isinstance(entry, Saved):
+                return False
+            needed[looked_at] = entry
+            to_look_at.extend(channel.base for channel in entry.values)
+        try:
+            for receipt in [put_waiting(self._stream, key, encode(entry)) for key, entry in needed.items()]:
+                receipt.wait()
+        except (keepstep.BadInput, keepstep.Fenced):
+            # The store hides other things than it did then, or the thread is gone: nothing is taken from there.
+            return False
+        self._durable.update(needed)
+        return True
+
+    def refresh(self) -> None:
+        """Reads what there is, by whomever it was put."""
+        with self._lock:
+            self._take_in()
+            found = self._stream.read()
+            while not found and self._stream_of(self._generation + 1).read():
+                self._begin(self._generation + 1)
+                found = self._stream.read()
+            if not found and self._entries:
+                self._begin(self._generation)
+            self._is_loaded = True
+            new = {key: decode(key, value) for key, value in found.items() if key not in self._entries}
+            if new:
+                self._entries.update(new)
+                self._index()
+
+    def _take_in(self) -> None:
+        while self._arrived:
+            placed = self._arrived.popleft()
+            if placed.generation != self._generation:
+                continue
+            self._durable.add(placed.key)
+            if placed.key in self._entries:
+                continue
+            self._entries[placed.key] = placed.entry
+            if isinstance(placed.entry, Removed):
+                self._index()
+            else:
+                self._show(placed.key, placed.entry)
+
+    def _index(self) -> None:
+        self._checkpoints: dict[str, dict[str, str]] = {}
+        self._writes: dict[tuple[str, str], dict[tuple[str, int], Write]] = {}
+        self._writers: dict[tuple[str, str], list[str]] = {}
+        hidden = {
+            key for entry in self._entries.values() if isinstance(entry, Removed) for key in entry.entries
+        }
+        for number, key in sorted((entry.number, key) for key, entry in self._entries.items()):
+            self._number = max(self._number, number)
+            if key not in hidden:
+                self._show(key, self._entries[key])
+
+    def _show(self, key: str, entry: Entry) -> None:
+        if isinstance(entry, Saved):
+            self._checkpoints.setdefault(entry.ns, {})[entry.id] = key
+        elif isinstance(entry, Written):
+            self._writers.setdefault((entry.ns, entry.id), []).append(key)
+            writes = self._writes.setdefault((entry.ns, entry.id), {})
+            for place, channel, row in entry.writes:
+                # The first of a place holds, but for errors and interrupts, whose places are negative.
+                if place < 0 or (entry.task, place) not in writes:
+                    writes[entry.task, place] = Write(entry.path, entry.task, place, channel, row)
+
+    def newest_first(self, ns: str | None = None) -> list[Found]:
+        """The checkpoints as of the last refresh: of a namespace, or of all."""
+        with self._lock:
+            self._take_in()
+            spaces = self._checkpoints.values() if ns is None else [self._checkpoints.get(ns, {})]
+            ids = sorted(((id, key) for space in spaces for id, key in space.items()), reverse=True)
+            return [self._found(key) for _, key in ids]
+
+    def find(self, ns: str, id: str | None = None) -> Found | None:
+        """A checkpoint as of the last refresh, by its id; the newest without one."""
+        with self._lock:
+            self._take_in()
+            space = self._checkpoints.get(ns)
+            if not space:
+                return None
+            key = space.get(max(space) if id is None else id)
+            return None if key is None else self._found(key)
+
+    def _found(self, key: str) -> Found:
+        saved = self._entries[key]
+        assert isinstance(saved, Saved)
+        writes = sorted(self._writes.get((saved.ns, saved.id), {}).values(), key=lambda write: write[:3])
+        return Found(key, saved, writes, self._entries)
+
+    def remove(self, gone: Sequence[Found]) -> None:
+        """Hides checkpoints, and what was written to them."""
+        with self._lock:
+            keys = [found.key for found in gone]
+            for found in gone:
+                keys += self._writers.get((found.saved.ns, found.saved.id), ())
+        if keys:
+            self.add(lambda number: Removed(REMOVED, number, keys))
+
+    def delete(self) -> None:
+        """Hides all of the thread. Whoever puts afterwards begins its next generation."""
+        with self._lock:
+            self.refresh()
+            if all(isinstance(entry, Begun) for entry in self._entries.values()):
+                return
+            # First, or nobody could tell a generation that was dropped from one that never was.
+            put_waiting(self._stream_of(self._generation + 1), BEGUN, encode(Begun(BEGUN, 0))).wait()
+            self._stream.drop()
+            self.refresh()
+
+    def copy_to(self, target: Thread) -> None:
+        """Puts all entries of this thread into another. If that is interrupted, it has a part of them."""
+        with self._lock:
+            self.refresh()
+            entries = sorted(self._entries.items(), key=lambda item: (item[1].number, item[0]))
+        # Keys of their own: what was copied before, and removed there, is not in the way.
+        keys = {key: secrets.token_urlsafe(9) for key, _ in entries}
+        with target._lock:
+            target.refresh()
+            placed = [put_waiting(listing(target._run), target.name, True)] if entries else []
+            for key, entry in entries:
+                if not isinstance(entry, Begun):
+                    moved = encode(_moved(entry, target._number, keys))
+                    placed.append(put_waiting(target._stream, keys[key], moved))
+            for receipt in placed:
+                receipt.wait()
+
+
+def _moved(entry: Saved | Written | Removed, by: int, keys: Mapping[str, str]) -> Entry:
+    number = entry.number + by
+    if isinstance(entry, Saved):
+        values = [
+            channel._replace(base=None if channel.base is None else keys[channel.base])
+            for channel in entry.values
+        ]
+        return entry._replace(number=number, values=values)
+    if isinstance(entry, Removed):
+        return entry._replace(number=number, entries=[keys[key] for key in entry.entries if key in keys])
+    return entry._replace(number=number)
