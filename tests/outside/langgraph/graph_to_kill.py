@@ -1,20 +1,23 @@
 """A real graph that is killed: a loop whose every round has two tasks side by side, checkpoints kept by keepstep.
 
-usage: graph_to_kill.py STORE MOMENT sync|async
+usage: graph_to_kill.py, with lines of JSON on stdin: [STORE, MOMENT, "sync" or "async", OUTPUT]. Each is a process of its own,
+forked from this one, since importing LangGraph takes seconds; how it ended is printed.
 
-MOMENT is where it kills itself, such as `node 3`, `put 5`, `kept 5`, `writes 4`, `wrote 4`, or `after 37` (milliseconds);
-`never` runs to the end. Every acknowledgement is printed before anything else happens.
+MOMENT is where it kills itself, such as `node 3`, `put 5`, `kept 5`, `writes 4`, `wrote 4`, `after 37` (milliseconds), or
+`alone` (in one of two tasks, when what the other one wrote was acknowledged); `never` runs to the end. Every acknowledgement is printed before anything else happens.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import operator
 import os
 import signal
 import sys
 import threading
 import time
+import traceback
 from typing import Annotated, Any, TypedDict
 
 from keepstep.adapters.langgraph import KeepstepSaver
@@ -49,6 +52,11 @@ class Killer:
             self.counts[what] = self.counts.get(what, 0) + 1
             if what == self.what and self.counts[what] == self.number:
                 self.die()
+
+    def wait_for(self, what: str, number: int) -> None:
+        """Waits until it happened so often."""
+        while self.counts.get(what, 0) < number:
+            time.sleep(0.01)
 
     def die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -96,6 +104,10 @@ def graph_of(saver: KeepstepSaver, killer: Killer) -> Any:
     def think(state: State) -> Any:
         tell("ran think", state["round"])
         killer.on("node")
+        if killer.what == "alone":
+            # The input was written first, then what the other task gave.
+            killer.wait_for("wrote", 2)
+            killer.die()
         number = state["round"]
         return {"messages": [AIMessage(f"thought {number}: " + "x" * 600, id=f"think-{number}")]}
 
@@ -124,11 +136,8 @@ def main(where: str, moment: str, mode: str) -> None:
     with WatchedSaver(where) as saver:
         saver.killer = killer
         graph = graph_of(saver, killer)
-        state = graph.get_state(THREAD)
         # An interrupted thread goes on without an input; one that never began has nothing to go on from.
-        given = INPUT if state.created_at is None else None
-        if given is None and not state.next:
-            return tell("done before")
+        given = INPUT if graph.get_state(THREAD).created_at is None else None
         tell("began" if given else "goes on")
         if mode == "async":
             asyncio.run(graph.ainvoke(given, THREAD, durability="sync"))
@@ -137,5 +146,23 @@ def main(where: str, moment: str, mode: str) -> None:
         tell("done")
 
 
+def serve() -> None:
+    """Runs a process for each line."""
+    for line in sys.stdin:
+        where, moment, mode, output = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 1)
+            os.dup2(1, 2)
+            try:
+                main(where, moment, mode)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    serve()
