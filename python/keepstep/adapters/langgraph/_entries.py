@@ -18,7 +18,7 @@ _MILESTONE = 32
 # How many rows are kept beside those: the newest of a few hundred channels.
 _RECENT_MAX = 512
 
-SAVED, WRITTEN, REMOVED, BEGUN = "checkpoint", "writes", "removed", "begun"
+SAVED, WRITTEN, REMOVED = "checkpoint", "writes", "removed"
 
 
 class Channel(NamedTuple):
@@ -65,15 +65,8 @@ class Removed(NamedTuple):
     entries: Sequence[str]
 
 
-class Begun(NamedTuple):
-    """Stands in the next generation of a thread before this one is dropped."""
-
-    kind: str
-    number: int
-
-
 # The number of an entry is higher than that of all which its writer had seen.
-Entry = Saved | Written | Removed | Begun
+Entry = Saved | Written | Removed
 
 
 def encode(entry: Entry) -> list[Any]:
@@ -94,8 +87,6 @@ def decode(id: str, value: Any) -> Entry:
         return Written._make([*value[:6], [(place, name, row) for place, name, row in value[6]]])
     if kind == REMOVED:
         return Removed(*value)
-    if kind == BEGUN:
-        return Begun(*value)
     raise keepstep.NewerFormat(f"entry {id} is of kind {kind!r}: a newer keepstep wrote it; update this one")
 
 

@@ -16,9 +16,7 @@ from typing import Any, NamedTuple
 import keepstep
 
 from ._entries import (
-    BEGUN,
     REMOVED,
-    Begun,
     Channel,
     Entries,
     Entry,
@@ -86,6 +84,8 @@ class Thread:
     def __init__(self, run: keepstep.Run, name: str) -> None:
         self.name = name
         self._run = run
+        # Numbers of the generations that followed a deleted one.
+        self._deletions = run.stream(f"deletions {name}")
         # Guards all that follows, but the queue of what arrived.
         self._lock = threading.RLock()
         self._arrived: deque[Placed] = deque()
@@ -94,15 +94,12 @@ class Thread:
 
     def _begin(self, generation: int) -> None:
         self._generation = generation
-        self._stream = self._stream_of(generation)
+        self._stream = self._run.stream(f"thread {generation} {self.name}")
         self._is_loaded = False
         self._number = 0
         self._entries = Entries()
         self._durable: set[str] = set()
         self._index()
-
-    def _stream_of(self, generation: int) -> keepstep.Stream:
-        return self._run.stream(f"thread {generation} {self.name}")
 
     def place(self, make: Callable[[int], Entry]) -> Placed:
         """Puts the entry that `make` gives for a number. It is there when its receipts say so: then `arrive`."""
@@ -186,7 +183,8 @@ class Thread:
         with self._lock:
             self._take_in()
             found = self._stream.read()
-            while not found and self._stream_of(self._generation + 1).read():
+            # A generation that was followed by another had entries: without any, it was dropped.
+            while not found and str(self._generation + 1) in self._deletions.read():
                 self._begin(self._generation + 1)
                 found = self._stream.read()
             if not found and self._entries:
@@ -271,10 +269,10 @@ class Thread:
         """Hides all of the thread. Whoever puts afterwards begins its next generation."""
         with self._lock:
             self.refresh()
-            if all(isinstance(entry, Begun) for entry in self._entries.values()):
+            if not self._entries:
                 return
             # First, or nobody could tell a generation that was dropped from one that never was.
-            put_waiting(self._stream_of(self._generation + 1), BEGUN, encode(Begun(BEGUN, 0))).wait()
+            put_waiting(self._deletions, str(self._generation + 1), True).wait()
             self._stream.drop()
             self.refresh()
 
@@ -289,14 +287,13 @@ class Thread:
             target.refresh()
             placed = [put_waiting(listing(target._run), target.name, True)] if entries else []
             for key, entry in entries:
-                if not isinstance(entry, Begun):
-                    moved = encode(_moved(entry, target._number, keys))
-                    placed.append(put_waiting(target._stream, keys[key], moved))
+                moved = encode(_moved(entry, target._number, keys))
+                placed.append(put_waiting(target._stream, keys[key], moved))
             for receipt in placed:
                 receipt.wait()
 
 
-def _moved(entry: Saved | Written | Removed, by: int, keys: Mapping[str, str]) -> Entry:
+def _moved(entry: Entry, by: int, keys: Mapping[str, str]) -> Entry:
     number = entry.number + by
     if isinstance(entry, Saved):
         values = [
