@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
+import docs_pages
 import graph_to_kill
 import outside
 import pytest
@@ -381,3 +382,14 @@ def test_a_thread_costs_what_is_new(tmp_path: Path) -> None:
     connection = sqlite3.connect(theirs / "db", check_same_thread=False)
     assert size(SqliteSaver(connection), theirs) > 20 * mine
     connection.close()
+
+
+def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here, where LangGraph is."""
+    guide = Path(__file__).parents[3] / "docs" / "guides" / "langgraph.md"
+    mark = "<!-- not run: needs LangGraph -->\n"
+    text = guide.read_text()
+    assert text.count(mark) == 3
+    monkeypatch.chdir(tmp_path)
+    # The file and the shell's lines; what these print is compared.
+    assert docs_pages.run_page(text.replace(mark, ""), guide.name, tmp_path) == 2

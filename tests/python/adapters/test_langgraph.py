@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -496,6 +497,27 @@ def test_threads_that_are_not_used_are_let_go(saver: KeepstepSaver) -> None:
     assert len(saver._threads._in_use) <= 64
     found = saver.get_tuple(config_of("t0"))
     assert found is not None and found.checkpoint["channel_values"]["messages"] == [0]
+
+
+def test_a_forked_child_makes_a_saver_of_its_own(saver: KeepstepSaver) -> None:
+    """The parent's raises there, also while its locks are held, and never hangs."""
+    grow(saver, 1)
+    where = Path(str(saver.store.where))
+
+    def child() -> None:
+        with pytest.raises(keepstep.Forked):
+            saver.put(config_of(), checkpoint("1", []), {}, {})
+        with pytest.raises(keepstep.Forked):
+            asyncio.run(saver.aget_tuple(config_of()))
+        with KeepstepSaver(where) as own:
+            grow(own, 1)
+
+    with saver._threads.named("t")._lock:
+        process = multiprocessing.get_context("fork").Process(target=child)
+        process.start()
+        process.join(30)
+    assert process.exitcode == 0
+    assert len(ids(saver, config_of())) == 2
 
 
 def test_it_says_what_to_install() -> None:

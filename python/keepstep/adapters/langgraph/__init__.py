@@ -194,6 +194,7 @@ class KeepstepSaver(BaseCheckpointSaver[int]):
             return thread.arrive(placed)
 
     async def _beside(self, work: Callable[..., T], *args: Any) -> T:
+        self._threads.check_process()
         return await asyncio.get_running_loop().run_in_executor(self._workers, work, *args)
 
     # Reading.
@@ -375,15 +376,22 @@ class _Threads:
 
     def __init__(self, run: keepstep.Run) -> None:
         self._run = run
+        self._process = os.getpid()
         self._lock = threading.Lock()
         # One object for a thread, as long as somebody uses it.
         self._in_use: weakref.WeakValueDictionary[str, Thread] = weakref.WeakValueDictionary()
         self._recent: OrderedDict[str, Thread] = OrderedDict()
 
+    def check_process(self) -> None:
+        """Locks and workers are the parent's: a forked child would wait for them for ever."""
+        if os.getpid() != self._process:
+            raise keepstep.Forked("this KeepstepSaver was made before a fork: make another one in the child")
+
     def of(self, config: RunnableConfig) -> Thread:
         return self.named(config["configurable"]["thread_id"])
 
     def named(self, name: object) -> Thread:
+        self.check_process()
         name = str(name)
         with self._lock:
             thread = self._in_use.get(name)
