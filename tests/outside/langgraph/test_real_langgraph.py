@@ -361,6 +361,28 @@ def test_a_delta_channel_is_made_of_its_writes(tmp_path: Path) -> None:
         assert asyncio.run(graph.aget_state(config)).values["messages"] == said
 
 
+def test_a_thread_of_another_saver_goes_on(tmp_path: Path) -> None:
+    """Copied checkpoint by checkpoint, with versions that are texts."""
+    old = InMemorySaver()
+    config: Any = {"configurable": {"thread_id": "t"}}
+    answers = [Command(resume=answer) for answer in ("Ann", 7, "yes")]
+    agent_of(old).invoke({"messages": ["go"], "files": {}}, config)
+    agent_of(old).invoke(answers[0], config)
+    with KeepstepSaver(tmp_path / "runs") as saver:
+        for found in reversed(list(old.list(config))):
+            at: Any = found.parent_config or {
+                "configurable": {**found.config["configurable"], "checkpoint_id": None}
+            }
+            saver.put(at, found.checkpoint, found.metadata, found.checkpoint["channel_versions"])
+            for task, channel, value in found.pending_writes or ():
+                saver.put_writes(found.config, [(channel, value)], task)
+        for answer in answers[1:]:
+            ended = agent_of(saver).invoke(answer, config)
+    for answer in answers[1:]:
+        expected = agent_of(old).invoke(answer, config)
+    assert ended == expected and ended["messages"][-1] == "inner: yes"
+
+
 def test_a_thread_costs_what_is_new(tmp_path: Path) -> None:
     """120 messages of 1 KB in a list that grows: the SQLite saver stores more than twenty times as much."""
     from langgraph.checkpoint.sqlite import SqliteSaver

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import threading
 import weakref
 from collections import OrderedDict
@@ -28,10 +29,10 @@ try:
         get_checkpoint_id,
         get_checkpoint_metadata,
     )
-except ImportError as missing:
+except ImportError as _missing:
     raise ImportError(
         "keepstep.adapters.langgraph needs LangGraph's checkpoint package: pip install langgraph-checkpoint"
-    ) from missing
+    ) from _missing
 
 from ._entries import SAVED, WRITTEN, Entry, Rows, Saved, Written
 from ._pieces import join, one_piece, split, whole_of
@@ -96,6 +97,12 @@ class KeepstepSaver(BaseCheckpointSaver[int]):
     async def __aexit__(self, *raised: object) -> None:
         # Not by the workers: they are waited for.
         await asyncio.get_running_loop().run_in_executor(None, self.close)
+
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        """The version that follows: a number, or, in a thread that another saver began, a text as that one would give."""
+        if isinstance(current, str):
+            return f"{int(current.split('.')[0]) + 1:032}.{random.random():016}"
+        return super().get_next_version(current, channel)
 
     # Putting.
 

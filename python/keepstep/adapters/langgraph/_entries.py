@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 # One row in so many is kept when a chain of differences is followed, so that none is followed far.
 _MILESTONE = 32
-# How many rows are kept beside those: the newest of a few hundred channels.
-_RECENT_MAX = 512
+# How many rows are kept beside those: the newest of some channels, to compare the next ones with.
+_RECENT_MAX = 64
 
 SAVED, WRITTEN, REMOVED = "checkpoint", "writes", "removed"
 

@@ -154,6 +154,9 @@ class BaseCheckpointSaver(Generic[V]):
     ) -> Mapping[str, DeltaChannelHistory]:
         raise NotImplementedError
 
+    def get_next_version(self, current: V | None, channel: None) -> V:
+        raise NotImplementedError
+
 
 def get_checkpoint_id(config: RunnableConfig) -> str | None:
     found: str | None = config["configurable"].get("checkpoint_id")
