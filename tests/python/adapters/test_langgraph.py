@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -365,30 +364,29 @@ def test_the_event_loop_goes_on_while_the_disk_does_not(saver: KeepstepSaver) ->
     """`aput` and `aput_writes` are awaited, and block nothing."""
     grow(saver, 1)
 
-    async def main() -> int:
-        config, ticks = config_of(id="000000"), 0
-        # If the loop is blocked, it ends all the same.
-        threading.Timer(5, slow_disk.go_on).start()
+    async def main() -> None:
+        config = config_of(id="000000")
+        # If the loop is blocked, this ends all the same.
+        rescue = threading.Timer(30, slow_disk.go_on)
+        rescue.start()
         slow_disk.stop()
         try:
             putting = asyncio.gather(
                 saver.aput(config, checkpoint("1", []), {}, {"messages": 1}),
                 saver.aput_writes(config, [("x", 1)], "task"),
             )
-            ends = time.monotonic() + 0.3
-            while time.monotonic() < ends:
-                await asyncio.sleep(0.005)
-                ticks += 1
+            for _ in range(20):
+                await asyncio.sleep(0.01)
             assert not putting.done()
         finally:
             slow_disk.go_on()
+            rescue.cancel()
         await putting
         assert [found.checkpoint["id"] async for found in saver.alist(config_of())] == ["1", "000000"]
         found = await saver.aget_tuple(config)
         assert found is not None and found.pending_writes == [("task", "x", 1)]
-        return ticks
 
-    assert asyncio.run(main()) > 10
+    asyncio.run(main())
 
 
 def test_the_null_store_keeps_nothing() -> None:
@@ -490,8 +488,8 @@ def test_a_delta_channel_is_found_along_the_parents(saver: KeepstepSaver) -> Non
 
 
 def test_threads_that_are_not_used_are_let_go(saver: KeepstepSaver) -> None:
-    """Hundreds of threads are not held in memory."""
-    for number in range(100):
+    """However many threads there are, 64 are held in memory."""
+    for number in range(70):
         saver.put(config_of(f"t{number}"), checkpoint("1", [number]), {}, {"messages": 1})
     gc.collect()
     assert len(saver._threads._in_use) <= 64
