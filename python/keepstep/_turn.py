@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._endings import error_of
+from ._endings import error_of, why_of
 from ._scope import Scope
 from .errors import BadInput
 
@@ -93,7 +93,7 @@ class Turn(Scope):
                 f"turn: turn {self._index} was left without a result, and stays pending: "
                 "call turn.result(...), or turn.discard(reason)"
             )
-        if not isinstance(raised, Exception):
+        if why_of(raised) != "errored":
             # Cancelled or told to stop: what the action did is not known, so it stays pending.
             return None
         self.error = f"{type(raised).__name__}: {raised}"

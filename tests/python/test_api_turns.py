@@ -228,6 +228,27 @@ def test_a_cancelled_turn_stays_pending(run: keepstep.Run) -> None:
         episode.end("abandoned")
 
 
+@pytest.mark.skipif(not hasattr(asyncio.Task, "cancelling"), reason="Python 3.10 cannot tell")
+def test_a_cancellation_of_somebody_elses_fails_the_turn(run: keepstep.Run) -> None:
+    """An environment that cancels a task of its own gave no result: the turn failed, as its episode does."""
+
+    async def loop() -> None:
+        async with run.episode("t") as episode:
+            async with episode.turn(action="buy"):
+                inner = asyncio.ensure_future(asyncio.sleep(60))
+                inner.cancel()
+                await inner
+
+    async def task() -> None:
+        with pytest.raises(asyncio.CancelledError):
+            await loop()
+
+    asyncio.run(task())
+    view = run.store.find("shop/t")
+    assert (view.state, view.pending) == ("errored", None)
+    assert view.steps[0].error is not None and "CancelledError" in view.steps[0].error
+
+
 def test_misuse_of_a_turn_is_told(run: keepstep.Run) -> None:
     """Two results, a result before it is said, entering twice, two turns at once."""
     with run.episode("t") as episode:
