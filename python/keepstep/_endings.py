@@ -2,7 +2,10 @@
 
 import asyncio
 import traceback
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
+
+from .errors import BadInput
 
 Why = Literal[
     "finished", "truncated", "abandoned", "aborted", "errored", "cancelled", "crashed", "superseded"
@@ -26,6 +29,21 @@ def why_of(raised: BaseException) -> Why:
         return "errored"
     # KeyboardInterrupt, SystemExit, GeneratorExit: the program is asked to stop, nothing failed.
     return "aborted"
+
+
+def why_left(raised: BaseException | None) -> Why:
+    """The ending of an episode that is active when its environment is closed or left."""
+    return "cancelled" if raised is not None and why_of(raised) == "cancelled" else "aborted"
+
+
+def ending_by(ask: Callable[[Any, Any], Ending | None] | None, env: Any, result: Any) -> Ending | None:
+    """How the episode ended with this step, if whoever is asked by `ending=` knows it."""
+    said = None if ask is None else ask(env, result)
+    if said is None:
+        return None
+    if not isinstance(said, Ending):
+        raise BadInput(f"ending: gave {said!r}: give a keepstep.Ending, or None")
+    return said if said.said_by else said._replace(said_by="ending=")
 
 
 def is_own_cancellation() -> bool:
@@ -54,3 +72,9 @@ def error_of(raised: BaseException) -> dict[str, Any]:
     except Exception:
         trace = ""
     return {"type": name, "message": message, "traceback": trace}
+
+
+def text_of(raised: BaseException) -> str:
+    """What is kept of an exception, as the text that is read back of it."""
+    kept = error_of(raised)
+    return f"{kept['type']}: {kept['message']}\n{kept['traceback']}"

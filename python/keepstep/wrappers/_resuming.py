@@ -89,7 +89,7 @@ async def replay(
             continue
         if step["kind"] != "FIRST":
             fields = await _again(env, flavour, door, index, step)
-        _check_same(index, step, fields)
+        check_same(index, step, fields)
     return flavour.as_reset(fresh, fields)
 
 
@@ -104,7 +104,8 @@ async def _again(env: Any, flavour: Flavour, door: Door, index: int, step: dict[
     return flavour.result_of(result)
 
 
-def _check_same(index: int, step: dict[str, Any], fields: dict[str, Any]) -> None:
+def check_same(index: int, step: dict[str, Any], fields: dict[str, Any]) -> None:
+    """Raises `Diverged` if a step is not what was recorded, naming the first field that differs."""
     for name in ("observation", "reward", "discount"):
         if name not in step:
             continue

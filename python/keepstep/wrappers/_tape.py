@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from .._endings import Ending, Why, error_of, why_of
+from .._endings import Ending, Why, ending_by, error_of, why_left, why_of
 from .._log import logger
 from .._null import NullEpisode
 from ..errors import BadInput, Busy, Diverged, Ended, Fenced
@@ -290,13 +290,8 @@ class Tape:
         await self._door.settle(self.current.infer(ending))
 
     def _ending_by_loop(self, env: Any, result: Any) -> Ending | None:
-        ask = self._how.ending
-        said = None if ask is None else ask(env, result)
-        if said is None:
-            return self._flavour.ending_of(env, result)
-        if not isinstance(said, Ending):
-            raise BadInput(f"ending: gave {said!r}: give a keepstep.Ending, or None")
-        return said if said.said_by else said._replace(said_by="ending=")
+        said = ending_by(self._how.ending, env, result)
+        return self._flavour.ending_of(env, result) if said is None else said
 
     async def _snapshot(self, is_first: bool = False) -> dict[str, Any]:
         """The state of the environment as of this step, if it is kept."""
@@ -348,8 +343,7 @@ class Tape:
     async def close(self, said_by: str, raised: BaseException | None = None) -> None:
         """Ends the episode, if it is active, because the environment is closed or left."""
         self._is_closed = True
-        is_cancelled = raised is not None and why_of(raised) == "cancelled"
-        await self.leave("cancelled" if is_cancelled else "aborted", said_by, raised)
+        await self.leave(why_left(raised), said_by, raised)
 
     async def _raised(self, raised: BaseException, said_by: str) -> None:
         """Records what the environment raised. Raises nothing itself, or the caller would not hear of that."""

@@ -1,0 +1,374 @@
+"""An environment that tells a collector of each episode: that it began, its steps, and how it really ended.
+
+The environment's own exceptions always reach the caller: what fails while they are told of is logged.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ... import BadInput, Diverged, Ended, Ending, Fenced
+from ..._endings import ending_by, text_of, why_left, why_of
+from ..._log import logger
+from ...wrappers._resuming import check_same
+from ...wrappers.dm_env import FLAVOUR
+from ._collectors import DurableTrajectoryCollector, NullTrajectoryCollector, TrajectoryCollector
+from ._records import EpisodeTrajectory, StepRecord, snapshot
+
+try:
+    import ares
+    from ares.environments import base
+    from ares.llms import response
+except ModuleNotFoundError as missing:
+    if missing.name is None or missing.name.split(".")[0] != "ares":
+        raise
+    raise ImportError(
+        "keepstep.adapters.ares needs ARES: pip install martian-ares (Python 3.12 or newer)"
+    ) from missing
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+A = TypeVar("A")
+O = TypeVar("O")  # noqa: E741
+R = TypeVar("R")
+D = TypeVar("D")
+
+# Which environment a collector is told of now: it could not tell the steps of two apart.
+_in_use: weakref.WeakValueDictionary[int, TrajectoryCollectingEnvironment[Any, Any, Any, Any]] = (
+    weakref.WeakValueDictionary()
+)
+
+
+class TrajectoryCollectingEnvironment(base.Environment[A, O, R, D]):
+    """The same environment, whose episodes are told to a collector. All else passes through.
+
+    Parameters:
+        env: any environment of ARES, or one that follows its protocol.
+        trajectory_collector: who is told. What its methods return is awaited, if it can be, before `reset` or `step` returns.
+        task_name: the name of each task, or a function of the environment that is asked after each reset; without it,
+            the name is looked for where the environments of ARES keep it.
+        ending: a function of the environment and a time step that says how the episode ended with it, for what the time
+            step itself does not say; None leaves it to the step type and the discount.
+    """
+
+    def __init__(
+        self,
+        env: base.Environment[A, O, R, D],
+        trajectory_collector: TrajectoryCollector,
+        *,
+        task_name: str | Callable[[Any], str] | None = None,
+        ending: Callable[[Any, base.TimeStep[O, R, D]], Ending | None] | None = None,
+    ) -> None:
+        self.env = env
+        self.trajectory_collector = trajectory_collector
+        self.last_trajectory: EpisodeTrajectory | None = None
+        """What the collector gave at the end of the last episode."""
+        self._durable: DurableTrajectoryCollector | None = None
+        if isinstance(trajectory_collector, DurableTrajectoryCollector):
+            self._durable = trajectory_collector
+        self._task_name = task_name
+        self._ask_ending: Any = ending
+        self._is_active = False
+        self._index = 0
+        # How the last episode failed, if it did: the environment cannot go on from there.
+        self._failed: Ending | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "env":
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    def __repr__(self) -> str:
+        return f"<Collecting {self.env!r}>"
+
+    # The protocol of ARES
+
+    async def reset(self) -> base.TimeStep[O, R, D]:
+        """Resets the environment; an episode that is active ends as abandoned."""
+        await self._leave(Ending("abandoned", said_by="reset"))
+        self._failed = None
+        task = task_of(self.env)
+        try:
+            first = await self.env.reset()
+        except BaseException as raised:
+            await self._reset_failed(raised, task)
+            raise
+        return await self._begin(first)
+
+    async def step(self, action: A) -> base.TimeStep[O, R, D]:
+        """Takes a step, which the collector has kept when this returns."""
+        if not self._is_active:
+            return await self._step_beyond(action)
+        said_by = "recording"
+        try:
+            async with self._turn(action):
+                said_by = "step"
+                time_step = await self.env.step(action)
+                said_by = "recording"
+                ending = self._ending_of(time_step)
+                await self._tell_step(time_step, action, ending)
+            if ending is not None:
+                await self._end(ending)
+        except BaseException as raised:
+            await self._raised(raised, said_by)
+            raise
+        return time_step
+
+    async def close(self) -> None:
+        """Closes the environment; an episode that is active ends as aborted."""
+        try:
+            await self._leave(Ending("aborted", said_by="close"))
+        finally:
+            await self.env.close()
+
+    async def __aenter__(self) -> Self:
+        await self.env.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Any:
+        try:
+            await self._leave(Ending(why_left(exc_value), said_by="exit"), exc_value)
+        finally:
+            left = await self.env.__aexit__(exc_type, exc_value, traceback)
+        return left
+
+    # Beginning
+
+    async def _begin(self, first: base.TimeStep[O, R, D]) -> base.TimeStep[O, R, D]:
+        """Tells that an episode begins or goes on, and gives the time step that its loop begins with."""
+        said_by = "recording"
+        try:
+            await self._open(self._name())
+            if self._durable is not None:
+                said_by = "replay"
+                now = await self._replay(first, self._durable)
+                if now is not None:
+                    return now
+                said_by = "recording"
+            await self._tell_step(first, None, None)
+        except BaseException as raised:
+            await self._raised(raised, said_by)
+            raise
+        return first
+
+    async def _open(self, name: str) -> None:
+        collector = self.trajectory_collector
+        if not isinstance(collector, NullTrajectoryCollector):
+            if _in_use.setdefault(id(collector), self) is not self:
+                raise BadInput(
+                    f"trajectory_collector: {collector!r} is being told of an episode of another environment: "
+                    "give each environment a collector of its own"
+                )
+        try:
+            await _done(collector.begin_episode(task_name=name))
+        except BaseException:
+            self._release()
+            raise
+        self._is_active, self._index = True, 0
+
+    def _release(self) -> None:
+        self._is_active = False
+        _in_use.pop(id(self.trajectory_collector), None)
+
+    async def _reset_failed(self, raised: BaseException, task_before: Any) -> None:
+        """Tells of an episode that never came to its first step."""
+        # A task that was there before may not be the one that the reset failed with.
+        is_known = isinstance(self._task_name, str) or task_of(self.env) is not task_before
+        try:
+            await self._open(self._name() if is_known else "")
+        except Exception:
+            logger.exception("a reset that failed could not be recorded")
+            return
+        await self._raised(raised, "reset")
+
+    def _name(self) -> str:
+        if isinstance(self._task_name, str):
+            return self._task_name
+        return (self._task_name or task_name_of)(self.env)
+
+    async def _replay(
+        self, first: base.TimeStep[O, R, D], collector: DurableTrajectoryCollector
+    ) -> base.TimeStep[O, R, D] | None:
+        """Takes the recorded steps again and compares what comes of them. None if there are none."""
+        now, last = first, None
+        async for last in collector.recorded():
+            is_first = last.step_type == "FIRST"
+            now = first if is_first else await self.env.step(_action_of(last))
+            ending = None if is_first else self._ending_of(now)
+            if ending is not None:
+                raise Diverged(
+                    f"step {last.step_index}, its end: the recorded episode went on, now it is {ending.why}"
+                )
+            check_same(last.step_index, _compared(last), _compared(self._record(now, None)))
+        if last is None:
+            return None
+        self._index = last.step_index + 1
+        # What reset() gives is a first step, also in the middle of an episode.
+        return first._replace(observation=now.observation)
+
+    # Stepping
+
+    async def _step_beyond(self, action: A) -> base.TimeStep[O, R, D]:
+        """A step outside of an episode: the environment says what that means. It may begin the next one."""
+        if self._failed is not None:
+            raise Ended(f"the episode has ended ({self._failed.why}): call reset() first")
+        time_step = await self.env.step(action)
+        return await self._begin(time_step) if time_step.first() else time_step
+
+    def _turn(self, action: A) -> AbstractAsyncContextManager[object]:
+        return nullcontext() if self._durable is None else self._durable.turn(snapshot(action))
+
+    async def _tell_step(self, time_step: base.TimeStep[O, R, D], action: Any, ending: Ending | None) -> None:
+        tell = self.trajectory_collector.record_step
+        given = {"ending": ending} if ending is not None and _takes_ending(tell) else {}
+        await _done(tell(self._record(time_step, action), **given))
+        self._index += 1
+
+    def _record(self, time_step: base.TimeStep[Any, Any, Any], action: Any) -> StepRecord:
+        # Of a first step only the observation means something; CodeEnvironment gives a reward and a discount all the same.
+        is_first = time_step.first()
+        return StepRecord(
+            step_index=self._index,
+            step_type=time_step.step_type,
+            observation=snapshot(time_step.observation),
+            action=snapshot(action),
+            reward=None if is_first else time_step.reward,
+            discount=None if is_first else time_step.discount,
+            timestamp=time.time(),
+        )
+
+    # Ending
+
+    def _ending_of(self, time_step: base.TimeStep[O, R, D]) -> Ending | None:
+        """How the episode ended with this step, if it did: as whoever is asked says, else as the step itself does."""
+        ending: Any = ending_by(self._ask_ending, self.env, time_step)
+        return ending if ending is not None else FLAVOUR.ending_of(self.env, time_step)  # type: ignore[return-value]
+
+    async def _end(self, ending: Ending) -> None:
+        if not self._is_active:
+            return
+        self._release()
+        collector: Any = self.trajectory_collector
+        end = getattr(collector, "aend_episode", None) or collector.end_episode
+        given = {"ending": ending} if _takes_ending(end) else {}
+        self.last_trajectory = await _done(end(truncated=ending.why == "truncated", **given))
+
+    async def _leave(self, ending: Ending, raised: BaseException | None = None) -> None:
+        """Ends the episode if it is active; an exception by which its loop is left is what the caller hears of."""
+        if raised is not None:
+            ending = ending._replace(error=text_of(raised))
+        try:
+            await self._end(ending)
+        except (Fenced, Ended):
+            # Somebody else has it, or the store is closed: how it ends is theirs to say.
+            pass
+        except Exception:
+            if raised is None:
+                raise
+            logger.exception("an episode could not be recorded to its end (%s)", ending.why)
+
+    async def _raised(self, raised: BaseException, said_by: str) -> None:
+        """Tells how an exception ended the episode. Raises nothing itself, or the caller would not hear of that."""
+        ending = Ending(why_of(raised), error=text_of(raised), said_by=said_by)
+        self._failed = ending
+        if isinstance(raised, (Fenced, Ended)):
+            # Somebody else has it: how it ends is theirs to say.
+            self._release()
+            return
+        try:
+            await self._end(ending)
+        except Exception:
+            logger.exception("an episode could not be recorded to its end (%s)", ending.why)
+
+
+def make(
+    preset_id: str,
+    *,
+    trajectory_collector: TrajectoryCollector | None = None,
+    task_name: str | Callable[[Any], str] | None = None,
+    ending: Callable[[Any, Any], Ending | None] | None = None,
+    **given: Any,
+) -> TrajectoryCollectingEnvironment[Any, Any, Any, Any]:
+    """What `ares.make` gives, told to a collector: presets and third-party specs stay as they are.
+
+    Parameters:
+        preset_id: as for `ares.make`, with its selector.
+        trajectory_collector: who is told; nobody without one.
+        task_name: as for `TrajectoryCollectingEnvironment`.
+        ending: as for `TrajectoryCollectingEnvironment`.
+        **given: passed on to `ares.make`: `container_factory`, `tracker`.
+    """
+    env = ares.make(preset_id, **given)
+    collector = NullTrajectoryCollector() if trajectory_collector is None else trajectory_collector
+    return TrajectoryCollectingEnvironment(env, collector, task_name=task_name, ending=ending)
+
+
+def task_name_of(env: Any) -> str:
+    """The name of the task that an environment was reset to; the name of its class, if it has none."""
+    task = task_of(env)
+    if task is None:
+        return type(_layers(env)[-1]).__name__
+    return str(getattr(task, "name", task))
+
+
+def task_of(env: Any) -> Any:
+    """What an environment was reset to, as the environments of ARES keep it: a task of Harbor's, a hidden object."""
+    for layer in _layers(env):
+        for name in ("_current_task", "_hidden_object"):
+            task = vars(layer).get(name) if hasattr(layer, "__dict__") else getattr(layer, name, None)
+            if task is not None:
+                return task
+    return None
+
+
+def _layers(env: Any) -> list[Any]:
+    """An environment, and those inside of it."""
+    layers = [env]
+    while True:
+        inside = getattr(layers[-1], "__dict__", {})
+        inner = inside.get("env", inside.get("_env"))
+        if inner is None or any(inner is layer for layer in layers):
+            return layers
+        layers.append(inner)
+
+
+def _action_of(record: StepRecord) -> Any:
+    """The action of a recorded step, to be taken again: responses were recorded as plain data."""
+    plain = record.action
+    if not isinstance(plain, dict) or plain.keys() != {"data", "cost", "usage"}:
+        return plain
+    return response.LLMResponse(
+        data=[response.TextData(**block) for block in plain["data"]],
+        cost=plain["cost"],
+        usage=response.Usage(**plain["usage"]),
+    )
+
+
+def _compared(record: StepRecord) -> dict[str, Any]:
+    return {"observation": record.observation, "reward": record.reward, "discount": record.discount}
+
+
+def _takes_ending(method: Callable[..., Any]) -> bool:
+    """True if a collector's method can be told an ending: those of PR 86 cannot."""
+    try:
+        parameters = inspect.signature(method).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(it.name == "ending" or it.kind is it.VAR_KEYWORD for it in parameters)
+
+
+async def _done(told: Any) -> Any:
+    """What a collector gave, waited for if it is to be awaited."""
+    return await told if inspect.isawaitable(told) else told

@@ -1,0 +1,267 @@
+"""A collector that keeps each step for good, so that a rollout whose process died is known, and can go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any, Literal, TypeVar, overload
+
+from ... import BadInput, Busy, Diverged, Ended, Ending, Episode, Fenced, Receipt, Run, Step, Turn
+from ..._loops import in_thread, is_on_loop
+from ...wrappers._doors import AwaitingDoor, BlockingDoor, Door, run_blocking
+from ...wrappers._resuming import ENDING
+from ...wrappers._samples import samples_of
+from ._records import EpisodeTrajectory, StepRecord
+
+T = TypeVar("T")
+
+_AWAITING, _BLOCKING = AwaitingDoor(), BlockingDoor()
+
+
+class KeepstepTrajectoryCollector:
+    """Records each episode in a run, as one of its task; the action of a step is durable before it is taken.
+
+    On an event loop its methods give something to await; elsewhere what they did is durable when they return. Without a
+    `sample` an episode goes on with one of its task that another process left interrupted, else takes the next number.
+
+    Parameters:
+        run: the run that the episodes belong to.
+        iteration: which visit of its tasks.
+        sample: which sample of the task, if that is fixed.
+        environment: how an interrupted one goes on: `restart` begins again at step 0 and leaves the earlier attempt
+            readable, `replay` takes its actions again and compares what comes of them.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        iteration: int = 0,
+        sample: int | None = None,
+        environment: Literal["restart", "replay"] = "restart",
+    ) -> None:
+        if environment not in ("restart", "replay"):
+            raise BadInput(f"environment: is {environment!r}: give 'restart' or 'replay'")
+        self._run = run
+        self._iteration = iteration
+        self._sample = sample
+        self._resume: Literal["restart", "continue"] = "restart" if environment == "restart" else "continue"
+        self._episode: Episode | None = None
+        self._turn: Turn | None = None
+        self._task_name = ""
+        self._abandoned: str | None = None
+        self._start_time = 0.0
+        self._reward: float | None = None
+        self._num_steps = 0
+        self._is_over = True
+
+    @property
+    def episode(self) -> Episode:
+        """The episode that is recorded now, or was last."""
+        if self._episode is None:
+            raise RuntimeError("No episode in progress. Call begin_episode() first.")
+        return self._episode
+
+    # What the protocol asks for
+
+    def begin_episode(self, *, task_name: str) -> Awaitable[None] | None:
+        """Opens an episode of the task. Without a name it gets a unique one."""
+        return _through(lambda door: self._begin(door, task_name))
+
+    def record_step(self, record: StepRecord, *, ending: Ending | None = None) -> Awaitable[object] | None:
+        """Records a step; with the ending that it brings, if it is known, so that a crash cannot come between."""
+        episode = self._active()
+        self._reward = record.reward
+        self._num_steps += 1
+        state = {} if ending is None else {"state": {ENDING: list(ending)}}
+        if record.step_type == "FIRST":
+            return _settled(episode.first(record.observation))
+        came = {
+            "observation": record.observation,
+            "reward": record.reward,
+            "discount": record.discount,
+            **state,
+        }
+        if self._turn is None:
+            return _settled(episode.submit(action=record.action, **came))
+        self._turn.result(**came)
+        # Durable when the turn is left.
+        return None
+
+    def end_episode(
+        self, *, truncated: bool = False, ending: Ending | None = None
+    ) -> EpisodeTrajectory | Awaitable[EpisodeTrajectory]:
+        """Records how it ended. The steps of what this gives are read when they are looked at."""
+        episode = self._active()
+        said = ending or Ending("truncated" if truncated else "finished", said_by="end_episode")
+        self._is_over = True
+        self._abandoned = self._task_name if said.why == "abandoned" else None
+        receipt = episode.end(said.why, limit=said.limit, error=said.error, said_by=said.said_by)
+        trajectory = EpisodeTrajectory(
+            episode_id=episode.ref,
+            task_name=self._task_name,
+            steps=StoredSteps(self._run, episode.ref, self._num_steps),
+            start_time=self._start_time,
+            end_time=time.time(),
+            total_reward=self._reward,
+            num_steps=self._num_steps,
+            truncated=said.why == "truncated",
+            ending=said,
+        )
+
+        async def settle(door: Door) -> EpisodeTrajectory:
+            await door.settle(receipt)
+            return trajectory
+
+        return _through(settle)
+
+    # What makes it durable
+
+    @asynccontextmanager
+    async def turn(self, action: Any) -> AsyncIterator[Turn]:
+        """Says the action, durable when it is entered; its result is durable when it is left."""
+        async with AsyncExitStack() as stack:
+            self._turn = await self._say(stack, action)
+            try:
+                yield self._turn
+            finally:
+                self._turn = None
+
+    async def recorded(self) -> AsyncIterator[StepRecord]:
+        """The steps that the episode inherited, without those that raised: they gave nothing."""
+        history = self._active().history
+        for index in range(len(history)):
+            step = await in_thread(history.__getitem__, index)
+            if step.error is None:
+                yield _record_of(step)
+
+    # How
+
+    def _active(self) -> Episode:
+        if self._is_over:
+            raise RuntimeError("No episode in progress. Call begin_episode() first, and await what it gives.")
+        return self.episode
+
+    async def _say(self, stack: AsyncExitStack, action: Any) -> Turn:
+        episode = self._active()
+        turn = episode.turn(action=action)
+        try:
+            return await stack.enter_async_context(turn)
+        except Diverged:
+            # The pending turn is not taken: the environment stands where it stood before it.
+            pending = episode.pending
+            assert pending is not None
+            pending.discard("another action was taken when the episode went on")
+            return await stack.enter_async_context(episode.turn(action=action))
+        except Exception:
+            raise
+        except BaseException:
+            # Cancelled before the environment was told.
+            with suppress(Exception):
+                turn.discard("the action was not taken")
+            raise
+
+    async def _begin(self, door: Door, task_name: str) -> None:
+        await self._leave(door)
+        resume = self._resume
+        if not task_name:
+            await self._open(door, None, 0, "restart")
+        elif self._sample is not None:
+            # What the loop itself gave up just now begins anew.
+            resume = "restart" if self._abandoned == task_name else resume
+            if not await self._open(door, task_name, self._sample, resume):
+                raise Ended(f"{self.episode.ref} is over ({self.episode.ended})")
+        else:
+            await self._open_any(door, task_name, resume)
+        self._task_name, self._start_time = task_name, time.time()
+        self._num_steps, self._reward = len(self.episode.history), None
+        self._is_over = False
+
+    async def _leave(self, door: Door) -> None:
+        """Ends an episode that nobody ended, unless it is somebody else's by now."""
+        if self._is_over:
+            return
+        self._is_over = True
+        with suppress(Fenced, Ended):
+            await door.settle(self.episode.end("abandoned", said_by="begin_episode"))
+
+    async def _open_any(self, door: Door, task_name: str, resume: Literal["restart", "continue"]) -> None:
+        run: Any = self._run
+        samples = await door.read(lambda: samples_of(run, task_name, self._iteration))
+        while True:
+            try:
+                if await self._open(door, task_name, samples.take(), resume):
+                    return
+            except (Busy, Ended):
+                # Somebody else has taken it, or done it, since it was looked at.
+                continue
+
+    async def _open(
+        self, door: Door, task_name: str | None, sample: int, resume: Literal["restart", "continue"]
+    ) -> bool:
+        """Opens a sample. False if its last step said that it is over: then only the end was missing."""
+        episode = self._run.episode(task_name, sample=sample, iteration=self._iteration, resume=resume)
+        opened: Any = episode
+        await door.open(opened)
+        self._episode = episode
+        said = await door.read(lambda: episode.state(ENDING))
+        if said is None:
+            return True
+        ending = Ending(*said)
+        await door.settle(
+            episode.end(ending.why, limit=ending.limit, error=ending.error, said_by=ending.said_by)
+        )
+        return False
+
+
+class StoredSteps(Sequence[StepRecord]):
+    """The steps of an episode, read from the store when they are looked at."""
+
+    def __init__(self, run: Run, ref: str, count: int) -> None:
+        self._run = run
+        self._ref = ref
+        # The null store has none.
+        self._count = 0 if run.store.where is None else count
+        self._steps: Sequence[Step] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, at: int) -> StepRecord: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[StepRecord]: ...
+    def __getitem__(self, at: int | slice) -> StepRecord | Sequence[StepRecord]:
+        if self._steps is None:
+            self._steps = self._run.store.find(self._ref).steps if self._count else ()
+        # A step that raised is there too, behind those that were told of.
+        told = range(self._count)[at]
+        if isinstance(told, range):
+            return [_record_of(self._steps[index]) for index in told]
+        return _record_of(self._steps[told])
+
+    def __repr__(self) -> str:
+        return f"<{self._count} steps of {self._ref}>"
+
+
+def _record_of(step: Step) -> StepRecord:
+    return StepRecord(
+        step_index=step.index,
+        step_type=step.kind,
+        observation=step.observation,
+        action=step.action,
+        reward=step.reward,
+        discount=step.discount,
+        timestamp=step.time,
+    )
+
+
+def _settled(receipt: Receipt) -> Receipt:
+    """A receipt that has been waited for, unless that would block an event loop."""
+    return receipt if is_on_loop() else receipt.wait()
+
+
+def _through(work: Callable[[Door], Coroutine[Any, Any, T]]) -> T | Coroutine[Any, Any, T]:
+    """Does something that waits for the disk; on an event loop, gives something to await."""
+    return work(_AWAITING) if is_on_loop() else run_blocking(work(_BLOCKING))
