@@ -452,7 +452,11 @@ def test_observations_of_any_class_are_compared_and_registered_actions_taken_aga
 
     async def later(**other: Any) -> TimeStep:
         env = keepstep.record(Chat(**other), run, task="t", sample=0, environment="replay")
-        return await env.reset()
+        try:
+            return await env.reset()
+        finally:
+            # Not left to the garbage collector: the next one would find it held.
+            await env.close()
 
     asyncio.run(earlier())
     step = asyncio.run(later())
