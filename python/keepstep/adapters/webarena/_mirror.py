@@ -1,0 +1,172 @@
+"""The live mirror of a task: a JSON line for each durable step, for `tail -F` and `jq`.
+
+It is derived: each line is made from what the store says, never from what the loop holds, so that a line that is written
+again is the same line. At any time the file is a prefix of the whole one. What goes wrong here never ends a rollout.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import keepstep
+
+# What a line has in full; a screenshot is told by its shape, a page by its length. The store has both.
+_ARRAY_MAX = 16
+_END_BYTES_MAX = 1 << 20
+
+
+class Mirror:
+    """The file of one attempt, and how far the store was followed for it."""
+
+    def __init__(self, path: Path, store: keepstep.Store, episode: keepstep.Episode) -> None:
+        self._path = path
+        self._store = store
+        self._episode = episode
+        self._follow: Iterator[keepstep.Step] | None = None
+        self._handle: int | None = None
+        try:
+            self._handle = _replace(path, map(_step_line, episode.history))
+        except Exception as why:
+            self._give_up(why)
+
+    def catch_up(self) -> None:
+        """Writes the line of the step that has just become durable."""
+        if self._handle is None:
+            return
+        try:
+            _write(self._handle, self._next())
+        except Exception as why:
+            self._give_up(why)
+
+    def end(self) -> None:
+        """Writes how it ended, if it did, and closes the file."""
+        if self._handle is None:
+            return
+        try:
+            view = self._store.find(self._episode.ref)
+            if view.ending is not None:
+                # A file that has its end has all before it, also after a power cut.
+                os.fsync(self._handle)
+                _write(self._handle, _end_line(view))
+        except Exception as why:
+            self._give_up(why)
+        self._close()
+
+    def _close(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def _next(self) -> bytes:
+        if self._follow is None:
+            # Not before: an attempt without a record is not found.
+            self._follow = self._store.find(self._episode.ref).follow()
+            for _ in range(len(self._episode.history)):
+                next(self._follow)
+        step = next(self._follow, None)
+        if step is None:
+            raise keepstep.NotFound("the attempt is not being recorded any more")
+        return _step_line(step)
+
+    def _give_up(self, why: Exception) -> None:
+        self._close()
+        warnings.warn(
+            f"{self._path} is not written any further ({why}); the recording goes on, and the file is made whole "
+            "when the tasks are next looked at",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+
+
+def make_whole(path: Path, view: keepstep.View) -> None:
+    """Writes the mirror of an attempt again, unless it has its end already."""
+    if _last_line(path) != _end_line(view):
+        os.close(_replace(path, _lines(view)))
+
+
+def _lines(view: keepstep.View) -> Iterator[bytes]:
+    yield from map(_step_line, view.steps)
+    yield _end_line(view)
+
+
+def _replace(path: Path, lines: Iterable[bytes]) -> int:
+    """Puts a new file in the place of an old one, whole or not at all. Its handle."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = path.with_name(f".{path.name}.{os.getpid()}.new")
+    handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o666)
+    try:
+        for line in lines:
+            _write(handle, line)
+        os.fsync(handle)
+        os.replace(made, path)
+    except BaseException:
+        os.close(handle)
+        made.unlink(missing_ok=True)
+        raise
+    return handle
+
+
+def _write(handle: int, line: bytes) -> None:
+    while line:
+        line = line[os.write(handle, line) :]
+
+
+def _last_line(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _END_BYTES_MAX))
+            lines = file.read().splitlines(keepends=True)
+    except FileNotFoundError:
+        return b""
+    return lines[-1] if lines else b""
+
+
+def _step_line(step: keepstep.Step) -> bytes:
+    item = step.value
+    if isinstance(item, dict) and "observation" in item:
+        named = dict(item)
+    else:
+        named = {"action": item}
+    return _line({"step": step.index, "time": step.time, **named})
+
+
+def _end_line(view: keepstep.View) -> bytes:
+    ending = view.ending
+    if ending is None:
+        return _line({"end": view.state, "attempt": view.attempt, "score": view.notes.get("score")})
+    told = {"end": ending.why, "limit": ending.limit, "error": ending.error, "said_by": ending.said_by}
+    return _line({**told, "attempt": view.attempt, "score": view.notes.get("score")})
+
+
+def _line(told: Mapping[str, Any]) -> bytes:
+    text = json.dumps({name: _plain(value) for name, value in told.items()}, ensure_ascii=False)
+    # Half of a surrogate pair is no UTF-8, but its escape is JSON.
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, Enum):
+        return value.name
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(name): _plain(held) for name, held in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(held) for held in value]
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        if value.size <= _ARRAY_MAX:
+            return _plain(value.tolist())
+        return {"dtype": str(value.dtype), "shape": list(value.shape)}
+    if hasattr(value, "url") and hasattr(value, "content"):
+        return {"url": value.url, "characters": len(value.content)}
+    return str(value)

@@ -1,0 +1,4 @@
+from .actions import Action
+from .utils import StateInfo
+
+Trajectory = list[StateInfo | Action]
