@@ -353,6 +353,47 @@ def test_odd_values_are_still_json(run: keepstep.Run, tmp_path: Path, config: st
     assert odd == ["nan", "inf", "\ud83d", "\u2028", 0.5, [1, 2], {"3": None}]
 
 
+def test_a_mirror_of_a_store_that_does_not_wait_for_the_disk_is_whole_in_the_end(
+    tmp_path: Path, config: str
+) -> None:
+    """At that level a step is seen some time after it is acknowledged: the mirror lags, and nobody waits for it."""
+    with keepstep.open(tmp_path / "runs", level="kill") as store:
+        view = finish(store.run("shop"), config, results=tmp_path)
+        assert [line.get("step") for line in lines(tmp_path / "17.traj.jsonl")] == [
+            *range(len(view.steps)),
+            None,
+        ]
+
+
+def test_ctrl_c_between_a_step_and_its_line_leaves_no_hole(
+    run: keepstep.Run, tmp_path: Path, config: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from keepstep.adapters.webarena import _mirror
+
+    def interrupted(handle: int, line: bytes) -> None:
+        monkeypatch.undo()
+        os.write(handle, line[:10])
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), webarena.task(run, config, results=tmp_path) as task:
+        task.trajectory.append(Browser().reset())
+        monkeypatch.setattr(_mirror, "_write", interrupted)
+        task.trajectory.append(create_stop_action("42"))
+    assert [line.get("step") for line in lines(tmp_path / "17.traj.jsonl")] == [0, 1, None]
+
+
+def test_a_task_that_failed_before_its_first_state_has_a_mirror_of_its_end(
+    run: keepstep.Run, tmp_path: Path, config: str
+) -> None:
+    with pytest.raises(OSError), webarena.task(run, config, results=tmp_path):
+        raise OSError("no browser")
+    mirror = tmp_path / "17.traj.jsonl"
+    before = mirror.stat()
+    assert lines(mirror)[0]["end"] == "errored"
+    assert webarena.unfinished(run, [config], results=tmp_path) == [config]
+    assert mirror.stat() == before
+
+
 def test_a_mirror_that_cannot_be_written_does_not_end_the_task(
     run: keepstep.Run, tmp_path: Path, config: str
 ) -> None:

@@ -67,7 +67,7 @@ def task(
     return Task(
         functools.partial(run.episode, name, sample=sample, iteration=iteration),
         run.store,
-        _mirror(run, folder, name, sample, iteration),
+        _mirror_of(run, folder, name, sample, iteration),
         replay=environment == "replay",
         agent=agent,
         ignore=frozenset(ignore),
@@ -106,7 +106,7 @@ def unfinished(
         name = _name_of(config_file) if Path(config_file).exists() else None
         view = views.get(name) if name is not None else None
         if view is not None and name is not None:
-            mirror = _mirror(run, folder, name, sample, iteration)
+            mirror = _mirror_of(run, folder, name, sample, iteration)
             if mirror is not None and view.state not in ("running", "silent"):
                 make_whole(mirror, view)
         if view is None or not _is_done_or_taken(view, needs_score):
@@ -140,7 +140,7 @@ def _name_of(config_file: str | os.PathLike[str]) -> str:
     return str(said["task_id"])
 
 
-def _mirror(run: keepstep.Run, folder: Path | None, name: str, sample: int, iteration: int) -> Path | None:
+def _mirror_of(run: keepstep.Run, folder: Path | None, name: str, sample: int, iteration: int) -> Path | None:
     # The null store has nothing that a mirror could be derived from.
     if folder is None or run.store.where is None:
         return None

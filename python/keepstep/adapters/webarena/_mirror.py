@@ -6,9 +6,11 @@ again is the same line. At any time the file is a prefix of the whole one. What 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
+import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
@@ -19,7 +21,7 @@ import keepstep
 
 # What a line has in full; a screenshot is told by its shape, a page by its length. The store has both.
 _ARRAY_MAX = 16
-_END_BYTES_MAX = 1 << 20
+_END_WAIT_MAX_S = 2.0
 
 
 class Mirror:
@@ -31,17 +33,23 @@ class Mirror:
         self._episode = episode
         self._follow: Iterator[keepstep.Step] | None = None
         self._handle: int | None = None
+        # None while a line is being written: whoever is stopped there, by Ctrl-C, writes no more lines.
+        self._written: int | None = len(episode.history)
         try:
             self._handle = _replace(path, map(_step_line, episode.history))
         except Exception as why:
             self._give_up(why)
 
     def catch_up(self) -> None:
-        """Writes the line of the step that has just become durable."""
-        if self._handle is None:
+        """Writes the lines of the steps that have become durable."""
+        if self._handle is None or self._written is None:
             return
+        written, self._written = self._written, None
         try:
-            _write(self._handle, self._next())
+            for step in self._new_steps(written):
+                _write(self._handle, _step_line(step))
+                written += 1
+            self._written = written
         except Exception as why:
             self._give_up(why)
 
@@ -50,8 +58,12 @@ class Mirror:
         if self._handle is None:
             return
         try:
-            view = self._store.find(self._episode.ref)
-            if view.ending is not None:
+            view = self._ended()
+            if view is None:
+                pass
+            elif self._written != len(view.steps):
+                os.close(_replace(self._path, _lines(view)))
+            else:
                 # A file that has its end has all before it, also after a power cut.
                 os.fsync(self._handle)
                 _write(self._handle, _end_line(view))
@@ -59,36 +71,59 @@ class Mirror:
             self._give_up(why)
         self._close()
 
+    def _new_steps(self, written: int) -> Iterable[keepstep.Step]:
+        if self._store.level == "kill":
+            # Seen only once a sync has covered them, which nobody waits for.
+            try:
+                return self._store.find(self._episode.ref).steps[written:]
+            except keepstep.NotFound:
+                return []
+        if self._follow is None:
+            # Not before: an attempt without a record is not found.
+            self._follow = self._store.find(self._episode.ref).follow()
+            for _ in range(written):
+                next(self._follow)
+        return [next(self._follow)]
+
+    def _ended(self) -> keepstep.View | None:
+        """The attempt with its end, if that can be seen yet."""
+        waited_s = 0.0
+        while True:
+            with contextlib.suppress(keepstep.NotFound):
+                view = self._store.find(self._episode.ref)
+                if view.ending is not None:
+                    return view
+            if self._store.level != "kill" or waited_s > _END_WAIT_MAX_S:
+                return None
+            time.sleep(0.02)
+            waited_s += 0.02
+
     def _close(self) -> None:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
 
-    def _next(self) -> bytes:
-        if self._follow is None:
-            # Not before: an attempt without a record is not found.
-            self._follow = self._store.find(self._episode.ref).follow()
-            for _ in range(len(self._episode.history)):
-                next(self._follow)
-        step = next(self._follow, None)
-        if step is None:
-            raise keepstep.NotFound("the attempt is not being recorded any more")
-        return _step_line(step)
-
     def _give_up(self, why: Exception) -> None:
         self._close()
-        warnings.warn(
-            f"{self._path} is not written any further ({why}); the recording goes on, and the file is made whole "
-            "when the tasks are next looked at",
-            RuntimeWarning,
-            stacklevel=5,
-        )
+        _warn(self._path, why)
 
 
 def make_whole(path: Path, view: keepstep.View) -> None:
     """Writes the mirror of an attempt again, unless it has its end already."""
-    if _last_line(path) != _end_line(view):
-        os.close(_replace(path, _lines(view)))
+    try:
+        if not _has_last_line(path, _end_line(view)):
+            os.close(_replace(path, _lines(view)))
+    except Exception as why:
+        _warn(path, why)
+
+
+def _warn(path: Path, why: Exception) -> None:
+    warnings.warn(
+        f"{path} is not written any further ({why!r}); the recording goes on, and the file is made whole when the "
+        "tasks are next looked at",
+        RuntimeWarning,
+        stacklevel=5,
+    )
 
 
 def _lines(view: keepstep.View) -> Iterator[bytes]:
@@ -118,14 +153,13 @@ def _write(handle: int, line: bytes) -> None:
         line = line[os.write(handle, line) :]
 
 
-def _last_line(path: Path) -> bytes:
+def _has_last_line(path: Path, line: bytes) -> bool:
     try:
         with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _END_BYTES_MAX))
-            lines = file.read().splitlines(keepends=True)
+            file.seek(max(0, file.seek(0, os.SEEK_END) - len(line) - 1))
+            return file.read() in (line, b"\n" + line)
     except FileNotFoundError:
-        return b""
-    return lines[-1] if lines else b""
+        return False
 
 
 def _step_line(step: keepstep.Step) -> bytes:
