@@ -68,6 +68,12 @@ def essence(view: keepstep.View) -> list[Any]:
     return told
 
 
+def identity(path: Path) -> tuple[int, int]:
+    """Other numbers if the file was written again."""
+    told = path.stat()
+    return told.st_ino, told.st_mtime_ns
+
+
 def lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -225,7 +231,16 @@ def test_what_cannot_be_opened_is_told_where_the_list_is_asked_for(run: keepstep
         reached = True
         task.trajectory.append(Browser().reset())
     assert reached
+    with webarena.task(run, config):
+        pass  # who asks for nothing is told nothing
     assert finish(run, config, sample=1).state == "finished"
+
+
+def test_a_task_that_was_not_entered_records_nothing_in_silence(run: keepstep.Run, config: str) -> None:
+    task = webarena.task(run, config)
+    for use in (lambda: task.trajectory, lambda: task.scored(1.0)):
+        with pytest.raises(keepstep.BadInput, match="was not entered"):
+            use()
 
 
 def test_the_trajectory_is_a_list_that_only_grows(run: keepstep.Run, config: str) -> None:
@@ -316,9 +331,9 @@ def test_a_mirror_that_was_cut_anywhere_is_made_whole_from_the_store(
 
 def test_a_mirror_that_is_whole_is_left_alone(run: keepstep.Run, tmp_path: Path, config: str) -> None:
     finish(run, config, results=tmp_path)
-    before = (tmp_path / "17.traj.jsonl").stat()
+    before = identity(tmp_path / "17.traj.jsonl")
     webarena.unfinished(run, [config], results=tmp_path)
-    assert (tmp_path / "17.traj.jsonl").stat() == before
+    assert identity(tmp_path / "17.traj.jsonl") == before
 
 
 def test_what_the_store_hides_the_mirror_hides_too(tmp_path: Path, config: str) -> None:
@@ -388,10 +403,10 @@ def test_a_task_that_failed_before_its_first_state_has_a_mirror_of_its_end(
     with pytest.raises(OSError), webarena.task(run, config, results=tmp_path):
         raise OSError("no browser")
     mirror = tmp_path / "17.traj.jsonl"
-    before = mirror.stat()
+    before = identity(mirror)
     assert lines(mirror)[0]["end"] == "errored"
     assert webarena.unfinished(run, [config], results=tmp_path) == [config]
-    assert mirror.stat() == before
+    assert identity(mirror) == before
 
 
 def test_a_mirror_that_cannot_be_written_does_not_end_the_task(
@@ -427,6 +442,9 @@ def test_an_interrupted_task_ends_as_an_uninterrupted_one(
         assert agent.asked == loop.PAGES + 1 - at // 2
     else:
         finish(run, config, browser, **how)
+        before, after = run.store.find("shop/17").attempts()
+        assert before.last_time is not None
+        assert after.steps[0].time > before.last_time, "it begins at step 0"
     view = run.store.find("shop/17")
     assert (view.state, view.attempt) == ("finished", 1)
     assert essence(view) == wanted

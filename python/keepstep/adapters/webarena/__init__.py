@@ -24,6 +24,8 @@ __all__ = ["Task", "Trajectory", "task", "unfinished"]
 Where = keepstep.Run | str | os.PathLike[str]
 """A run, or the folder of the results: then the store is `keepstep` within it, and its run is called `webarena`."""
 
+_runs: dict[tuple[str, int], keepstep.Run] = {}
+
 register_types()
 
 
@@ -124,13 +126,15 @@ def _home(where: Where, results: str | os.PathLike[str] | None) -> tuple[keepste
     """The run, and the folder of its mirrors if there is one."""
     if isinstance(where, keepstep.Run):
         return where, None if results is None else Path(results)
-    return _run_in(os.path.abspath(where), os.getpid()), Path(where if results is None else results)
+    return _run_in(os.path.abspath(where)), Path(where if results is None else results)
 
 
-@functools.cache
-def _run_in(folder: str, pid: int) -> keepstep.Run:
+def _run_in(folder: str) -> keepstep.Run:
     # Once per process: a forked child opens its own.
-    return keepstep.open(os.path.join(folder, "keepstep")).run("webarena")
+    key = (folder, os.getpid())
+    if key not in _runs:
+        _runs[key] = keepstep.open(os.path.join(folder, "keepstep")).run("webarena")
+    return _runs[key]
 
 
 def _name_of(config_file: str | os.PathLike[str]) -> str:

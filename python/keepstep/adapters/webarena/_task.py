@@ -85,7 +85,9 @@ class Task:
         self._kept: list[Any] = []
         self._inherited = 0
         self._trajectory = Trajectory(self._record)
-        self._refusal: keepstep.KeepstepError | None = None
+        self._refusal: keepstep.KeepstepError | None = keepstep.BadInput(
+            "the task was not entered: write `with webarena.task(...) as task:`"
+        )
         self.episode = episode()
         """The episode that is recorded: its `ref`, `attempt`, `note(...)`."""
 
@@ -127,6 +129,7 @@ class Task:
         except keepstep.KeepstepError as refusal:
             self._refusal = refusal
             return self
+        self._refusal = None
         try:
             self._kept = self.episode.trajectory()
             self._inherited = len(self._kept)
