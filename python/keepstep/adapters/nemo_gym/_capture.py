@@ -1,0 +1,280 @@
+"""The captured tokens of a rollout are a stream: entries by model call, frozen once, then retired.
+
+What must stay true: what was acknowledged is in the snapshot; a loss that is marked is seen by every later snapshot, and
+no snapshot is retired that did not see it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import uuid
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import keepstep
+
+from ._entries import packed, size_of, unpacked
+from ._stores import Borrowed, Where
+
+# Behind _entries, which says what is missing where NeMo Gym is not installed.
+from nemo_gym.token_id_capture.lineage import IncrementalLineageStore  # isort: skip
+from nemo_gym.token_id_capture.protocols import LineageResolution, TokenCaptureSnapshot  # isort: skip
+from nemo_gym.token_id_capture.records import ParentResolutionStatus, TokenEntry  # isort: skip
+
+# A sink never hears that a rollout is over: it holds the newest so many open, and opens others again.
+_OPEN_MAX = 4096
+# Packing that many numbers takes some milliseconds: too long for the loop's own thread.
+_LARGE = 50_000
+_PAUSE_MAX_S = 0.05
+
+_CALL, _INTENT = "call/", "intent/"
+
+
+class _Client:
+    """A run of a store, in which each rollout has its streams."""
+
+    def __init__(
+        self, store: Where, *, run: str = "token-capture", level: keepstep.Level | None = None
+    ) -> None:
+        self._borrowed = Borrowed(store, level)
+        self._run = self._borrowed.store.run(run)
+
+    def _tokens(self, rollout_id: str) -> keepstep.Stream:
+        return self._run.stream(f"tokens/{rollout_id}")
+
+    def _losses(self, rollout_id: str, generation: int) -> keepstep.Stream:
+        """Marks of what was lost. They are put after the freeze too, so they have streams of their own.
+
+        A generation that is closed and has marks is followed by the next one; a generation that is closed without any
+        means that the rollout is retired. So there is nothing behind the first one that is empty.
+        """
+        return self._run.stream(f"losses/{rollout_id}/{generation}")
+
+    def _retired(self, rollout_id: str) -> keepstep.Stream:
+        return self._run.stream(f"retired/{rollout_id}")
+
+    async def close(self) -> None:
+        """Gives the store back. Nothing waits here: what was put was durable before `put` returned."""
+        await asyncio.to_thread(self._borrowed.give_back)
+
+
+class KeepstepTokenSink(_Client):
+    """NeMo Gym's `TokenSink`: an entry is durable, and seen by every process, when `put` returns.
+
+    Parameters:
+        store: a directory or URL, or a store that is open.
+        run: the run in which the captures are kept.
+        level: what an entry has to survive; without it, the most that the storage gives.
+    """
+
+    def __init__(
+        self, store: Where, *, run: str = "token-capture", level: keepstep.Level | None = None
+    ) -> None:
+        super().__init__(store, run=run, level=level)
+        self._open: OrderedDict[str, keepstep.Stream] = OrderedDict()
+
+    async def put(self, entry: TokenEntry) -> None:
+        """Keeps an entry. The same again is fine; another one under its ids is `BadInput`; after a freeze it is `Fenced`."""
+        fields = packed(entry) if size_of(entry) < _LARGE else await asyncio.to_thread(packed, entry)
+        await self._keep(entry.rollout_id, _CALL + entry.model_call_id, fields)
+
+    async def begin_call(self, rollout_id: str, model_call_id: str) -> None:
+        """Keeps the intent of a call: a rollout with one that has no entry is incomplete."""
+        await self._keep(rollout_id, _INTENT + model_call_id, None)
+
+    async def mark_incomplete(self, rollout_id: str, model_call_id: str = "") -> None:
+        """Marks that a call was lost, before the freeze or after it. `Ended` if the rollout was retired."""
+        # Each mark counts, also a second one for the same call: it makes the version another one.
+        mark = uuid.uuid4().hex
+        generation = 0
+        while True:
+            losses = self._losses(rollout_id, generation)
+            try:
+                return await _handed_over(losses, mark, model_call_id, claims=True)
+            except keepstep.Fenced:
+                if not await asyncio.to_thread(losses.freeze):
+                    raise keepstep.Ended(f"the token capture of rollout {rollout_id} is retired") from None
+            generation += 1
+
+    async def inherit(self, earlier: str, later: str, *, response_ids: Collection[str] | None = None) -> int:
+        """Gives a later attempt the entries of an earlier one, which is frozen: nothing more enters it.
+
+        Parameters:
+            earlier: the rollout id of the attempt that was interrupted.
+            later: the rollout id of the one that goes on.
+            response_ids: only entries of these responses, and those that name none.
+
+        Returns:
+            How many entries were inherited.
+        """
+        try:
+            frozen = await asyncio.to_thread(self._tokens(earlier).freeze)
+        except keepstep.Ended:
+            # It was consumed. What goes on from there is unresolved, and its builder says so.
+            return 0
+        kept = {
+            id: {**fields, "rollout_id": later}
+            for id, fields in frozen.items()
+            if id.startswith(_CALL)
+            and (
+                response_ids is None or fields["response_id"] is None or fields["response_id"] in response_ids
+            )
+        }
+        await asyncio.gather(*(self._keep(later, id, fields) for id, fields in kept.items()))
+        return len(kept)
+
+    async def _keep(self, rollout_id: str, id: str, value: Any) -> None:
+        stream = self._open.get(rollout_id)
+        if stream is not None:
+            self._open.move_to_end(rollout_id)
+            return await _handed_over(stream, id, value, claims=False)
+        stream = self._tokens(rollout_id)
+        await _handed_over(stream, id, value, claims=True)
+        self._remember(rollout_id, stream)
+
+    def _remember(self, rollout_id: str, stream: keepstep.Stream) -> None:
+        self._open[rollout_id] = stream
+        while len(self._open) > _OPEN_MAX:
+            self._open.popitem(last=False)
+
+    async def close(self) -> None:
+        """Gives the store back. Nothing waits here: what was put was durable before `put` returned."""
+        self._open.clear()
+        await super().close()
+
+
+class KeepstepTokenSource(_Client):
+    """NeMo Gym's `TokenSource`: freezes the entries of a rollout, and retires exactly what was frozen."""
+
+    async def freeze(self, rollout_id: str) -> TokenCaptureSnapshot:
+        """What was captured; nothing is added any more. `Ended` if it was retired, `BadInput` on a conflict."""
+        return await asyncio.to_thread(self._freeze, rollout_id)
+
+    async def drop(self, rollout_id: str, *, snapshot_id: str, version: int) -> bool:
+        """Hides the rollout if nothing changed since that snapshot. Doing it again says the same."""
+        return await asyncio.to_thread(self._drop, rollout_id, snapshot_id, version)
+
+    def _freeze(self, rollout_id: str) -> TokenCaptureSnapshot:
+        frozen = self._tokens(rollout_id).freeze()
+        _, marks = self._frontier(rollout_id)
+        calls = {id.removeprefix(_CALL): value for id, value in frozen.items() if id.startswith(_CALL)}
+        intents = {id.removeprefix(_INTENT) for id in frozen if id.startswith(_INTENT)}
+        return TokenCaptureSnapshot(
+            rollout_id=rollout_id,
+            entries=tuple(map(unpacked, calls.values())),
+            incomplete=marks > 0 or not intents <= calls.keys(),
+            snapshot_id=_snapshot_id(rollout_id, frozen),
+            version=_version(frozen, marks),
+        )
+
+    def _frontier(self, rollout_id: str) -> tuple[int, int]:
+        """The first generation without marks, and how many marks there are before it."""
+        generation = marks = 0
+        while found := len(self._losses(rollout_id, generation).read()):
+            generation, marks = generation + 1, marks + found
+        return generation, marks
+
+    def _drop(self, rollout_id: str, snapshot_id: str, version: int) -> bool:
+        tokens, retired = self._tokens(rollout_id), self._retired(rollout_id)
+        meant = {"snapshot_id": snapshot_id, "version": version}
+        if (before := retired.read()) and before != {"snapshot": meant}:
+            return False
+        if not before:
+            # Only a snapshot that somebody took is closed here: looking alone closes nothing.
+            if _snapshot_id(rollout_id, tokens.read()) != snapshot_id:
+                return False
+            if not self._close_losses(rollout_id, tokens.freeze(), version):
+                return False
+            retired.put("snapshot", meant).wait()
+        tokens.drop()
+        return True
+
+    def _close_losses(self, rollout_id: str, frozen: Mapping[str, Any], version: int) -> bool:
+        """Closes the door to marks, if there are none that the version does not know of."""
+        frontier, marks = self._frontier(rollout_id)
+        if _version(frozen, marks) != version:
+            return False
+        marks = sum(len(self._losses(rollout_id, generation).freeze()) for generation in range(frontier))
+        return _version(frozen, marks) == version and not self._losses(rollout_id, frontier).freeze()
+
+
+class KeepstepLineage(_Client, IncrementalLineageStore):
+    """NeMo Gym's `LineageResolver`: finds the call that a request goes on from, by its own matcher, in what sinks put."""
+
+    def __init__(
+        self,
+        store: Where,
+        *,
+        run: str = "token-capture",
+        level: keepstep.Level | None = None,
+        max_cached_rollouts: int = 65536,
+        max_cached_tokens: int = 8_000_000,
+    ) -> None:
+        _Client.__init__(self, store, run=run, level=level)
+        IncrementalLineageStore.__init__(
+            self, max_cached_rollouts=max_cached_rollouts, max_cached_tokens=max_cached_tokens
+        )
+        self._just_read: dict[str, Mapping[str, Any]] = {}
+
+    async def resolve(self, rollout_id: str, request_items: list[dict[str, Any]]) -> LineageResolution:
+        """The call that the request goes on from; unresolved unless exactly one is proven."""
+        try:
+            return await super().resolve(rollout_id, request_items)
+        except keepstep.BadInput:
+            # One call with several payloads: none of them is a parent.
+            return LineageResolution(ParentResolutionStatus.UNRESOLVED, reason="conflict")
+        finally:
+            self._just_read.pop(rollout_id, None)
+
+    def is_process_shared(self) -> bool:
+        """True: every process sees what was put by any."""
+        return True
+
+    async def close(self) -> None:
+        """Gives the store back."""
+        await IncrementalLineageStore.close(self)
+        await _Client.close(self)
+
+    def _fetch_new_entries(self, rollout_id: str, cursor: Any) -> tuple[list[tuple[TokenEntry, Any]], Any]:
+        calls = self._calls(rollout_id)
+        known: frozenset[str] = cursor or frozenset()
+        if not known <= calls.keys():
+            raise IncrementalLineageStore.CursorReset
+        self._just_read[rollout_id] = calls
+        return [(unpacked(calls[id]), id) for id in calls if id not in known], frozenset(calls)
+
+    def _load_entry(self, rollout_id: str, ref: Any) -> TokenEntry:
+        calls = self._just_read.get(rollout_id)
+        return unpacked((self._calls(rollout_id) if calls is None else calls)[ref])
+
+    def _calls(self, rollout_id: str) -> Mapping[str, Any]:
+        return {id: value for id, value in self._tokens(rollout_id).read().items() if id.startswith(_CALL)}
+
+
+async def _handed_over(stream: keepstep.Stream, id: str, value: Any, *, claims: bool) -> None:
+    """Puts an entry and waits until it is durable. The first one of a stream claims it, which waits for the disk too."""
+    pause_s = 0.001
+    while True:
+        try:
+            receipt = await asyncio.to_thread(stream.put, id, value) if claims else stream.put(id, value)
+            await receipt
+            return
+        except keepstep.Busy:
+            # The disk is behind. Waiting here slows the callers down, and drops nothing.
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+
+
+def _snapshot_id(rollout_id: str, entries: Mapping[str, Any]) -> str:
+    """Names what was frozen. An entry never changes, so the ids say it all."""
+    named = hashlib.sha256(rollout_id.encode())
+    for id in sorted(entries):
+        encoded = id.encode()
+        named.update(len(encoded).to_bytes(4, "big") + encoded)
+    return named.hexdigest()[:32]
+
+
+def _version(entries: Mapping[str, Any], marks: int) -> int:
+    return 1 + len(entries) + marks

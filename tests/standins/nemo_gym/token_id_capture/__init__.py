@@ -1,0 +1,1 @@
+"""The captured tokens of model calls."""
