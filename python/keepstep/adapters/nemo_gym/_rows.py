@@ -76,7 +76,10 @@ def read_rollouts(path: str | os.PathLike[str], run: keepstep.Run) -> int:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
-            row = json.loads(line)
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as wrong:
+                raise keepstep.BadInput(f"{path}, line {number}: is not JSON: {wrong}") from None
             # A row without a name is known by its place.
             named = RolloutName.of(row) or RolloutName(id=f"line-{number}", task=f"line-{number}")
             new += _record(run, named, row, f"{path}, line {number}")
@@ -115,7 +118,7 @@ def _record(run: keepstep.Run, named: RolloutName, row: dict[str, Any], where: s
             episode.submit(
                 prompt=prompt,
                 response={"output": said},
-                action=[item for item in said if item.get("type") == "function_call"],
+                action=[item for item in said if _of(item, "type") == "function_call"],
                 observation=observed,
                 state={"items": items, "input_count": count, "turns": turn},
             )
@@ -124,20 +127,23 @@ def _record(run: keepstep.Run, named: RolloutName, row: dict[str, Any], where: s
     return True
 
 
-def _turns(output: Iterable[dict[str, Any]]) -> Iterator[tuple[list[Any], list[Any]]]:
+def _turns(output: Iterable[Any]) -> Iterator[tuple[list[Any], list[Any]]]:
     """What the model said, and what came of it, again and again."""
     said: list[Any] = []
     observed: list[Any] = []
     for item in output:
-        is_models = (
-            item.get("type") != "function_call_output" and item.get("role", "assistant") == "assistant"
-        )
+        is_models = _of(item, "type") != "function_call_output" and _of(item, "role") in (None, "assistant")
         if is_models and observed:
             yield said, observed
             said, observed = [], []
         (said if is_models else observed).append(item)
     if said or observed:
         yield said, observed
+
+
+def _of(item: Any, name: str) -> Any:
+    # Some environments put other things than items there.
+    return item.get(name) if isinstance(item, Mapping) else None
 
 
 def _in_order(view: keepstep.View) -> tuple[list[tuple[int, str]], int]:
