@@ -16,7 +16,7 @@ import keepstep
 import outside
 import pytest
 import resources_servers
-from keepstep.adapters.nemo_gym import read_rollouts, write_rollouts
+from keepstep.adapters.nemo_gym import RolloutName, read_rollouts, write_rollouts
 
 SERVER = Path(__file__).parent / "nemo_server.py"
 BODY = {
@@ -132,9 +132,11 @@ def test_its_own_rollout_files_are_read_and_written_as_they_were(tmp_path: Path)
     rows = 0
     with keepstep.open(tmp_path / "store") as store:
         for number, path in enumerate(files):
-            # One of the files has a rollout twice: said again, it is the same rollout.
-            lines = dict.fromkeys(filter(str.strip, path.read_text().splitlines()))
-            given = [json.loads(line) for line in lines]
+            rows_of_file = map(json.loads, filter(str.strip, path.read_text().splitlines()))
+            # One of the files says a rollout twice; rows without a name are told apart by their place.
+            given = list(
+                {RolloutName.of(row) or place: row for place, row in enumerate(rows_of_file)}.values()
+            )
             if not all("response" in row and "reward" in row for row in given):
                 continue
             run = store.run(f"{number} {path.parent.parent.name}")
