@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 import urllib.error
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import docs_pages
 import keepstep
 import outside
 import pytest
@@ -147,3 +149,10 @@ def test_its_own_rollout_files_are_read_and_written_as_they_were(tmp_path: Path)
             assert sorted(map(json.dumps, found)) == sorted(map(json.dumps, given)), path
             rows += written.rows
     assert rows > 100
+
+
+def test_the_guide_works_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = Path(__file__).parents[3] / "docs" / "guides" / "nemo-gym.md"
+    here = re.sub(r"<!-- not run: needs NeMo Gym;[^\n]*-->\n", "", page.read_text())
+    assert docs_pages.run_page(here, page.name, tmp_path) == 3

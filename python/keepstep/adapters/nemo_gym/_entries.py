@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from enum import Enum
 from itertools import chain
 from typing import Any
 
@@ -26,8 +25,12 @@ _CODES = {"int32": "i", "int64": "q", "float32": "f", "float64": "d"}
 
 def packed(entry: TokenEntry) -> dict[str, Any]:
     """What is recorded of an entry. Equal for entries whose JSON is equal."""
-    fields = {name: value.value if isinstance(value, Enum) else value for name, value in vars(entry).items()}
-    fields.update(sorted((entry.model_extra or {}).items()))
+    fields = dict(vars(entry))
+    if entry.model_extra:
+        fields.update(sorted(entry.model_extra.items()))
+    if (status := fields["parent_resolution"]) is not None:
+        # An enum or its text: the same entry.
+        fields["parent_resolution"] = str(getattr(status, "value", status))
     fields["prompt_token_ids"] = _whole_numbers(fields["prompt_token_ids"])
     fields["generation_token_ids"] = _whole_numbers(fields["generation_token_ids"])
     fields["generation_log_probs"] = _reals(fields["generation_log_probs"])
