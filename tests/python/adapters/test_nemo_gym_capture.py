@@ -355,6 +355,26 @@ def test_while_the_queue_is_full_the_callers_wait_and_nothing_is_dropped(
     run(scene())
 
 
+def test_of_many_puts_at_once_each_gets_its_own_answer(tmp_path: Path) -> None:
+    """A conflict among them is refused, one that is cancelled is nobody's trouble, and all others are kept."""
+
+    async def scene() -> None:
+        sink, source = KeepstepTokenSink(tmp_path), KeepstepTokenSource(tmp_path)
+        await sink.put(entry("c0"))
+        puts = [asyncio.ensure_future(sink.put(entry(f"c{call}", created_at=2.5))) for call in range(60)]
+        await asyncio.sleep(0)
+        puts[7].cancel()
+        came = await asyncio.gather(*puts, return_exceptions=True)
+        assert isinstance(came[0], keepstep.BadInput) and isinstance(came[7], asyncio.CancelledError)
+        assert [one for place, one in enumerate(came) if place not in (0, 7)] == [None] * 58
+        found = {kept.model_call_id: kept for kept in (await source.freeze("7-0")).entries}
+        found.pop("c7", None)
+        expected = {f"c{call}": entry(f"c{call}", created_at=2.5) for call in range(60) if call != 7}
+        assert found == {**expected, "c0": entry("c0")}
+
+    run(scene())
+
+
 def test_a_sink_holds_a_bounded_number_of_rollouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_capture, "_OPEN_MAX", 2)
 

@@ -7,15 +7,17 @@ no snapshot is retired that did not see it.
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import uuid
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 import keepstep
 
-from ._entries import packed, size_of, unpacked
+from ._bursts import Bursts
+from ._entries import packed, unpacked
 from ._stores import Borrowed, Where
 
 # Behind _entries, which says what is missing where NeMo Gym is not installed.
@@ -25,8 +27,6 @@ from nemo_gym.token_id_capture.records import ParentResolutionStatus, TokenEntry
 
 # A sink never hears that a rollout is over: it holds the newest so many open, and opens others again.
 _OPEN_MAX = 4096
-# Packing that many numbers takes some milliseconds: too long for the loop's own thread.
-_LARGE = 50_000
 _PAUSE_MAX_S = 0.05
 
 _CALL, _INTENT = "call/", "intent/"
@@ -74,11 +74,15 @@ class KeepstepTokenSink(_Client):
     ) -> None:
         super().__init__(store, run=run, level=level)
         self._open: OrderedDict[str, keepstep.Stream] = OrderedDict()
+        self._bursts = Bursts()
 
     async def put(self, entry: TokenEntry) -> None:
         """Keeps an entry. The same again is fine; another one under its ids is `BadInput`; after a freeze it is `Fenced`."""
-        fields = packed(entry) if size_of(entry) < _LARGE else await asyncio.to_thread(packed, entry)
-        await self._keep(entry.rollout_id, _CALL + entry.model_call_id, fields)
+        rollout_id, id = entry.rollout_id, _CALL + entry.model_call_id
+        if (stream := self._known(rollout_id)) is not None:
+            await _durable(lambda: self._bursts.put(stream, id, entry))
+        else:
+            await self._claim(rollout_id, id, await asyncio.to_thread(packed, entry))
 
     async def begin_call(self, rollout_id: str, model_call_id: str) -> None:
         """Keeps the intent of a call: a rollout with one that has no entry is incomplete."""
@@ -92,7 +96,8 @@ class KeepstepTokenSink(_Client):
         while True:
             losses = self._losses(rollout_id, generation)
             try:
-                return await _handed_over(losses, mark, model_call_id, claims=True)
+                await _durable(functools.partial(asyncio.to_thread, losses.put, mark, model_call_id))
+                return
             except keepstep.Fenced:
                 if not await asyncio.to_thread(losses.freeze):
                     raise keepstep.Ended(f"the token capture of rollout {rollout_id} is retired") from None
@@ -126,13 +131,22 @@ class KeepstepTokenSink(_Client):
         return len(kept)
 
     async def _keep(self, rollout_id: str, id: str, value: Any) -> None:
+        if (stream := self._known(rollout_id)) is None:
+            await self._claim(rollout_id, id, value)
+        else:
+            await _durable(functools.partial(_put, stream, id, value))
+
+    async def _claim(self, rollout_id: str, id: str, value: Any) -> None:
+        """The first entry of a stream claims it, which waits for the disk."""
+        stream = self._tokens(rollout_id)
+        await _durable(functools.partial(asyncio.to_thread, stream.put, id, value))
+        self._remember(rollout_id, stream)
+
+    def _known(self, rollout_id: str) -> keepstep.Stream | None:
         stream = self._open.get(rollout_id)
         if stream is not None:
             self._open.move_to_end(rollout_id)
-            return await _handed_over(stream, id, value, claims=False)
-        stream = self._tokens(rollout_id)
-        await _handed_over(stream, id, value, claims=True)
-        self._remember(rollout_id, stream)
+        return stream
 
     def _remember(self, rollout_id: str, stream: keepstep.Stream) -> None:
         self._open[rollout_id] = stream
@@ -142,6 +156,7 @@ class KeepstepTokenSink(_Client):
     async def close(self) -> None:
         """Gives the store back. Nothing waits here: what was put was durable before `put` returned."""
         self._open.clear()
+        self._bursts.close()
         await super().close()
 
 
@@ -253,16 +268,18 @@ class KeepstepLineage(_Client, IncrementalLineageStore):
         return {id: value for id, value in self._tokens(rollout_id).read().items() if id.startswith(_CALL)}
 
 
-async def _handed_over(stream: keepstep.Stream, id: str, value: Any, *, claims: bool) -> None:
-    """Puts an entry and waits until it is durable. The first one of a stream claims it, which waits for the disk too."""
+async def _put(stream: keepstep.Stream, id: str, value: Any) -> keepstep.Receipt:
+    return stream.put(id, value)
+
+
+async def _durable(put: Callable[[], Awaitable[keepstep.Receipt]]) -> None:
+    """Puts an entry and waits until it is durable. While the disk is behind the callers wait, and nothing is dropped."""
     pause_s = 0.001
     while True:
         try:
-            receipt = await asyncio.to_thread(stream.put, id, value) if claims else stream.put(id, value)
-            await receipt
+            await (await put())
             return
         except keepstep.Busy:
-            # The disk is behind. Waiting here slows the callers down, and drops nothing.
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
