@@ -62,6 +62,7 @@ def dump(made: TokenEntry) -> Any:
         {"prompt": [0, 2**31 - 1, -1]},
         {"prompt": [2**31, 2**62]},
         {"prompt": [2**70]},
+        {"generation_log_probs": [-0.1, -0.2]},
         {"generation_log_probs": [-0.1, -1e300]},
         {"generation_log_probs": [-0.0, -math.inf]},
         {"routed_experts": [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]},
