@@ -1,6 +1,6 @@
 """Measures the token sink for NeMo Gym against its own file store: alternating pairs in one run, medians of ratios.
 
-usage: nemo_gym.py --json OUT [--seconds N] [--dir DIR]      in NeMo Gym's environment, with keepstep in it
+usage: bench_nemo_gym.py --json OUT [--seconds N] [--dir DIR]      in NeMo Gym's environment, with keepstep in it
 
 An entry has 2,000 prompt tokens, all new, 200 generated ones and their log probabilities. Each `put` is awaited, so each
 is durable: in both stores after a sync. The first call of each rollout makes files in both stores; it is put before the
@@ -25,17 +25,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# This file is named after the framework: its own folder must not be taken for it.
-sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != Path(__file__).resolve().parent]
-
-from keepstep.adapters.nemo_gym import KeepstepTokenSink  # noqa: E402
-from nemo_gym.token_id_capture import (  # noqa: E402
+from keepstep.adapters.nemo_gym import KeepstepTokenSink
+from nemo_gym.token_id_capture import (
     ParentResolutionStatus,
     TokenCaptureStore,
     TokenEntry,
     stamp_continuation,
 )
-from nemo_gym.token_id_capture.records import stamp_lineage  # noqa: E402
+from nemo_gym.token_id_capture.records import stamp_lineage
 
 PROMPT, GENERATED, VOCABULARY = 2_000, 200, 150_000
 CONCURRENT = 256
