@@ -214,7 +214,30 @@ def test_a_write_that_fails_is_told_and_the_next_one_goes_on(
             store.put(["a", "b"], [2, 2])
     assert store.get(["a", "b"]) == [1, None]
     store.put(["b"], [3])
-    assert client(tmp_path).get(["a", "b"]) == [1, 3]
+    other = client(tmp_path)
+    assert other.get(["a", "b"]) == [1, 3] and sorted(other.keys()) == ["a", "b"]
+    ends = [view.state for view in keepstep.open(tmp_path).run("transfer_queue").episodes()]
+    assert sorted(ends) == ["aborted", "aborted", "running", "running"]
+
+
+def test_put_and_clear_return_when_all_is_safe_from_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from keepstep.adapters.transfer_queue import _shelf
+
+    handed_over, settle = list[Any](), _shelf._Writer.settle
+
+    def settle_and_keep(writer: Any, receipts: list[Any]) -> None:
+        handed_over.extend(receipts)
+        settle(writer, receipts)
+
+    monkeypatch.setattr(_shelf._Writer, "settle", settle_and_keep)
+    store = client(tmp_path)
+    for turn in range(20):
+        words = store.put(["a", "b"], [turn, np.zeros(100_000)])
+        store.clear(["a"], words[:1])
+        assert {receipt.level for receipt in handed_over} == {"power"}
+    assert len(handed_over) == 60
 
 
 def test_wrong_arguments_are_said(tmp_path: Path) -> None:

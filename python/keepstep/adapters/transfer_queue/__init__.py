@@ -103,6 +103,10 @@ class KeepstepStorageClient(StorageKVClient):
         """Takes values away. Durable when it returns; their bytes stay until they are pruned."""
         self.shelf.clear(keys, custom_backend_meta or ())
 
+    def keys(self) -> list[str]:
+        """All keys that have a value, such as `17@input_ids`."""
+        return self.shelf.keys()
+
     def close(self) -> None:
         """Ends what this process records."""
         self.shelf.close()

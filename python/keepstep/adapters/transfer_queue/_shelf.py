@@ -6,6 +6,7 @@ A put exists when its line in the ledger does, and that line is written after th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -134,7 +135,7 @@ class Shelf:
             if is_done and self._writer is writer:
                 self._writer = None
             is_last = is_done and writer.users == 0
-        if is_last and not writer.is_broken:
+        if is_last:
             # Only the log of a writer that is gone can be compacted.
             writer.close()
 
@@ -187,10 +188,12 @@ class _Writer:
         self._ledger.note("seen", receipts[-1].step, source="keepstep").wait(level="kill")
 
     def close(self) -> None:
-        """Ends both episodes; whatever is in flight is written."""
-        for episode in (self._values, self._ledger):
-            episode.end("finished")
-        self._store.close()
+        """Ends both episodes; whatever is in flight is written. What failed was told to those who wrote it."""
+        with contextlib.suppress(keepstep.KeepstepError) if self.is_broken else contextlib.nullcontext():
+            if not self.is_broken:
+                self._values.end("finished")
+                self._ledger.end("finished")
+            self._store.close()
 
 
 def _parts(encoded: list[Any]) -> Iterable[tuple[int, int, int]]:
