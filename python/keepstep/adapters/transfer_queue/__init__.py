@@ -61,9 +61,8 @@ def _store_of(config: Any) -> str:
 class KeepstepStorageClient(StorageKVClient):
     """Keeps values by key in a run of a keepstep store. Durable when `put` and `clear` return.
 
-    Its configuration: `store`, the directory; `run` (default `transfer_queue`), a name for each training run; `level`, what an
-    acknowledged value survives (`kill` or `power`, the default); `log_bytes_max` (default 1 GiB), after which a process begins
-    a new log, so that the old one can be compacted.
+    Its configuration: `store`, the directory, on a disk; `run` (default `transfer_queue`), a name for each training run;
+    `log_bytes_max` (default 1 GiB), after which a process begins a new log, so that the old one can be compacted.
     """
 
     def __init__(self, config: Any) -> None:
@@ -71,7 +70,6 @@ class KeepstepStorageClient(StorageKVClient):
         self.shelf = Shelf(
             _store_of(config),
             config.get("run") or "transfer_queue",
-            level=config.get("level"),
             log_bytes_max=config.get("log_bytes_max") or 1 << 30,
         )
 

@@ -36,12 +36,9 @@ ABSENT = Absent()
 class Shelf:
     """Values by key. Threads may share it; every process opens its own."""
 
-    def __init__(
-        self, where: str, run: str, *, level: keepstep.Level | None = None, log_bytes_max: int = 1 << 30
-    ) -> None:
+    def __init__(self, where: str, run: str, *, log_bytes_max: int = 1 << 30) -> None:
         self.where = os.path.abspath(where)
         self.run = run
-        self._level = level
         self._log_bytes_max = log_bytes_max
         self._lock = threading.Lock()
         self._open()
@@ -110,7 +107,7 @@ class Shelf:
         self._come_back_after_fork()
         with self._lock:
             if self._writer is None:
-                self._writer = _Writer(self.where, self.run, self._level)
+                self._writer = _Writer(self.where, self.run)
             writer, version = self._writer, self._next_version()
             writer.users += 1
         try:
@@ -154,8 +151,9 @@ class Shelf:
 class _Writer:
     """What one process writes: its values and its ledger, in a log of its own."""
 
-    def __init__(self, where: str, run: str, level: keepstep.Level | None) -> None:
-        self._store = keepstep.open(where, level=level, strict=True)
+    def __init__(self, where: str, run: str) -> None:
+        # What survives only the death of a process would be seen by others late: they read what is synced.
+        self._store = keepstep.open(where, level="power", strict=True)
         self.name = uuid.uuid4().hex
         opened = self._store.run(run)
         self._ledger = opened.episode(self.name, sample=_LEDGER, meta={"part": "ledger"})
