@@ -19,10 +19,10 @@ try:
     from transfer_queue.storage.clients.base import StorageClientFactory, StorageKVClient
     from transfer_queue.storage.managers.base import KVStorageManager, StorageManagerFactory
     from transfer_queue.storage.simple_storage import StorageKeyNotFoundError
-except ImportError as missing:
+except ImportError as _missing:
     raise ImportError(
         "keepstep.adapters.transfer_queue needs TransferQueue: pip install TransferQueue"
-    ) from missing
+    ) from _missing
 
 from ._shelf import ABSENT, Shelf
 
