@@ -1,0 +1,32 @@
+"""tinker-cookbook: every rollout of a group recorded turn by turn, and gone on with where it stopped.
+
+`RecordedBuilder` and `RecordedStrategy` are the pair that a training loop is given; see docs/guides/tinker.md.
+"""
+
+try:
+    import tinker_cookbook.rl.rollouts  # noqa: F401
+except ModuleNotFoundError as missing:
+    if (missing.name or "").partition(".")[0] not in ("tinker", "tinker_cookbook"):
+        raise
+    raise ImportError(
+        "keepstep.adapters.tinker needs tinker-cookbook: pip install tinker-cookbook"
+    ) from missing
+
+from ._capture import KeepingExporter, StreamSink
+from ._env import EnvironmentGone, RecordedEnv, RecordedPolicy
+from ._group import RecordedBuilder, RecordedDataset, do_group_rollout
+from ._restoring import Restorable
+from ._strategy import RecordedStrategy
+
+__all__ = [
+    "EnvironmentGone",
+    "KeepingExporter",
+    "RecordedBuilder",
+    "RecordedDataset",
+    "RecordedEnv",
+    "RecordedPolicy",
+    "RecordedStrategy",
+    "Restorable",
+    "StreamSink",
+    "do_group_rollout",
+]

@@ -1,0 +1,60 @@
+"""Token capture of the cookbook, kept in a stream: what was acknowledged is durable, and nothing is dropped."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from tinker_cookbook.capture import CaptureExporter
+
+from keepstep import Busy, DiskFull, Run
+
+_PAUSE_S = 0.05
+
+
+class StreamSink:
+    """A `CaptureSink` that puts each record into a stream of a run. They are durable when `export` returns.
+
+    While the store has no room it waits, whatever the timeout: the cookbook gives a batch away that a sink refuses.
+    """
+
+    def __init__(self, run: Run, stream: str = "capture") -> None:
+        self._stream = run.stream(stream)
+        # Many processes share a stream: each has names of its own, in the order of its records.
+        self._nonce = uuid.uuid4().hex[:12]
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+
+    def export(self, records: Sequence[dict[str, Any]], timeout: float | None = None) -> None:
+        """Keeps a batch of records."""
+        with self._lock:
+            receipts = [self._put(f"{self._nonce}-{next(self._numbers):09}", record) for record in records]
+        for receipt in receipts:
+            receipt.wait()
+
+    def _put(self, id: str, record: dict[str, Any]) -> Any:
+        while True:
+            try:
+                return self._stream.put(id, record)
+            except (Busy, DiskFull):
+                time.sleep(_PAUSE_S)
+
+
+class KeepingExporter(CaptureExporter):
+    """The cookbook's exporter, but a full queue makes the caller wait instead of dropping the newest record.
+
+    What comes after `shutdown` is kept too, at once.
+    """
+
+    def enqueue(self, record: dict[str, Any]) -> None:
+        """Gives a record to the sink, sooner or later."""
+        with self._cond:
+            self._cond.wait_for(lambda: not self._queue.full() or self._shutdown_event.is_set())
+            if not self._shutdown_event.is_set():
+                super().enqueue(record)
+                return
+        self._sink.export([record])

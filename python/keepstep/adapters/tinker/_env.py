@@ -1,0 +1,433 @@
+"""One rollout of a group: its environment and its policy, recorded turn by turn."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import tinker
+from tinker_cookbook.completers import StopCondition, TokenCompleter, TokensWithLogprobs
+from tinker_cookbook.rl.types import (
+    Action,
+    ActionExtra,
+    Env,
+    InitialObservationOverflow,
+    Observation,
+    StepResult,
+    Trajectory,
+)
+
+from keepstep import BadInput, Episode, KeepstepError, NotFound, Tokens, Turn, View
+
+from ._restoring import STATE, bring_back, keeper_of, mode_of, settled
+from ._tape import ENDING_NOTE, Tape
+from ._values import (
+    NotRecorded,
+    Words,
+    action_of,
+    chunks_of,
+    ending_of,
+    model_input_of,
+    overflow_fields,
+    result_fields,
+    text_tokens_of,
+)
+
+if TYPE_CHECKING:
+    from ._group import Session
+
+logger = logging.getLogger(__name__)
+
+SOURCE = "tinker-cookbook"
+_OVER = ("finished", "truncated")
+
+# The rollout that the running task is in: a policy is shared by all of a group, so it cannot know by itself.
+_current: ContextVar[RecordedEnv | None] = ContextVar("keepstep_tinker_rollout", default=None)
+
+
+class RecordedPolicy(TokenCompleter):
+    """The same policy. What it answers is kept with the turn of the rollout that asks, and not asked for twice."""
+
+    def __init__(self, policy: TokenCompleter) -> None:
+        self.policy = policy
+
+    async def __call__(
+        self, model_input: tinker.ModelInput, stop: StopCondition, *, max_tokens: int | None = None
+    ) -> TokensWithLogprobs:
+        # Not every completer knows the budget: it is passed on only if there is one.
+        budget = {} if max_tokens is None else {"max_tokens": max_tokens}
+        rollout = _current.get()
+        if rollout is None:
+            return await self.policy(model_input, stop, **budget)
+        return await rollout.answer(self.policy, model_input, stop, budget)
+
+
+class RecordedEnv(Env):
+    """The same environment: it takes a slot of its group when it is asked for its first observation."""
+
+    def __init__(self, env: Env, session: Session, prefers: int) -> None:
+        self.env = env
+        self.prefers = prefers
+        self.sample: int | None = None
+        # The rollout that had the slot before, if it failed.
+        self.before: RecordedEnv | None = None
+        self.trajectory: Trajectory | None = None
+        # How it ended, once that was said.
+        self.ended: str | None = None
+        self.tape: Tape | None = None
+        self.found: View | None = None
+        self._session = session
+        self._keeper = keeper_of(env, session.builder.state)
+        self._mode = mode_of(session.builder.environment, self._keeper)
+        # False while the environment has not come to where the record is.
+        self._is_there = True
+        self._episode: Episode | None = None
+        self._turn = 0
+        self._answer: dict[str, Any] | None = None
+        self._injected: Any = None
+        self._receipts: list[Any] = []
+        self._trouble: BaseException | None = None
+        decode = session.builder.decoder(env)
+        self._words = None if decode is None else Words(decode)
+
+    def __getattr__(self, name: str) -> Any:
+        # Budgets and seams that the loop looks for are the environment's own.
+        if name == "env":
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    @property
+    def is_over(self) -> bool:
+        """True if nothing can be added to it."""
+        return self.ended in _OVER
+
+    @property
+    def ref(self) -> str:
+        """How people and commands name it."""
+        assert self.sample is not None
+        return self._session.refs[self.sample]
+
+    # What the loop asks
+
+    async def initial_observation(self) -> tuple[Observation, StopCondition] | InitialObservationOverflow:
+        """The first observation, as the environment gives it or as an earlier attempt was given it."""
+        if self.sample is not None:
+            raise BadInput(f"{self.ref}: an environment of the cookbook is for one rollout: make another")
+        _current.set(self)
+        task = asyncio.current_task()
+        assert task is not None
+        self.sample = await self._session.take(self)
+        task.add_done_callback(self._on_task_done)
+        await self._open()
+        if self.tape is not None:
+            return self.tape.begin()
+        try:
+            initial = await self.env.initial_observation()
+        except BaseException as raised:
+            await self._failed(raised)
+            raise
+        await self._record_first(initial)
+        return initial
+
+    async def answer(
+        self,
+        policy: TokenCompleter,
+        model_input: tinker.ModelInput,
+        stop: StopCondition,
+        budget: dict[str, int],
+    ) -> TokensWithLogprobs:
+        """What the policy says to this turn; what it said to it before, if that is on record."""
+        if self.tape is not None and self._turn < len(self.tape.answers):
+            return self.tape.answers[self._turn]
+        if self.ended is not None:
+            # The same task asks for something else by now.
+            return await policy(model_input, stop, **budget)
+        # Taken now: whatever an environment does to its history afterwards is not seen.
+        chunks = chunks_of(model_input)
+        try:
+            answer = await policy(model_input, stop, **budget)
+        except BaseException as raised:
+            await self._failed(raised)
+            raise
+        self._answer = self._said(chunks, answer)
+        return answer
+
+    async def step(self, action: Action, *, extra: ActionExtra | None = None) -> StepResult:
+        """Takes the action. It is durable before the environment sees it, and what came of it when this returns."""
+        if self.tape is not None and self._turn < self.tape.turns:
+            result = self.tape.result(self._turn)
+            self._turn += 1
+            return result
+        turn = self._next_turn(action, extra)
+        try:
+            async with turn:
+                result = await self.env.step(action, extra=extra)
+                turn.result(**await self._came(result))
+        except BaseException as raised:
+            await self._failed(raised)
+            raise
+        self._turn += 1
+        self._injected = None
+        return result
+
+    async def inject_messages(self, messages: list[Any]) -> tuple[tinker.ModelInput, StopCondition]:
+        """Messages of a hook, before a turn. On the way back, what came of them then."""
+        if self.tape is not None and self._turn < self.tape.turns:
+            known = self.tape.injected[self._turn]
+            if known is not None:
+                return model_input_of(known["observation"]), list(known["stop_condition"])
+        inject = getattr(self.env, "inject_messages", None)
+        if inject is None:
+            raise TypeError(f"{type(self.env).__name__} does not support message injection")
+        observation, stop = await inject(messages)
+        self._injected = {"observation": chunks_of(observation), "stop_condition": list(stop)}
+        return observation, stop
+
+    # Opening: from nothing, or from what an earlier attempt left
+
+    async def _open(self) -> None:
+        self.found = await asyncio.to_thread(self._look)
+        try:
+            await self._resume()
+        except NotRecorded as why:
+            if self._episode is None:
+                raise BadInput(
+                    f"{self.ref} is over, and its trajectory cannot be had from the record ({why}): "
+                    "record observation, tokens and info, or take another iteration"
+                ) from None
+            logger.warning("%s begins again from its first turn: %s", self.ref, why)
+            self._end("aborted", error=f"cannot go on: {why}", said_by="keepstep")
+            await self.acknowledged()
+            self.tape, self._is_there, self.ended = None, True, None
+            self.env = await self._session.another(self.prefers)
+            await self._enter(resume="restart")
+        except BaseException as raised:
+            await self._failed(raised)
+            raise
+
+    def _look(self) -> View | None:
+        try:
+            return self._session.run.store.find(self.ref)
+        except NotFound:
+            return None
+
+    async def _resume(self) -> None:
+        found = self.found
+        if found is None:
+            return await self._enter()
+        ending = await asyncio.to_thread(lambda: found.ending)
+        if ending is not None and ending.why in _OVER:
+            self.tape = await asyncio.to_thread(Tape.of_final, found)
+            self.ended = ending.why
+            return
+        if self._mode == "restart":
+            return await self._enter(resume="restart")
+        steps = await asyncio.to_thread(lambda: list(found.steps))
+        wrong = next((at for at, step in enumerate(steps) if step.error is not None), None)
+        # A turn whose action failed stays with the attempt that failed: this one samples it again.
+        await self._enter(**({} if wrong is None else {"at": wrong}))
+        await self._take_up()
+
+    async def _enter(self, **options: Any) -> None:
+        builder = self._session.builder
+        if self.before is not None:
+            # This process has ended it, and gives its place back in a moment.
+            options["busy"] = "wait"
+        if builder.policy is not None:
+            options.update(policy=builder.policy, new_policy=builder.new_policy)
+        episode = self._session.run.episode(
+            self._session.task, sample=self.sample or 0, iteration=builder.iteration, **options
+        )
+        self._episode = await episode.__aenter__()
+
+    async def _take_up(self) -> None:
+        episode = self._episode
+        assert episode is not None
+        steps = await asyncio.to_thread(lambda: list(episode.history))
+        if not steps:
+            return
+        pending = episode.pending
+        self.tape = Tape(steps, None if pending is None else pending.said)
+        self._is_there = False
+        await bring_back(self.env, self._mode, self._keeper, self.tape)
+        self._is_there = True
+
+    async def graded(self) -> Env:
+        """The environment for whoever rewards the group: as it stood at the end, or one that says that it is gone."""
+        if self.tape is None or not self.tape.is_final or self._session.builder.grades_fresh:
+            return self.env
+        if self._mode == "restart":
+            return _Gone(self.ref)
+        await bring_back(self.env, self._mode, self._keeper, self.tape)
+        return self.env
+
+    # Recording
+
+    async def _record_first(
+        self, initial: tuple[Observation, StopCondition] | InitialObservationOverflow
+    ) -> None:
+        episode = self._episode
+        assert episode is not None
+        state = await self._state()
+        if isinstance(initial, InitialObservationOverflow):
+            await episode.submit(**self._kept({**overflow_fields(initial), **state}))
+            return
+        observation, stop = initial
+        given = self._kept(
+            {"observation": chunks_of(observation), "info": {"stop_condition": list(stop)}, **state}
+        )
+        await episode.first(given.pop("observation", None), **given)
+
+    def _said(self, chunks: list[dict[str, Any]], answer: TokensWithLogprobs) -> dict[str, Any]:
+        tokens = text_tokens_of(chunks)
+        said: dict[str, Any] = {
+            "action": action_of(answer.tokens, answer.stop_reason),
+            "tokens": Tokens(prompt=tokens, ids=list(answer.tokens), logprobs=answer.maybe_logprobs),
+        }
+        if self._words is not None:
+            said["response"] = self._words.response(answer.tokens)
+            if tokens is not None:
+                said["prompt"] = self._words.prompt(tokens)
+        return said
+
+    def _next_turn(self, action: Action, extra: ActionExtra | None) -> Turn:
+        episode, said = self._episode, self._answer
+        if episode is None:
+            raise BadInput(f"{self.ref} is over: nothing can be added to it")
+        if self.tape is not None and self._turn < len(self.tape.answers):
+            pending = episode.pending
+            if pending is not None and list(self.tape.answers[self._turn].tokens) == list(action):
+                return pending
+        self._answer = None
+        if said is None or said["action"]["tokens"] != list(action):
+            # Somebody's policy that was not asked through ours: there are no logprobs to keep.
+            said = {"action": action_of(action, (extra or {}).get("stop_reason"))}
+        if self._session.builder.policy is not None:
+            said["policy"] = self._session.builder.policy
+        pending = episode.pending
+        if pending is not None:
+            pending.discard("the loop took another action")
+        return episode.turn(**self._kept(said))
+
+    async def _came(self, result: StepResult) -> dict[str, Any]:
+        fields = result_fields(result)
+        if self._injected is not None:
+            fields["info"]["injected"] = self._injected
+        return self._kept({**fields, **await self._state()})
+
+    async def _state(self) -> dict[str, Any]:
+        if self._keeper is None or self._mode != "restore":
+            return {}
+        return {"state": {STATE: await settled(self._keeper.get(self.env))}}
+
+    def _kept(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in fields.items() if name not in self._session.builder.skip}
+
+    # Endings
+
+    async def _failed(self, raised: BaseException) -> None:
+        """Says at once what failed. A cancellation is left to what the loop makes of it: it may be its own limit."""
+        if isinstance(raised, asyncio.CancelledError):
+            task = asyncio.current_task()
+            cancelling = getattr(task, "cancelling", None)
+            if cancelling is None or cancelling() > 0:
+                return
+        elif not isinstance(raised, Exception):
+            return
+        if self.ended is not None or self._episode is None:
+            # Nothing was opened, so nothing ended; the slot is free.
+            self.ended = self.ended or "errored"
+            return
+        try:
+            self._end("errored", error=raised, said_by="exception")
+            await self.acknowledged()
+        except Exception:
+            logger.exception("%s failed, and that could not be recorded", self.ref)
+
+    def _on_task_done(self, task: asyncio.Task[Any]) -> None:
+        """The task that this rollout ran in is over: by now the loop has said what a cancellation meant."""
+        if self.ended is not None or self._episode is None:
+            if not task.cancelled() and task.exception() is None and isinstance(task.result(), Trajectory):
+                self.trajectory = task.result()
+            return
+        try:
+            if task.cancelled():
+                self._end("cancelled", said_by="cancellation")
+            elif (raised := task.exception()) is not None:
+                self._end("errored", error=raised, said_by="exception")
+            elif isinstance(trajectory := task.result(), Trajectory):
+                self.settle(trajectory)
+        except Exception as trouble:
+            # Nobody can be told here: whoever waits for the acknowledgement is.
+            self._trouble = trouble
+
+    def settle(self, trajectory: Trajectory) -> None:
+        """Says how the loop ended the rollout. Returns at once."""
+        self.trajectory = trajectory
+        if self.ended is not None or self._episode is None:
+            return
+        last = trajectory.transitions[-1]
+        turns = len(trajectory.transitions)
+        # The cookbook makes a transition up if there was no turn.
+        is_made_up = turns == 1 and not last.ac.tokens and not last.ob.chunks
+        note = {
+            "stop_reason": None if trajectory.stop_reason is None else str(trajectory.stop_reason),
+            "transitions": 0 if is_made_up else turns,
+            "metrics": dict(last.metrics),
+        }
+        self._receipts.append(self._episode.note(ENDING_NOTE, note, source=SOURCE))
+        why, limit = ending_of(trajectory.stop_reason)
+        self._end(why, limit=limit, said_by=SOURCE)
+
+    def leave(self) -> None:
+        """No trajectory came of it, and nobody said why."""
+        if self.ended is None and self._episode is not None:
+            self._end("aborted", said_by="the strategy gave no trajectory of it")
+
+    def _end(self, why: Any, **more: Any) -> None:
+        assert self._episode is not None
+        self.ended = why
+        self._receipts.append(self._episode.end(why, **more))
+
+    async def acknowledged(self) -> None:
+        """Waits until all that was said is durable."""
+        receipts, self._receipts = self._receipts, []
+        for receipt in receipts:
+            await receipt
+        if self._trouble is not None:
+            raise self._trouble
+
+    def as_it_was(self, trajectory: Trajectory) -> Trajectory:
+        """The trajectory of a rollout that was over before, to the letter: the loop counts some things from the end."""
+        if self.tape is None or not self.tape.is_final:
+            return trajectory
+        *before, last = trajectory.transitions
+        last = replace(last, metrics=dict(self.tape.ending["metrics"]))
+        return replace(trajectory, transitions=[*before, last], final_ob=self.tape.final_observation)
+
+
+class _Gone(Env):
+    """Stands for an environment that ended in an earlier process and cannot come back."""
+
+    def __init__(self, ref: str) -> None:
+        self._ref = ref
+
+    def __getattr__(self, name: str) -> Any:
+        raise EnvironmentGone(
+            f"the environment of {self._ref} ended in an earlier process, so its {name!r} is not known: give it "
+            "snapshot() and restore(), or grades_fresh=True if rewards do not depend on what happened in it"
+        )
+
+    async def initial_observation(self) -> tuple[Observation, StopCondition]:
+        raise EnvironmentGone(f"the environment of {self._ref} is gone")
+
+    async def step(self, action: Action, *, extra: ActionExtra | None = None) -> StepResult:
+        raise EnvironmentGone(f"the environment of {self._ref} is gone")
+
+
+class EnvironmentGone(KeepstepError, RuntimeError):
+    """A group's rewards ask an environment that ended in an earlier process and cannot be restored."""

@@ -1,0 +1,34 @@
+"""The strategy: it has the policy, and what every rollout of the group came to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tinker_cookbook.completers import TokenCompleter
+from tinker_cookbook.rl.rollout_strategy import FailFast, RolloutResult, RolloutStrategy
+from tinker_cookbook.rl.types import EnvGroupBuilder
+
+from ._env import RecordedPolicy
+from ._group import RecordedBuilder
+
+
+@dataclass(frozen=True)
+class RecordedStrategy(RolloutStrategy):
+    """The same strategy, for groups of a `RecordedBuilder`: what it tries again goes on from its last turn. Pickles.
+
+    The policy's answers and logprobs are recorded; the results come by sample.
+    """
+
+    strategy: RolloutStrategy = field(default_factory=FailFast)
+
+    @property
+    def catches_group_errors(self) -> bool:
+        """As the strategy does."""
+        return self.strategy.catches_group_errors
+
+    async def execute(self, env_group_builder: EnvGroupBuilder, policy: TokenCompleter) -> RolloutResult:
+        """Rolls the group out: what is over comes from the record, what was interrupted goes on."""
+        if not isinstance(env_group_builder, RecordedBuilder) or not env_group_builder.records:
+            return await self.strategy.execute(env_group_builder, policy)
+        result = await self.strategy.execute(env_group_builder, RecordedPolicy(policy))
+        return await env_group_builder.settle(result)

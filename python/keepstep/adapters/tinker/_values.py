@@ -1,0 +1,191 @@
+"""What the cookbook's values look like in a record, and how they come back. Takes values and gives values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tinker
+from tinker_cookbook.completers import TokensWithLogprobs
+from tinker_cookbook.rl.types import STOP_METRIC_PREFIX, InitialObservationOverflow, StepResult
+
+from keepstep import Lost, Repr, Step, Tokens, Why
+
+# What a limit of the cookbook's is called in an ending. All other reasons are the environment's own word.
+_LIMITS = {
+    "max_turns": "turns",
+    "max_tokens": "tokens",
+    "max_sampled_tokens": "sampled tokens",
+    "max_tool_calls": "tool calls",
+    "context_overflow": "context",
+    "rollout_timeout": "time",
+}
+
+
+class NotRecorded(Exception):
+    """The record does not have what it takes to go on from it."""
+
+
+def ending_of(stop_reason: str | None) -> tuple[Why, str | None]:
+    """How a rollout ended that stopped for this reason, and by which limit."""
+    limit = None if stop_reason is None else _LIMITS.get(str(stop_reason))
+    return ("finished", None) if limit is None else ("truncated", limit)
+
+
+def chunks_of(model_input: tinker.ModelInput) -> list[dict[str, Any]]:
+    """A prompt as plain data: a copy, so that nothing an environment does later is seen in it."""
+    return [_chunk(chunk) for chunk in model_input.chunks]
+
+
+def _chunk(chunk: Any) -> dict[str, Any]:
+    if isinstance(chunk, tinker.EncodedTextChunk):
+        return {"type": "encoded_text", "tokens": list(chunk.tokens)}
+    # By attribute: pydantic's own dump would make text of an image's bytes.
+    return {name: getattr(chunk, name) for name in type(chunk).model_fields}
+
+
+def model_input_of(chunks: Any) -> tinker.ModelInput:
+    """The prompt that was recorded as these chunks."""
+    if not isinstance(chunks, list):
+        raise NotRecorded("an observation was not recorded")
+    return tinker.ModelInput.model_validate({"chunks": [_plain(chunk) for chunk in chunks]})
+
+
+def _plain(chunk: Any) -> dict[str, Any]:
+    if not isinstance(chunk, Mapping):
+        raise NotRecorded("an observation was not recorded whole")
+    return {**chunk, "tokens": _ints(chunk["tokens"])} if "tokens" in chunk else dict(chunk)
+
+
+def _ints(values: Any) -> list[int]:
+    return [int(value) for value in values]
+
+
+def text_tokens_of(chunks: list[dict[str, Any]]) -> list[int] | None:
+    """The tokens of a prompt of text; None if there are images in it."""
+    if any(chunk["type"] != "encoded_text" for chunk in chunks):
+        return None
+    return [token for chunk in chunks for token in chunk["tokens"]]
+
+
+class Words:
+    """The texts of a growing prompt: what was decoded once is not decoded again, and its list only gets longer."""
+
+    def __init__(self, decode: Callable[[list[int]], str]) -> None:
+        self._decode = decode
+        self._known: list[int] = []
+        self._parts: list[str] = []
+
+    def prompt(self, tokens: list[int]) -> list[str]:
+        """The prompt in parts, each what was new in a turn."""
+        known = len(self._known)
+        if tokens[:known] != self._known:
+            self._parts, known = [], 0
+        if len(tokens) > known:
+            self._parts = [*self._parts, self._decode(tokens[known:])]
+        self._known = list(tokens)
+        return self._parts
+
+    def response(self, tokens: list[int]) -> str:
+        """What was sampled."""
+        return self._decode(list(tokens))
+
+
+def action_of(tokens: list[int], stop_reason: str | None) -> dict[str, Any]:
+    """What an environment is given in a step."""
+    said: dict[str, Any] = {"tokens": list(tokens)}
+    if stop_reason is not None:
+        said["stop_reason"] = stop_reason
+    return said
+
+
+def sampled(said: Mapping[str, Any] | Step) -> TokensWithLogprobs:
+    """What the policy answered in a recorded turn."""
+    fields = said if isinstance(said, Mapping) else {"tokens": said.tokens, "action": said.action}
+    tokens, action = fields.get("tokens"), fields.get("action")
+    if tokens is None or not isinstance(action, Mapping):
+        raise NotRecorded("the tokens of a turn were not recorded")
+    # A named tuple in a step, as plain data in what is pending.
+    known = tokens._asdict() if isinstance(tokens, Tokens) else tokens
+    ids, logprobs = known.get("ids"), known.get("logprobs")
+    if ids is None:
+        raise NotRecorded("the tokens of a turn were not recorded")
+    kept = None if logprobs is None else [float(value) for value in logprobs]
+    return TokensWithLogprobs(_ints(ids), kept, action.get("stop_reason", "stop"))
+
+
+def result_fields(result: StepResult) -> dict[str, Any]:
+    """What came of an action, as fields of a step. Metrics stay the numbers that they are."""
+    return {
+        "observation": chunks_of(result.next_observation),
+        "reward": result.reward,
+        "info": {
+            "episode_done": result.episode_done,
+            "stop_condition": list(result.next_stop_condition),
+            "metrics": dict(result.metrics),
+            "logs": dict(result.logs),
+        },
+    }
+
+
+def overflow_fields(initial: InitialObservationOverflow) -> dict[str, Any]:
+    """A first prompt that was too long, as the step that the cookbook makes of it."""
+    return {
+        "action": action_of([], None),
+        "reward": initial.reward,
+        "info": {
+            "initial_overflow": True,
+            "episode_done": True,
+            "metrics": dict(initial.metrics),
+            "logs": dict(initial.logs),
+        },
+    }
+
+
+def info_of(step: Step) -> Mapping[str, Any]:
+    """What was recorded beside the observation of a step."""
+    if not isinstance(step.info, Mapping):
+        raise NotRecorded(f"the info of step {step.index} was not recorded")
+    return step.info
+
+
+def step_result_of(step: Step) -> StepResult:
+    """The result that was recorded as this step."""
+    info = info_of(step)
+    if step.reward is None:
+        raise NotRecorded(f"the reward of step {step.index} was not recorded")
+    return StepResult(
+        reward=step.reward,
+        episode_done=bool(info["episode_done"]),
+        next_observation=model_input_of(step.observation),
+        next_stop_condition=list(info["stop_condition"]),
+        metrics=dict(info["metrics"]),
+        logs=dict(info["logs"]),
+    )
+
+
+def overflow_of(step: Step) -> InitialObservationOverflow:
+    """The overflow that was recorded as this step."""
+    info = info_of(step)
+    return InitialObservationOverflow(
+        reward=0.0 if step.reward is None else step.reward,
+        metrics=dict(info["metrics"]),
+        logs=dict(info["logs"]),
+    )
+
+
+def with_stop(metrics: Mapping[str, float | int], stop_reason: str | None) -> dict[str, float | int]:
+    """The metrics of a last transition, as the cookbook marks it: one reason at most."""
+    kept = {name: value for name, value in metrics.items() if not name.startswith(STOP_METRIC_PREFIX)}
+    return kept if stop_reason is None else {**kept, f"{STOP_METRIC_PREFIX}{stop_reason}": 1.0}
+
+
+def is_whole(value: Any) -> bool:
+    """False if some of a recorded value is only its text, or lost: nothing can be restored from that."""
+    if isinstance(value, (Repr, Lost)):
+        return False
+    if isinstance(value, Mapping):
+        return all(is_whole(key) and is_whole(item) for key, item in value.items())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return all(map(is_whole, value))
+    return True

@@ -1,0 +1,5 @@
+"""Stand-in: what the strategies raise."""
+
+
+class AllTrajectoriesFailedError(Exception):
+    pass
