@@ -1,5 +1,13 @@
 """Stand-in: what the strategies raise."""
 
 
-class AllTrajectoriesFailedError(Exception):
+class TinkerCookbookError(Exception):
+    pass
+
+
+class TrainingError(TinkerCookbookError):
+    pass
+
+
+class AllTrajectoriesFailedError(TrainingError):
     pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import replace
@@ -21,7 +22,7 @@ from tinker_cookbook.rl.types import (
     Trajectory,
 )
 
-from keepstep import BadInput, Episode, KeepstepError, NotFound, Tokens, Turn, View
+from keepstep import BadInput, Busy, Episode, KeepstepError, NotFound, Tokens, Turn, View
 
 from ._restoring import STATE, bring_back, keeper_of, mode_of, settled
 from ._tape import ENDING_NOTE, Tape
@@ -44,6 +45,7 @@ logger = logging.getLogger(__name__)
 
 SOURCE = "tinker-cookbook"
 _OVER = ("finished", "truncated")
+_PATIENCE_S = 5.0
 
 # The rollout that the running task is in: a policy is shared by all of a group, so it cannot know by itself.
 _current: ContextVar[RecordedEnv | None] = ContextVar("keepstep_tinker_rollout", default=None)
@@ -83,8 +85,6 @@ class RecordedEnv(Env):
         self._session = session
         self._keeper = keeper_of(env, session.builder.state)
         self._mode = mode_of(session.builder.environment, self._keeper)
-        # False while the environment has not come to where the record is.
-        self._is_there = True
         self._episode: Episode | None = None
         self._turn = 0
         self._answer: dict[str, Any] | None = None
@@ -200,9 +200,9 @@ class RecordedEnv(Env):
                     "record observation, tokens and info, or take another iteration"
                 ) from None
             logger.warning("%s begins again from its first turn: %s", self.ref, why)
-            self._end("aborted", error=f"cannot go on: {why}", said_by="keepstep")
-            await self.acknowledged()
-            self.tape, self._is_there, self.ended = None, True, None
+            # Its slot is not given up: nobody else may take it meanwhile.
+            await self._episode.end("aborted", error=f"cannot go on: {why}", said_by="keepstep")
+            self.tape = None
             self.env = await self._session.another(self.prefers)
             await self._enter(resume="restart")
         except BaseException as raised:
@@ -222,6 +222,9 @@ class RecordedEnv(Env):
         ending = await asyncio.to_thread(lambda: found.ending)
         if ending is not None and ending.why in _OVER:
             self.tape = await asyncio.to_thread(Tape.of_final, found)
+            if self._mode != "restart" and self._session.asks_environments:
+                # Here, where a strategy tries again what fails.
+                await bring_back(self.env, self._mode, self._keeper, self.tape)
             self.ended = ending.why
             return
         if self._mode == "restart":
@@ -234,15 +237,20 @@ class RecordedEnv(Env):
 
     async def _enter(self, **options: Any) -> None:
         builder = self._session.builder
-        if self.before is not None:
-            # This process has ended it, and gives its place back in a moment.
-            options["busy"] = "wait"
         if builder.policy is not None:
             options.update(policy=builder.policy, new_policy=builder.new_policy)
-        episode = self._session.run.episode(
-            self._session.task, sample=self.sample or 0, iteration=builder.iteration, **options
-        )
-        self._episode = await episode.__aenter__()
+        patience = time.monotonic() + _PATIENCE_S
+        while self._episode is None or self._episode.ended is not None:
+            episode = self._session.run.episode(
+                self._session.task, sample=self.sample or 0, iteration=builder.iteration, **options
+            )
+            try:
+                self._episode = await episode.__aenter__()
+            except Busy:
+                # One that failed or was cancelled here gives its place back in a moment; another owner does not.
+                if time.monotonic() > patience:
+                    raise
+                await asyncio.sleep(0.02)
 
     async def _take_up(self) -> None:
         episode = self._episode
@@ -252,18 +260,13 @@ class RecordedEnv(Env):
             return
         pending = episode.pending
         self.tape = Tape(steps, None if pending is None else pending.said)
-        self._is_there = False
         await bring_back(self.env, self._mode, self._keeper, self.tape)
-        self._is_there = True
 
-    async def graded(self) -> Env:
+    @property
+    def graded(self) -> Env:
         """The environment for whoever rewards the group: as it stood at the end, or one that says that it is gone."""
-        if self.tape is None or not self.tape.is_final or self._session.builder.grades_fresh:
-            return self.env
-        if self._mode == "restart":
-            return _Gone(self.ref)
-        await bring_back(self.env, self._mode, self._keeper, self.tape)
-        return self.env
+        is_gone = self.tape is not None and self.tape.is_final and self._mode == "restart"
+        return _Gone(self.ref) if is_gone and not self._session.builder.grades_fresh else self.env
 
     # Recording
 

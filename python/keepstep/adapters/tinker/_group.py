@@ -40,6 +40,12 @@ class Session:
         # True once the builder has cleaned up: what is made after that is of another one.
         self.is_over = False
 
+    @property
+    def asks_environments(self) -> bool:
+        """True if somebody may look at the environments of rollouts that are over: to reward the group."""
+        asked = type(self.builder.builder).compute_group_rewards
+        return not self.known and asked is not EnvGroupBuilder.compute_group_rewards
+
     async def wrap(self, envs: Sequence[Env]) -> list[RecordedEnv]:
         """The environments, recorded: all of the group at first, later those that stand in for failed ones."""
         if self.refs:
@@ -210,8 +216,9 @@ class RecordedBuilder(EnvGroupBuilder):
         if session.known and all(member.sample in session.known for member in members):
             notes = [session.known[member.sample] for member in members if member.sample is not None]
             return [(float(note["reward"]), dict(note["metrics"])) for note in notes]
-        envs = [await member.graded() for member in members]
-        return await self.builder.compute_group_rewards(trajectory_group, envs)
+        return await self.builder.compute_group_rewards(
+            trajectory_group, [member.graded for member in members]
+        )
 
     async def cleanup(self) -> None:
         """Cleans up what the builder made."""
