@@ -211,6 +211,13 @@ def check_trajectory(trajectory: Trajectory, member: int) -> None:
     assert trajectory.stop_reason == "completed"
 
 
+def shown(step: Any) -> list[int]:
+    """The tokens of an observation."""
+    (chunk,) = step.observation
+    assert chunk["type"] == "encoded_text"
+    return list(chunk["tokens"])
+
+
 def check_record(
     run: Any, task: str, iteration: int = 0, members: Sequence[int] = tuple(range(SIZE))
 ) -> None:
@@ -221,7 +228,7 @@ def check_record(
     for member, view in zip(members, sealed.members, strict=True):
         told = rollout_of(member)
         first, *steps = view.steps
-        assert first.observation == [{"type": "encoded_text", "tokens": prompt_of(member)}]
+        assert shown(first) == prompt_of(member)
         assert len(steps) == len(told), view.ref
         for turn, (step, right) in enumerate(zip(steps, told, strict=True), start=1):
             assert step.error is None
@@ -230,7 +237,7 @@ def check_record(
             assert list(step.tokens.logprobs) == right.logprobs
             assert step.reward == right.reward
             assert step.info["metrics"]["exact"] == 0.1 + 0.2 and step.info["metrics"]["turn"] == turn
-            assert step.observation == [{"type": "encoded_text", "tokens": right.after}]
+            assert shown(step) == right.after
         assert steps[-1].kind == "LAST" and view.state == "finished" and view.pending is None
         assert view.notes["group"]["reward"] == group_reward_of(member)
         assert view.notes["rollout"]["stop_reason"] == "completed"

@@ -168,15 +168,10 @@ class RecordedBuilder(EnvGroupBuilder):
         unknown = sorted(set(self.skip) - set(_FIELDS))
         if isinstance(self.skip, str) or unknown:
             raise BadInput(f"skip: is {self.skip!r}: give some of {', '.join(_FIELDS)}")
-        _seal_what_is_rolled_out()
 
     def __getstate__(self) -> dict[str, Any]:
         # Who executes it in another process begins a session there.
         return {**self.__dict__, "_session": None, "_is_to_be_sealed": False}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        _seal_what_is_rolled_out()
 
     @property
     def records(self) -> bool:
@@ -329,10 +324,6 @@ async def do_group_rollout(
     return group
 
 
-@functools.cache
-def _seal_what_is_rolled_out() -> None:
-    """Puts ours where the cookbook says that it is to be overridden: only there is the group known as trainers see it.
-
-    Once: who overrides it afterwards calls ours, and must not be called by it.
-    """
-    rollouts.do_group_rollout = do_group_rollout
+# Here the cookbook says that it is to be overridden, and only here is a group known as trainers see it. At import, so that
+# workers of a pool have it before the first group comes; groups of other builders are passed through.
+rollouts.do_group_rollout = do_group_rollout

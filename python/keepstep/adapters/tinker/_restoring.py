@@ -6,13 +6,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-import tinker
 from tinker_cookbook.rl.types import ActionExtra, Env, InitialObservationOverflow
 
 from keepstep import BadInput, Diverged
 
 from ._tape import Tape
-from ._values import NotRecorded, chunks_of, is_whole
+from ._values import NotRecorded, is_whole
 
 Mode = Literal["restart", "restore", "replay"]
 STATE = "environment"
@@ -104,16 +103,12 @@ async def _replay(env: Env, tape: Tape) -> None:
         return
     if tape.initial is None:
         raise Diverged("step 0: the recorded prompt was too long, now it fits")
-    _same(0, "observation", chunks_of(tape.initial[0]), chunks_of(first[0]))
+    _same(0, "observation", tape.initial[0], first[0])
     for turn, (answer, before) in enumerate(zip(tape.answers, tape.results, strict=False), start=1):
         now = await env.step(list(answer.tokens), extra=ActionExtra(stop_reason=answer.stop_reason))
         _same(turn, "reward", before.reward, now.reward)
         _same(turn, "episode_done", before.episode_done, now.episode_done)
-        _same(turn, "observation", _shown(before.next_observation), _shown(now.next_observation))
-
-
-def _shown(observation: tinker.ModelInput) -> list[dict[str, Any]]:
-    return chunks_of(observation)
+        _same(turn, "observation", before.next_observation, now.next_observation)
 
 
 def _same(step: int, field: str, before: Any, after: Any) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tinker
 from tinker_cookbook.completers import TokensWithLogprobs
 from tinker_cookbook.rl.types import STOP_METRIC_PREFIX, InitialObservationOverflow, StepResult
 
 from keepstep import Lost, Repr, Step, Tokens, Why
+
+Ids = npt.NDArray[np.integer[Any]]
 
 # What a limit of the cookbook's is called in an ending. All other reasons are the environment's own word.
 _LIMITS = {
@@ -39,9 +43,16 @@ def chunks_of(model_input: tinker.ModelInput) -> list[dict[str, Any]]:
 
 def _chunk(chunk: Any) -> dict[str, Any]:
     if isinstance(chunk, tinker.EncodedTextChunk):
-        return {"type": "encoded_text", "tokens": list(chunk.tokens)}
+        return {"type": "encoded_text", "tokens": _ids(chunk.tokens)}
     # By attribute: pydantic's own dump would make text of an image's bytes.
     return {name: getattr(chunk, name) for name in type(chunk).model_fields}
+
+
+def _ids(tokens: Any) -> Ids:
+    """As an array: a long prompt is looked at once, not token by token while the event loop waits."""
+    ids: Ids = np.array(tokens, dtype=np.int64)
+    small = ids.astype(np.int32)
+    return small if np.array_equal(ids, small) else ids
 
 
 def model_input_of(chunks: Any) -> tinker.ModelInput:
@@ -58,14 +69,17 @@ def _plain(chunk: Any) -> dict[str, Any]:
 
 
 def _ints(values: Any) -> list[int]:
-    return [int(value) for value in values]
+    return [int(value) for value in (values.tolist() if isinstance(values, np.ndarray) else values)]
 
 
-def text_tokens_of(chunks: list[dict[str, Any]]) -> list[int] | None:
+def text_tokens_of(chunks: list[dict[str, Any]]) -> Ids | None:
     """The tokens of a prompt of text; None if there are images in it."""
     if any(chunk["type"] != "encoded_text" for chunk in chunks):
         return None
-    return [token for chunk in chunks for token in chunk["tokens"]]
+    if len(chunks) == 1:
+        only: Ids = chunks[0]["tokens"]
+        return only
+    return np.concatenate([_ids([]), *(chunk["tokens"] for chunk in chunks)])
 
 
 class Words:
@@ -73,17 +87,17 @@ class Words:
 
     def __init__(self, decode: Callable[[list[int]], str]) -> None:
         self._decode = decode
-        self._known: list[int] = []
+        self._known = _ids([])
         self._parts: list[str] = []
 
-    def prompt(self, tokens: list[int]) -> list[str]:
+    def prompt(self, tokens: Ids) -> list[str]:
         """The prompt in parts, each what was new in a turn."""
         known = len(self._known)
-        if tokens[:known] != self._known:
+        if not np.array_equal(tokens[:known], self._known):
             self._parts, known = [], 0
         if len(tokens) > known:
-            self._parts = [*self._parts, self._decode(tokens[known:])]
-        self._known = list(tokens)
+            self._parts = [*self._parts, self._decode(tokens[known:].tolist())]
+        self._known = tokens
         return self._parts
 
     def response(self, tokens: list[int]) -> str:
