@@ -248,6 +248,14 @@ class RecordedBuilder(EnvGroupBuilder):
         trajectories = [member.trajectory for member in members if member.trajectory is not None]
         return RolloutResult(trajectories, members, result.errors)
 
+    async def give_up(self) -> None:
+        """No group came of it: waits until the ends that were said are durable. Rollouts may be running still."""
+        for env in list(self._session.held.values()) if self._session is not None else []:
+            try:
+                await env.acknowledged()
+            except Exception:
+                logger.exception("%s ended, and that could not be recorded", env.ref)
+
     async def seal(self, group: TrajectoryGroup) -> None:
         """Seals the group as the cookbook gave it to the trainer, after clamping: durable when it returns."""
         session, self._session = self._session, None

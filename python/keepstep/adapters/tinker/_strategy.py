@@ -30,5 +30,9 @@ class RecordedStrategy(RolloutStrategy):
         """Rolls the group out: what is over comes from the record, what was interrupted goes on."""
         if not isinstance(env_group_builder, RecordedBuilder) or not env_group_builder.records:
             return await self.strategy.execute(env_group_builder, policy)
-        result = await self.strategy.execute(env_group_builder, RecordedPolicy(policy))
+        try:
+            result = await self.strategy.execute(env_group_builder, RecordedPolicy(policy))
+        except BaseException:
+            await env_group_builder.give_up()
+            raise
         return await env_group_builder.settle(result)
