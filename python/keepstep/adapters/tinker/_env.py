@@ -22,7 +22,7 @@ from tinker_cookbook.rl.types import (
     Trajectory,
 )
 
-from keepstep import BadInput, Busy, Episode, KeepstepError, NotFound, Tokens, Turn, View
+from keepstep import BadInput, Busy, Ending, Episode, KeepstepError, NotFound, Tokens, Turn, View, Why
 
 from ._restoring import STATE, bring_back, keeper_of, mode_of, settled
 from ._tape import ENDING_NOTE, Tape
@@ -81,13 +81,13 @@ class RecordedEnv(Env):
         # How it ended, once that was said.
         self.ended: str | None = None
         self.tape: Tape | None = None
-        self.found: View | None = None
         self._session = session
         self._keeper = keeper_of(env, session.builder.state)
         self._mode = mode_of(session.builder.environment, self._keeper)
         self._episode: Episode | None = None
         self._turn = 0
         self._answer: dict[str, Any] | None = None
+        self._pending: Turn | None = None
         self._injected: Any = None
         self._receipts: list[Any] = []
         self._trouble: BaseException | None = None
@@ -120,8 +120,8 @@ class RecordedEnv(Env):
         _current.set(self)
         task = asyncio.current_task()
         assert task is not None
-        self.sample = await self._session.take(self)
         task.add_done_callback(self._on_task_done)
+        self.sample = await self._session.take(self)
         await self._open()
         if self.tape is not None:
             return self.tape.begin()
@@ -190,7 +190,6 @@ class RecordedEnv(Env):
     # Opening: from nothing, or from what an earlier attempt left
 
     async def _open(self) -> None:
-        self.found = await asyncio.to_thread(self._look)
         try:
             await self._resume()
         except NotRecorded as why:
@@ -209,19 +208,22 @@ class RecordedEnv(Env):
             await self._failed(raised)
             raise
 
-    def _look(self) -> View | None:
+    def _look(self) -> tuple[View, Ending | None, int | None] | None:
+        """What there is of it, how it ended, and which turn failed: only the last of an attempt can have."""
         try:
-            return self._session.run.store.find(self.ref)
+            view = self._session.run.store.find(self.ref)
         except NotFound:
             return None
+        last = view.steps[-1] if view.steps else None
+        return view, view.ending, None if last is None or last.error is None else last.index
 
     async def _resume(self) -> None:
-        found = self.found
+        found = await asyncio.to_thread(self._look)
         if found is None:
             return await self._enter()
-        ending = await asyncio.to_thread(lambda: found.ending)
+        view, ending, wrong = found
         if ending is not None and ending.why in _OVER:
-            self.tape = await asyncio.to_thread(Tape.of_final, found)
+            self.tape = await asyncio.to_thread(Tape.of_final, view)
             if self._mode != "restart" and self._session.asks_environments:
                 # Here, where a strategy tries again what fails.
                 await bring_back(self.env, self._mode, self._keeper, self.tape)
@@ -229,8 +231,6 @@ class RecordedEnv(Env):
             return
         if self._mode == "restart":
             return await self._enter(resume="restart")
-        steps = await asyncio.to_thread(lambda: list(found.steps))
-        wrong = next((at for at, step in enumerate(steps) if step.error is not None), None)
         # A turn whose action failed stays with the attempt that failed: this one samples it again.
         await self._enter(**({} if wrong is None else {"at": wrong}))
         await self._take_up()
@@ -258,8 +258,8 @@ class RecordedEnv(Env):
         steps = await asyncio.to_thread(lambda: list(episode.history))
         if not steps:
             return
-        pending = episode.pending
-        self.tape = Tape(steps, None if pending is None else pending.said)
+        self._pending = episode.pending
+        self.tape = Tape(steps, None if self._pending is None else self._pending.said)
         await bring_back(self.env, self._mode, self._keeper, self.tape)
 
     @property
@@ -301,19 +301,16 @@ class RecordedEnv(Env):
         episode, said = self._episode, self._answer
         if episode is None:
             raise BadInput(f"{self.ref} is over: nothing can be added to it")
-        if self.tape is not None and self._turn < len(self.tape.answers):
-            pending = episode.pending
-            if pending is not None and list(self.tape.answers[self._turn].tokens) == list(action):
+        pending, self._pending, self._answer = self._pending, None, None
+        if pending is not None:
+            if pending.said["action"]["tokens"] == list(action):
                 return pending
-        self._answer = None
+            pending.discard("the loop took another action")
         if said is None or said["action"]["tokens"] != list(action):
             # Somebody's policy that was not asked through ours: there are no logprobs to keep.
             said = {"action": action_of(action, (extra or {}).get("stop_reason"))}
         if self._session.builder.policy is not None:
             said["policy"] = self._session.builder.policy
-        pending = episode.pending
-        if pending is not None:
-            pending.discard("the loop took another action")
         return episode.turn(**self._kept(said))
 
     async def _came(self, result: StepResult) -> dict[str, Any]:
@@ -341,27 +338,19 @@ class RecordedEnv(Env):
                 return
         elif not isinstance(raised, Exception):
             return
-        if self.ended is not None or self._episode is None:
-            # Nothing was opened, so nothing ended; the slot is free.
-            self.ended = self.ended or "errored"
-            return
         try:
-            self._end("errored", error=raised, said_by="exception")
+            self._stop("errored", error=raised, said_by="exception")
             await self.acknowledged()
         except Exception:
             logger.exception("%s failed, and that could not be recorded", self.ref)
 
     def _on_task_done(self, task: asyncio.Task[Any]) -> None:
         """The task that this rollout ran in is over: by now the loop has said what a cancellation meant."""
-        if self.ended is not None or self._episode is None:
-            if not task.cancelled() and task.exception() is None and isinstance(task.result(), Trajectory):
-                self.trajectory = task.result()
-            return
         try:
             if task.cancelled():
-                self._end("cancelled", said_by="cancellation")
+                self._stop("cancelled", said_by="cancellation")
             elif (raised := task.exception()) is not None:
-                self._end("errored", error=raised, said_by="exception")
+                self._stop("errored", error=raised, said_by="exception")
             elif isinstance(trajectory := task.result(), Trajectory):
                 self.settle(trajectory)
         except Exception as trouble:
@@ -391,18 +380,26 @@ class RecordedEnv(Env):
         if self.ended is None and self._episode is not None:
             self._end("aborted", said_by="the strategy gave no trajectory of it")
 
-    def _end(self, why: Any, **more: Any) -> None:
+    def _stop(self, why: Why, **more: Any) -> None:
+        """No trajectory comes of it here; if it was opened and is not over, that is its end. The slot is free."""
+        if self._episode is None:
+            self.ended = why
+        elif self.ended is None:
+            self._end(why, **more)
+
+    def _end(self, why: Why, **more: Any) -> None:
         assert self._episode is not None
         self.ended = why
-        self._receipts.append(self._episode.end(why, **more))
+        if self._episode.ended is None:
+            self._receipts.append(self._episode.end(why, **more))
 
     async def acknowledged(self) -> None:
         """Waits until all that was said is durable."""
-        receipts, self._receipts = self._receipts, []
-        for receipt in receipts:
+        for receipt in self._receipts:
             await receipt
-        if self._trouble is not None:
-            raise self._trouble
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise trouble
 
     def as_it_was(self, trajectory: Trajectory) -> Trajectory:
         """The trajectory of a rollout that was over before, to the letter: the loop counts some things from the end."""

@@ -49,6 +49,8 @@ class Session:
     async def wrap(self, envs: Sequence[Env]) -> list[RecordedEnv]:
         """The environments, recorded: all of the group at first, later those that stand in for failed ones."""
         if self.refs:
+            # A strategy may know that a task is done before those who wait for it are called.
+            await asyncio.sleep(0)
             return self._stand_ins(envs)
         self.refs = self.run.group(self.task, size=len(envs), iteration=self.builder.iteration).refs
         self.known = await asyncio.to_thread(self._look)
@@ -250,6 +252,7 @@ class RecordedBuilder(EnvGroupBuilder):
 
     async def give_up(self) -> None:
         """No group came of it: waits until the ends that were said are durable. Rollouts may be running still."""
+        await asyncio.sleep(0)
         for env in list(self._session.held.values()) if self._session is not None else []:
             try:
                 await env.acknowledged()
