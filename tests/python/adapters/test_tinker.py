@@ -339,6 +339,12 @@ def test_texts_grow_by_what_is_new(run: Any) -> None:
         assert step.response == " ".join(map(str, told.ids))
 
 
+def test_tokens_without_a_text_are_recorded_all_the_same(run: Any, caplog: pytest.LogCaptureFixture) -> None:
+    toys.check_group(roll_out(RecordedBuilder(toys.Talks(), run, "talk", text=lambda ids: "" + ids[99])))  # type: ignore[operator]
+    toys.check_record(run, "talk")
+    assert "is recorded without text" in caplog.text
+
+
 def test_the_pair_pickles(run: Any) -> None:
     builder = RecordedDataset(_Batches(), run, text=repr).get_batch(3)[1]
     asyncio.run(builder.make_envs())

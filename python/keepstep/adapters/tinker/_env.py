@@ -292,9 +292,16 @@ class RecordedEnv(Env):
             "tokens": Tokens(prompt=tokens, ids=list(answer.tokens), logprobs=answer.maybe_logprobs),
         }
         if self._words is not None:
-            said["response"] = self._words.response(answer.tokens)
-            if tokens is not None:
-                said["prompt"] = self._words.prompt(tokens)
+            try:
+                said["response"] = self._words.response(answer.tokens)
+                if tokens is not None:
+                    said["prompt"] = self._words.prompt(tokens)
+            except Exception:
+                # For people: the tokens are what counts, and no rollout ends for want of their text.
+                logger.warning(
+                    "%s is recorded without text: its tokens cannot be decoded", self.ref, exc_info=True
+                )
+                self._words = None
         return said
 
     def _next_turn(self, action: Action, extra: ActionExtra | None) -> Turn:
