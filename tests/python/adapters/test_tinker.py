@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import keepstep
+import outside
 import pytest
 import tinker_toys as toys
 
@@ -382,3 +383,15 @@ def test_capture_drops_nothing(run: Any) -> None:
     kept = run.stream("capture").read()
     assert [kept[name]["number"] for name in sorted(kept)] == list(range(201))
     assert exporter.dropped == 0
+
+
+def test_who_has_no_cookbook_is_told_what_to_install() -> None:
+    script = """
+        import sys
+        sys.modules["tinker_cookbook"] = None
+        try:
+            import keepstep.adapters.tinker
+        except ImportError as missing:
+            print(missing)
+    """
+    assert "pip install tinker-cookbook" in outside.run(script)

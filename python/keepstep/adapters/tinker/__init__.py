@@ -5,12 +5,12 @@
 
 try:
     import tinker_cookbook.rl.rollouts  # noqa: F401
-except ModuleNotFoundError as missing:
-    if (missing.name or "").partition(".")[0] not in ("tinker", "tinker_cookbook"):
+except ModuleNotFoundError as _missing:
+    if (_missing.name or "").partition(".")[0] not in ("tinker", "tinker_cookbook"):
         raise
     raise ImportError(
         "keepstep.adapters.tinker needs tinker-cookbook: pip install tinker-cookbook"
-    ) from missing
+    ) from _missing
 
 from ._capture import KeepingExporter, StreamSink
 from ._env import EnvironmentGone, RecordedEnv, RecordedPolicy
