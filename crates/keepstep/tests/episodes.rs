@@ -488,3 +488,25 @@ fn copy_tree(from: &Path, to: &Path) {
         }
     }
 }
+
+/// One thread lets go of an episode that has ended while another opens it again: that one never finds it held.
+#[test]
+fn an_episode_that_has_ended_is_free_while_it_is_let_go() {
+    let scratch = Scratch::new("let-go");
+    let run = scratch.run();
+    for round in 0..300 {
+        let name = || EpisodeName { sample: round, ..name() };
+        let ended = run.episode(name()).expect("is free");
+        ended.end("aborted", Ending::default()).expect("ends").wait().expect("is durable");
+        let start = std::sync::Barrier::new(2);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                start.wait();
+                drop(ended);
+            });
+            start.wait();
+            let again = run.episode(name()).unwrap_or_else(|error| panic!("round {round}: {error}"));
+            again.end("aborted", Ending::default()).expect("ends").wait().expect("is durable");
+        });
+    }
+}

@@ -69,9 +69,10 @@ impl Sitting {
         self.recorder.as_ref()?.upgrade()
     }
 
-    /// Its end is durable: whoever holds it can record no more.
+    /// Its end is durable, or its recorder is gone, which said its end before it went: nobody can record there any more.
     fn is_over(&self) -> bool {
-        self.recorder().is_some_and(|recorder| recorder.is_over())
+        let Some(recorder) = &self.recorder else { return false };
+        recorder.upgrade().is_none_or(|recorder| recorder.is_over())
     }
 }
 
