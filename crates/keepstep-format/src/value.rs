@@ -377,8 +377,18 @@ pub fn shuffle(out: &mut Vec<u8>, data: &[u8], item_bytes: usize) {
         return;
     }
     out.reserve(data.len());
-    for plane in 0..item_bytes {
-        out.extend(data[plane..].iter().step_by(item_bytes));
+    match item_bytes {
+        2 => put_planes::<2>(out, data),
+        4 => put_planes::<4>(out, data),
+        8 => put_planes::<8>(out, data),
+        _ => (0..item_bytes).for_each(|plane| out.extend(data[plane..].iter().step_by(item_bytes))),
+    }
+}
+
+/// With a size that the compiler knows, many elements are taken at once.
+fn put_planes<const ITEM_BYTES: usize>(out: &mut Vec<u8>, data: &[u8]) {
+    for plane in 0..ITEM_BYTES {
+        out.extend(data.chunks_exact(ITEM_BYTES).map(|item| item[plane]));
     }
 }
 
