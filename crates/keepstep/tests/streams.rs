@@ -66,6 +66,42 @@ fn names(of: &[&str]) -> BTreeSet<String> {
     of.iter().map(|id| (*id).to_owned()).collect()
 }
 
+/// The hash that is taken on the way to the log and the one that is taken of what is read are the same, for what is short and
+/// what is long: so an entry is known again by whoever put it and by whoever saw it.
+#[test]
+fn an_entry_of_any_sort_is_known_again() {
+    use keepstep::format::value::{Array, Dtype};
+    let numbers = |count: usize| {
+        let array = Array::new(Dtype::I32, vec![count as u64], vec![7; 4 * count]).expect("fits");
+        Value::Array(Arc::new(array))
+    };
+    let text = |count: usize| Value::from("x".repeat(count));
+    let sorts: Vec<Value> = [0, 1, 8, 60, 127, 128, 1_000, 5_000, 20_000]
+        .into_iter()
+        .flat_map(|count| {
+            let list = Value::list([text(count), Value::Int(3)]);
+            let map = Value::map([("ids", numbers(count)), ("text", text(count))]);
+            let named = Value::Typed("tuple".into(), Arc::new(list.clone()));
+            [text(count), numbers(count), Value::bytes(vec![1; count]), list, map, named]
+        })
+        .chain([Value::Null, Value::Int(-1), Value::Float(0.5), Value::Bool(true)])
+        .collect();
+    let sim = SimDisk::new(seed());
+    let (first, second) = (stream(&sim), stream(&sim));
+    for (number, sort) in sorts.iter().enumerate() {
+        first.put(&number.to_string(), sort.clone()).expect("puts").wait().expect("is durable");
+    }
+    for (number, sort) in sorts.iter().enumerate() {
+        for stream in [&first, &second] {
+            let again = stream.put(&number.to_string(), sort.clone()).expect("the same is fine");
+            assert_eq!(again.level(), Some(Level::Power), "{sort:?} was there");
+            let other = Value::list([sort.clone()]);
+            let refused = stream.put(&number.to_string(), other).map(|_| ());
+            assert!(matches!(refused, Err(Error::BadInput { .. })), "{sort:?} was changed: {refused:?}");
+        }
+    }
+}
+
 /// An entry that one process put is seen by another at once, and the same entry again costs nothing.
 #[test]
 fn entries_are_shared_and_idempotent() {

@@ -253,6 +253,11 @@ impl<'k> Encoder<'k> {
         self.out.full_bytes += 1;
     }
 
+    /// The hash of the value that was put last, if it is long enough to have one.
+    pub fn last_hash(&self) -> Option<Hash> {
+        self.last.map(|(hash, _)| hash)
+    }
+
     /// The body, once every container was closed.
     pub fn finish(self) -> Encoded {
         debug_assert!(self.open.is_empty(), "every container was closed");

@@ -101,25 +101,21 @@ impl Stream {
     /// can see it, and else told by [`Stream::freeze`]. After a freeze, or a drop, it is `Fenced`. While a handle is open,
     /// the ids of all entries and a hash of each are kept in memory.
     pub fn put(&self, id: &str, value: Value) -> Result<Receipt> {
-        let hash = Rehash::new(self.store.key()).value(&value).ok_or_else(|| Error::BadInput {
+        let putter = self.putter()?;
+        self.look_at_others(&mut self.lock())?;
+        // Encoded outside of the lock: threads that put large values do not wait for one another.
+        let time = self.store.disk().now_us();
+        let entry =
+            [(fields::TIME, Value::Int(time)), (fields::NAME, Value::from(id)), (fields::VALUE, value)];
+        let (pending, hash) = putter.prepare(Kind::Put, time, &entry)?;
+        // What is too short for the encoder to hash is hashed here.
+        let hash = hash.or_else(|| Rehash::new(self.store.key()).value(&entry[2].1));
+        let hash = hash.ok_or_else(|| Error::BadInput {
             field: format!("entry {id:?}"),
             value: "has a part that was lost to damage".to_owned(),
             fix: "put a whole value".to_owned(),
         })?;
-        let putter = self.putter()?;
-        let mut state = self.lock();
-        self.look_at_others(&mut state)?;
-        if let Some(receipt) = state.known(id, &hash, &putter)? {
-            return Ok(receipt);
-        }
-        drop(state);
-        // Encoded outside of the lock: threads that put large values do not wait for one another.
-        let time = self.store.disk().now_us();
-        let pending = putter.prepare(
-            Kind::Put,
-            time,
-            &[(fields::TIME, Value::Int(time)), (fields::NAME, Value::from(id)), (fields::VALUE, value)],
-        )?;
+        drop(entry);
         let mut state = self.lock();
         if let Some(receipt) = state.known(id, &hash, &putter)? {
             return Ok(receipt);
@@ -180,6 +176,9 @@ impl Stream {
             looked_us: now_us,
         });
         others.looked_us = now_us;
+        if writers.is_empty() {
+            return Ok(());
+        }
         others.catalog.refresh_of(&writers)?;
         let bind = stream_bind(&self.id(), PUT);
         for writer in &writers {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use keepstep_format::frame::Kind;
+use keepstep_format::hash::Hash;
 use keepstep_format::value::Value;
 
 use super::event::{Event, Stage};
@@ -28,12 +29,18 @@ impl Putter {
         Self { writer, subject: Arc::new(Subject::new(key, name)), level, passed: Mutex::default() }
     }
 
-    /// Encodes a record without handing it over. The numbers of the fields must rise.
-    pub(crate) fn prepare(&self, kind: Kind, time: i64, fields: &[(u8, Value)]) -> Result<Pending> {
+    /// Encodes a record without handing it over, and gives the hash of its last field if that is long enough to have one.
+    /// The numbers of the fields must rise.
+    pub(crate) fn prepare(
+        &self,
+        kind: Kind,
+        time: i64,
+        fields: &[(u8, Value)],
+    ) -> Result<(Pending, Option<Hash>)> {
         self.writer.check_process()?;
         let progress = Progress { time, ..Progress::default() };
         let fields = fields.iter().map(|(number, value)| (*number, value));
-        self.writer.prepare(&self.subject, self.subject.epoch(), kind, fields, progress, self.level)
+        self.writer.prepare_and_hash(&self.subject, self.subject.epoch(), kind, fields, progress, self.level)
     }
 
     /// Hands a record over, and returns at once. Refused with `Busy` while the queue is full and one more has passed.
@@ -52,12 +59,12 @@ impl Putter {
 
     /// Encodes a record and hands it over.
     pub(crate) fn append(&self, kind: Kind, time: i64, fields: &[(u8, Value)]) -> Result<Receipt> {
-        self.hand_over(self.prepare(kind, time, fields)?)
+        self.hand_over(self.prepare(kind, time, fields)?.0)
     }
 
     /// As [`Putter::append`], but waits while the queue is full.
     pub(crate) fn append_waiting(&self, kind: Kind, time: i64, fields: &[(u8, Value)]) -> Result<Receipt> {
-        let pending = self.prepare(kind, time, fields)?;
+        let (pending, _) = self.prepare(kind, time, fields)?;
         Ok(self.receipt(self.writer.submit(pending, WhenFull::Wait)?))
     }
 

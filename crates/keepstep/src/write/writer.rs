@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use keepstep_format::Id;
 use keepstep_format::encode::Encoder;
 use keepstep_format::frame::Kind;
-use keepstep_format::hash::ContentKey;
+use keepstep_format::hash::{ContentKey, Hash};
 use keepstep_format::value::Value;
 
 use super::bells::Bells;
@@ -30,6 +30,8 @@ pub(crate) type Beat = Box<dyn FnMut() + Send>;
 
 /// Longer steps are compressed by who made them: the committer would keep everybody waiting.
 const LATE_BYTES_MAX: usize = 4 << 10;
+/// Entries of streams are put by event loops, and nobody waits for one alone: the loop's time is dearer.
+const LATE_ENTRY_BYTES_MAX: usize = 32 << 10;
 
 /// The writer of one process.
 pub(crate) struct Writer {
@@ -102,6 +104,19 @@ impl Writer {
         progress: Progress,
         level: Level,
     ) -> Result<Pending> {
+        self.prepare_and_hash(subject, epoch, kind, fields, progress, level).map(|(pending, _)| pending)
+    }
+
+    /// As [`Writer::prepare`], with the hash of the last field if that is long enough to have one.
+    pub(crate) fn prepare_and_hash(
+        &self,
+        subject: &Arc<Subject>,
+        epoch: u32,
+        kind: Kind,
+        fields: impl IntoIterator<Item = (u8, impl Borrow<Value>)>,
+        progress: Progress,
+        level: Level,
+    ) -> Result<(Pending, Option<Hash>)> {
         let inner = &*self.inner;
         let mut encoder = Encoder::fields_into(&inner.key, &*inner.index, inner.spares.get());
         // A value that was given away is gone before its bytes are compressed: a large array is not held twice for that.
@@ -113,18 +128,20 @@ impl Writer {
                 Error::BadInput { field: name.to_owned(), value: "cannot be recorded".to_owned(), fix }
             })?;
         }
+        let hash = encoder.last_hash();
         let encoded = encoder.finish();
         inner.index.announce(&encoded.fresh);
         inner.index.keep_young(&encoded.links);
         inner.trainer.sample(&encoded.body);
         let ready = Ready::new(encoded, inner.trainer.current());
         let last = kind == Kind::End;
-        Ok(Pending { subject: Some(Arc::clone(subject)), epoch, kind, ready, level, progress, last })
+        Ok((Pending { subject: Some(Arc::clone(subject)), epoch, kind, ready, level, progress, last }, hash))
     }
 
     /// Hands a record over and returns at once.
     pub(crate) fn submit(&self, mut pending: Pending, when_full: WhenFull) -> Result<Ticket> {
-        if !self.inner.options.late_press || pending.ready.stored.len() > LATE_BYTES_MAX {
+        let late_bytes_max = if pending.kind == Kind::Put { LATE_ENTRY_BYTES_MAX } else { LATE_BYTES_MAX };
+        if !self.inner.options.late_press || pending.ready.stored.len() > late_bytes_max {
             pending.ready.press();
         }
         let bytes = pending.ready.queue_bytes();
