@@ -11,6 +11,7 @@ mod fields;
 mod follow;
 mod group;
 mod listing;
+mod numbers;
 mod receipt;
 mod references;
 mod run;
@@ -45,6 +46,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(command::command, module)?)?;
     module.add_function(wrap_pyfunction!(references::reference, module)?)?;
     module.add_function(wrap_pyfunction!(references::parse_reference, module)?)?;
+    module.add_function(wrap_pyfunction!(numbers::int32_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(numbers::float32_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(view::find, module)?)?;
     module.add_function(wrap_pyfunction!(listing::list_episodes, module)?)?;
     module.add_function(wrap_pyfunction!(listing::follow_run, module)?)?;

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
+import struct
+import threading
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
 import keepstep
 import pytest
+from keepstep import _core
 
 pytest.importorskip("pydantic")
 
@@ -65,6 +68,7 @@ def dump(made: TokenEntry) -> Any:
         {"generation_log_probs": [-0.1, -0.2]},
         {"generation_log_probs": [-0.1, -1e300]},
         {"generation_log_probs": [-0.0, -math.inf]},
+        {"generation_log_probs": [math.nan, -0.5]},
         {"routed_experts": [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]},
         {"routed_experts": [[1, 2], [3]]},
         {"routed_experts": [[1, True]]},
@@ -346,14 +350,92 @@ def test_while_the_queue_is_full_the_callers_wait_and_nothing_is_dropped(
             raise refusal
         return really(self, id, value)
 
-    monkeypatch.setattr(keepstep.Stream, "put", put)
+    async def scene(is_claimed: bool, rollout: str) -> None:
+        sink, source = KeepstepTokenSink(tmp_path), KeepstepTokenSource(tmp_path)
+        if is_claimed:
+            await sink.put(entry("c0", rollout=rollout))
+        with monkeypatch.context() as patched:
+            patched.setattr(keepstep.Stream, "put", put)
+            await asyncio.gather(*(sink.put(entry(f"c{call}", rollout=rollout)) for call in range(5)))
+        assert next(refusals, None) is None
+        assert len((await source.freeze(rollout)).entries) == 5
+
+    run(scene(False, "7-0"))
+    refusals = iter([keepstep.Busy("the queue is full")] * 8)
+    run(scene(True, "7-1"))
+
+
+def test_a_short_entry_is_put_at_once_and_a_long_one_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop's thread is not kept for milliseconds, and not left for microseconds."""
+    packed_in = []
+    really = _entries.packed
+
+    def packed(made: TokenEntry) -> dict[str, Any]:
+        packed_in.append(threading.current_thread() is threading.main_thread())
+        return really(made)
+
+    monkeypatch.setattr(_capture, "packed", packed)
 
     async def scene() -> None:
         sink, source = KeepstepTokenSink(tmp_path), KeepstepTokenSource(tmp_path)
-        await asyncio.gather(*(sink.put(entry(f"c{call}")) for call in range(5)))
-        assert len((await source.freeze("7-0")).entries) == 5
+        for call, length in enumerate([1, 2_000, 60_000]):
+            await sink.put(entry(f"c{call}", prompt=list(range(length))))
+        found = (await source.freeze("7-0")).entries
+        assert sorted(len(kept.prompt_token_ids) for kept in found) == [1, 2_000, 60_000]
 
     run(scene())
+    # The first one of a rollout claims it, which waits for the disk.
+    assert packed_in == [False, True, False]
+
+
+class _Odd(int):
+    pass
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [],
+        [0, -1, 2**31 - 1, -(2**31)],
+        list(range(-3_000, 3_000, 7)),
+        [2**31],
+        [-(2**31) - 1],
+        [2**64],
+        [True],
+        [_Odd(3)],
+        [1.0],
+        ["1"],
+        (1, 2),
+        None,
+    ],
+)
+def test_whole_numbers_are_packed_as_struct_does_or_not_at_all(numbers: Any) -> None:
+    is_plain = type(numbers) is list and all(type(one) is int for one in numbers)
+    if is_plain and all(-(2**31) <= one < 2**31 for one in numbers):
+        assert _core.int32_bytes(numbers) == struct.pack(f"<{len(numbers)}i", *numbers)
+    else:
+        assert _core.int32_bytes(numbers) is None
+
+
+@pytest.mark.parametrize(
+    ("numbers", "fits"),
+    [
+        ([], True),
+        ([0.5, -0.0, math.inf, -math.inf, 2.0**-149, 2.0**127], True),
+        ([0.1], False),
+        ([1e300], False),
+        ([2.0**-150], False),
+        ([math.nan], False),
+        ([1], False),
+        ([None], False),
+        ((0.5,), False),
+    ],
+)
+def test_reals_are_packed_as_struct_does_or_not_at_all(numbers: Any, fits: bool) -> None:
+    packed = struct.pack(f"<{len(numbers)}f", *numbers) if fits else None
+    assert _core.float32_bytes(numbers) == packed
 
 
 def test_of_many_puts_at_once_each_gets_its_own_answer(tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ from typing import Any
 
 import keepstep
 
-from ._bursts import Bursts
-from ._entries import packed, unpacked
+from ._entries import packed, size_of, unpacked
 from ._stores import Borrowed, Where
 
 # Behind _entries, which says what is missing where NeMo Gym is not installed.
@@ -28,6 +27,8 @@ from nemo_gym.token_id_capture.records import ParentResolutionStatus, TokenEntry
 # A sink never hears that a rollout is over: it holds the newest so many open, and opens others again.
 _OPEN_MAX = 4096
 _PAUSE_MAX_S = 0.05
+# To pack so many numbers and encode them takes a millisecond: too long for the loop's own thread.
+_LARGE = 50_000
 
 _CALL, _INTENT = "call/", "intent/"
 
@@ -74,15 +75,24 @@ class KeepstepTokenSink(_Client):
     ) -> None:
         super().__init__(store, run=run, level=level)
         self._open: OrderedDict[str, keepstep.Stream] = OrderedDict()
-        self._bursts = Bursts()
 
     async def put(self, entry: TokenEntry) -> None:
         """Keeps an entry. The same again is fine; another one under its ids is `BadInput`; after a freeze it is `Fenced`."""
         rollout_id, id = entry.rollout_id, _CALL + entry.model_call_id
-        if (stream := self._known(rollout_id)) is not None:
-            await _durable(lambda: self._bursts.put(stream, id, entry))
+        stream = self._known(rollout_id)
+        if stream is not None and size_of(entry) < _LARGE:
+            # Here and now: a thread would take more of the loop's time than this does.
+            fields = packed(entry)
+            try:
+                await stream.put(id, fields)
+            except keepstep.Busy:
+                await _durable(functools.partial(_put, stream, id, fields))
+            return
+        fields = await asyncio.to_thread(packed, entry)
+        if stream is None:
+            await self._claim(rollout_id, id, fields)
         else:
-            await self._claim(rollout_id, id, await asyncio.to_thread(packed, entry))
+            await _durable(functools.partial(asyncio.to_thread, stream.put, id, fields))
 
     async def begin_call(self, rollout_id: str, model_call_id: str) -> None:
         """Keeps the intent of a call: a rollout with one that has no entry is incomplete."""
@@ -156,7 +166,6 @@ class KeepstepTokenSink(_Client):
     async def close(self) -> None:
         """Gives the store back. Nothing waits here: what was put was durable before `put` returned."""
         self._open.clear()
-        self._bursts.close()
         await super().close()
 
 

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any
 
 import keepstep
+from keepstep import _core
 
 try:
     from nemo_gym.token_id_capture.records import TokenEntry
@@ -51,6 +52,8 @@ def size_of(entry: TokenEntry) -> int:
 
 
 def _whole_numbers(numbers: Sequence[int]) -> Any:
+    if (data := _core.int32_bytes(numbers)) is not None:
+        return keepstep.Array("int32", (len(numbers),), data)
     for dtype in ("int32", "int64"):
         try:
             return _array(dtype, numbers)
@@ -60,6 +63,8 @@ def _whole_numbers(numbers: Sequence[int]) -> Any:
 
 
 def _reals(numbers: Sequence[float]) -> Any:
+    if (data := _core.float32_bytes(numbers)) is not None:
+        return keepstep.Array("float32", (len(numbers),), data)
     try:
         narrow = struct.pack(f"<{len(numbers)}f", *numbers)
         # An engine computes them in 32 bits; whoever rounded them in decimal did not.
