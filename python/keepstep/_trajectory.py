@@ -8,33 +8,22 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ._loops import warn_if_on_loop
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from ._episode import Episode
 
 
-class RecordingList(list[Any]):
+class GrowingList(list[Any]):
     """A real list, for loops that grow one and pass it on. It can grow, and nothing else."""
 
-    __slots__ = ("_episode",)
-
-    def __init__(self, episode: Episode) -> None:
-        native = episode._native
-        items = (native.history(index) for index in range(native.inherited))
-        super().__init__(item["value"] for item in items if "value" in item)
-        self._episode = episode
-
-    def append(self, item: Any) -> None:
-        """Appends an item. Durable when it returns."""
-        warn_if_on_loop()
-        # Recorded first: what could not be recorded is not in the list either.
-        self._episode._native.item(item)
-        super().append(item)
+    __slots__ = ()
 
     def extend(self, items: Iterable[Any]) -> None:
         """Appends items one by one. All are durable when it returns."""
         for item in items:
             self.append(item)
 
-    def __iadd__(self, items: Iterable[Any]) -> RecordingList:  # type: ignore[misc]
+    def __iadd__(self, items: Iterable[Any]) -> Self:  # type: ignore[misc]
         self.extend(items)
         return self
 
@@ -56,3 +45,22 @@ class RecordingList(list[Any]):
         from copy import deepcopy
 
         return [deepcopy(item, memo) for item in self]
+
+
+class RecordingList(GrowingList):
+    """Records what is appended, as items of an episode."""
+
+    __slots__ = ("_episode",)
+
+    def __init__(self, episode: Episode) -> None:
+        native = episode._native
+        items = (native.history(index) for index in range(native.inherited))
+        super().__init__(item["value"] for item in items if "value" in item)
+        self._episode = episode
+
+    def append(self, item: Any) -> None:
+        """Appends an item. Durable when it returns."""
+        warn_if_on_loop()
+        # Recorded first: what could not be recorded is not in the list either.
+        self._episode._native.item(item)
+        super().append(item)

@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 KILLED = -signal.SIGKILL
 
 # Differs between two recordings of the same rollout, and may.
-_ACCIDENTAL = ("time_us", "id", "ref", "writer", "by")
+_ACCIDENTAL = ("time_us", "id", "ref", "writer", "by", "target_attempt")
 
 
 def environment() -> dict[str, str]:

@@ -218,8 +218,19 @@ def test_notes_are_added_later_and_the_newest_counts(store: keepstep.Store, run:
     run.annotate("shop/t#0.0~0@0", "mark", {"why": "x"}, source="human").wait()
     run.annotate("shop/t", "mark", 2, source="human", step=0).wait()
     run.annotate(episode.id, "by-id", True, source="human").wait()
-    (label,) = outside.events(store.where, "shop/t", "note")
+    label, *of_others = outside.events(store.where, "shop/t", "note")
     assert (label["name"], label["value"], label["source"]) == ("label", "good", "human")
+    said = {
+        (note["name"], note.get("index"), note.get("target_attempt")): note["value"] for note in of_others
+    }
+    # Of each that is about the same thing, the newest.
+    assert said == {
+        ("judge", None, None): 0.2,
+        ("judge", None, 0): 0.7,
+        ("mark", 0, 0): {"why": "x"},
+        ("mark", 0, None): 2,
+        ("by-id", None, None): True,
+    }
     notes = store.find("shop/t").notes
     assert (notes["judge"], notes["by-id"]) == (0.7, True)
     with pytest.raises(keepstep.NotFound, match="other"):

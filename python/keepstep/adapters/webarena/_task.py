@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 import keepstep
+from keepstep._trajectory import GrowingList
 
 from ._mirror import Mirror
 from ._replay import Replay
@@ -23,8 +24,8 @@ _LIMITS = {"Reach max steps": "steps", "Failed to parse": "parse failures", "Sam
 _GOAL = "Get a numeric reward"
 
 
-class Trajectory(list[Any]):
-    """A real list, for WebArena's agents and evaluators. What is appended is durable when `append` returns."""
+class Trajectory(GrowingList):
+    """The list that WebArena's agents and evaluators see. What is appended is durable when `append` returns."""
 
     __slots__ = ("_record",)
 
@@ -35,26 +36,6 @@ class Trajectory(list[Any]):
     def append(self, item: Any) -> None:
         """Appends a state or an action. Durable when it returns."""
         super().append(self._record(len(self), item))
-
-    def extend(self, items: Iterable[Any]) -> None:
-        """Appends items one by one. All are durable when it returns."""
-        for item in items:
-            self.append(item)
-
-    def __iadd__(self, items: Iterable[Any]) -> Trajectory:  # type: ignore[misc]
-        self.extend(items)
-        return self
-
-    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError(
-            "a recorded trajectory can only grow: use append or extend, or work on a copy, list(trajectory)"
-        )
-
-    __setitem__ = __delitem__ = __imul__ = insert = pop = remove = clear = sort = reverse = _refuse
-
-    def __reduce_ex__(self, protocol: object) -> Any:
-        # A copy records nothing.
-        return list, (list(self),)
 
 
 class Task:
