@@ -26,7 +26,10 @@ def pyright(folder: Path, mode: str) -> str:
     """What pyright finds in the modules of a folder; empty if nothing."""
     if importlib.util.find_spec("pyright") is None:
         pytest.skip("pyright is not installed")
-    (folder / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": mode}))
+    standins = str(ROOT / "tests" / "standins")
+    (folder / "pyrightconfig.json").write_text(
+        json.dumps({"typeCheckingMode": mode, "extraPaths": [standins]})
+    )
     command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--project", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True)
     return "" if done.returncode == 0 else done.stdout + done.stderr
