@@ -584,7 +584,7 @@ class Stream:
         """Closes it for good and gives what is in it. Whoever puts afterwards is fenced."""
 
     def drop(self) -> None:
-        """Hides it; only `prune` deletes."""
+        """Hides it for good. Its bytes stay: nothing deletes streams yet."""
 
 @final
 class Receipt:

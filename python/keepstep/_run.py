@@ -385,7 +385,7 @@ class Stream:
         return dict(self._core.freeze())
 
     def drop(self) -> None:
-        """Hides it; only `prune` deletes."""
+        """Hides it for good. Its bytes stay: nothing deletes streams yet."""
         self._core.drop()
 
     def __repr__(self) -> str:
