@@ -41,6 +41,10 @@ class KeepstepTrajectoryCollector:
         sample: int | None = None,
         environment: Literal["restart", "replay"] = "restart",
     ) -> None:
+        if not isinstance(run, Run):
+            raise BadInput(
+                f"run: is {run!r}: give a run of a store, as keepstep.open({str(run)!r}).run(name)"
+            )
         if environment not in ("restart", "replay"):
             raise BadInput(f"environment: is {environment!r}: give 'restart' or 'replay'")
         self._run = run
