@@ -159,6 +159,8 @@ def install_keepstep(python: Path, wheel: Path | None) -> None:
     ).strip()
     tree = Path(site) / "keepstep-tree.pth"
     if wheel is None:
+        # One that is installed would be found first.
+        sh(uv(), "pip", "uninstall", "--quiet", "--python", python, "keepstep")
         tree.write_text(f"{ROOT / 'python'}\n")
         return
     tree.unlink(missing_ok=True)
