@@ -85,15 +85,15 @@ impl File for WatchedFile {
     fn try_lock(&self) -> io::Result<bool> {
         self.file.try_lock()
     }
-    fn lock_state(&self) -> io::Result<LockState> {
-        self.file.lock_state()
-    }
 }
 
 impl Disk for WatchedDisk {
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
         let file = self.disk.open(path)?;
         Ok(Arc::new(WatchedFile { file, path: path.to_owned(), read: Arc::clone(&self.read) }))
+    }
+    fn lock_state(&self, path: &str) -> io::Result<LockState> {
+        self.disk.lock_state(path)
     }
     fn create_dir(&self, path: &str) -> io::Result<()> {
         self.disk.create_dir(path)

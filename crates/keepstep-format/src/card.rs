@@ -39,6 +39,7 @@ pub mod kind {
     pub const FREEZE: u16 = 11;
     pub const DROP: u16 = 12;
     pub const MANIFEST: u16 = 13;
+    pub const ANSWER: u16 = 14;
 }
 
 /// A small file of fields.

@@ -152,6 +152,14 @@ pub enum Error {
         /// The new owner's.
         attempt: u32,
     },
+    /// Others closed the log that this process recorded to: it did not answer when it was asked whether it is there.
+    #[error(
+        "the log of this process (writer {writer}) was closed by `compact` or `prune`, which had no answer from it: what was acknowledged is safe; open the episode again to go on"
+    )]
+    LogClosed {
+        /// Whose log.
+        writer: Id,
+    },
     /// The episode is over.
     #[error("{what} is over ({why}): nothing more can be recorded in it")]
     Ended {
@@ -218,7 +226,7 @@ impl Error {
             | Self::Diverged { .. }
             | Self::Pruned { .. }
             | Self::NotFound { .. } => Remedy::FixInput,
-            Self::Fenced { .. } | Self::Ended { .. } => Remedy::Stop,
+            Self::Fenced { .. } | Self::LogClosed { .. } | Self::Ended { .. } => Remedy::Stop,
             Self::Damaged { .. } => Remedy::RestoreData,
         }
     }

@@ -113,6 +113,9 @@ broken! {
     is_broken_manifest_without_sync => ManifestWithoutSync,
     is_broken_prune_looks_once => PruneLooksOnce,
     is_broken_open_looks_once => OpenLooksOnce,
+    is_broken_close_by_evidence => CloseByEvidence,
+    is_broken_pass_over_by_evidence => PassOverByEvidence,
+    is_broken_act_on_what_was_known => ActOnWhatWasKnown,
 }
 
 /// Ways to get it wrong. Each was the obvious thing to do once; the crash tests must catch every one.
@@ -157,4 +160,10 @@ pub enum Broken {
     PruneLooksOnce,
     /// Whoever opens an episode does not look again whether it was pruned since.
     OpenLooksOnce,
+    /// `compact` and `prune` replace logs because their writers seem gone: nobody is asked.
+    CloseByEvidence,
+    /// A claim whose taker seems gone is passed over, and may still become an attempt.
+    PassOverByEvidence,
+    /// Whoever takes over or reaps trusts what it knew of a log whose writer seems gone.
+    ActOnWhatWasKnown,
 }

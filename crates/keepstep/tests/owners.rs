@@ -21,6 +21,7 @@ use keepstep::format::card::{Beat, Card, kind};
 use keepstep::format::encode::{Encoder, NothingKnown};
 use keepstep::format::fields;
 use keepstep::format::hash::ContentKey;
+use keepstep::tend::CompactOptions;
 use keepstep::{EpisodeName, Error, Level, Opening, Options, Run, Step, Store, Value, WhenBusy};
 
 use scratch::Scratch;
@@ -306,15 +307,16 @@ fn the_dead_are_reaped_once() {
     assert_eq!(run.episode(name()).expect("goes on").inherited(), reaped[0].steps);
 }
 
-/// A lock of another boot proves nothing: its owner is silent first, and counts as dead after the lease.
+/// After a reboot nobody is waited for, and all that crashed writers left can be tended: what they recorded could not be
+/// compacted or pruned before, for ever. A lock that does not say its boot proves nothing: its owner is silent first, and counts
+/// as dead after the lease.
 #[test]
-fn an_owner_of_another_boot_is_waited_for() {
+fn an_owner_of_another_boot_is_gone() {
     if let Some(dir) = std::env::var_os(OWNER_OF) {
         return record_until_refused(Path::new(&dir));
     }
     let scratch = Scratch::new("boot");
-    let mut owner =
-        Owner::start(this_program(), "an_owner_of_another_boot_is_waited_for", &scratch.0, "power");
+    let mut owner = Owner::start(this_program(), "an_owner_of_another_boot_is_gone", &scratch.0, "power");
     owner.acknowledges(2);
     owner.signal(libc::SIGKILL);
     owner.child.wait().expect("ends");
@@ -323,11 +325,18 @@ fn an_owner_of_another_boot_is_waited_for() {
     let path = format!("writers/{}/lock", writer.to_str().unwrap());
     let store = run.store().id();
     let key = ContentKey::new(&store.0);
-    let mut encoder = Encoder::fields(&key, &NothingKnown);
-    encoder.field(fields::BOOT);
-    encoder.put(&Value::from("a boot long ago")).expect("fits");
-    let card = Card::encode(&store, &path, kind::LOCK, &encoder.finish().body);
-    std::fs::write(scratch.0.join(&path), card).expect("writes");
+    let boots_in = |boot: &str| {
+        let mut encoder = Encoder::fields(&key, &NothingKnown);
+        encoder.field(fields::BOOT);
+        encoder.put(&Value::from(boot)).expect("fits");
+        let card = Card::encode(&store, &path, kind::LOCK, &encoder.finish().body);
+        std::fs::write(scratch.0.join(&path), card).expect("writes");
+    };
+    boots_in("a boot long ago");
+    let found = run.store().find_dead().expect("looks");
+    assert_eq!((found.dead.len(), found.silent.len()), (1, 0), "{found:?}");
+    assert!(format!("{:?}", found.dead[0].evidence).contains("started again"), "{found:?}");
+    boots_in("");
     let silent = run.episode(name()).expect_err("nobody knows").to_string();
     assert!(silent.contains("was not heard of") && silent.contains("counts as dead after"), "{silent}");
     let patient = Opening { busy: WhenBusy::Wait(Duration::from_secs(60)), ..Opening::default() };
@@ -335,6 +344,10 @@ fn an_owner_of_another_boot_is_waited_for() {
     assert!(episode.inherited() >= 2);
     let (why, evidence) = run.store().found_end(&run.episode_id(&name()), 0).unwrap().expect("is known");
     assert!(why == "crashed" && format!("{evidence:?}").contains("heartbeat"), "{why}: {evidence:?}");
+    boots_in("a boot long ago");
+    drop(episode);
+    let report = run.store().compact(CompactOptions::default(), &mut |_| {}).expect("compacts");
+    assert_eq!(report.logs, 1, "{report:?}");
 }
 
 /// By the observer's own clock, which here is simulated: a beat that moves keeps its owner alive, one that stands still does not.
@@ -350,11 +363,12 @@ fn a_heartbeat_counts_by_the_observers_clock() {
     let episode = owner.episode(name()).expect("begins");
     episode.step(step(0)).expect("records");
     let trace = sim.trace();
-    // As the disk is found after a power cut: another boot, so that the lock says nothing.
+    // As the disk is found after a power cut, with a lock that does not validate: then it says nothing.
     let after = trace.state(trace.cuts() - 1, 0);
     drop((episode, owner));
     let disk = after.process();
     let writer = disk.list("writers").unwrap().remove(0).name;
+    disk.open_rw(&format!("writers/{writer}/lock")).unwrap().write_at(b"x", 30).unwrap();
     let other = run_on(&after, 10);
     let heard = |expected: &str| {
         let busy = other.episode(name()).expect_err("is silent").to_string();

@@ -114,7 +114,7 @@ pub(crate) fn lock(disk: &dyn Disk, ask: impl Fn(&str) -> Finding<LockState>) ->
 
 /// The other process's half of [`lock`].
 pub(crate) fn lock_state(dir: &Path, name: &str) -> io::Result<LockState> {
-    RealDisk::open(dir)?.open_rw(name)?.lock_state()
+    RealDisk::open(dir)?.lock_state(name)
 }
 
 /// Whether a change in a directory is noticed, so that `tail -f` can sleep.

@@ -2,6 +2,7 @@
 //!
 //! Everything above it is the same code on a real disk and on a simulated one that loses power at every point.
 
+mod held;
 mod real;
 #[cfg(feature = "simulate")]
 pub mod sim;
@@ -33,10 +34,10 @@ pub struct Entry {
     pub is_dir: bool,
 }
 
-/// Who holds a lock.
+/// Who holds a lock. Evidence, never proof: a lock is freed when its process closes any descriptor of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockState {
-    /// Nobody: its process is gone.
+    /// Nobody: its process is gone, most likely.
     Free,
     /// A process that is alive.
     Held,
@@ -50,7 +51,7 @@ pub trait Disk: Send + Sync {
     fn sync_dir(&self, path: &str) -> io::Result<()>;
     /// Creates a file for reading and writing; an error if the name exists.
     fn create_new(&self, path: &str) -> io::Result<Arc<dyn File>>;
-    /// Opens a file for reading.
+    /// Opens a file for reading. One that this process has locked is not opened: closing it would free the lock.
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>>;
     /// Opens a file for reading and writing.
     fn open_rw(&self, path: &str) -> io::Result<Arc<dyn File>>;
@@ -64,6 +65,8 @@ pub trait Disk: Send + Sync {
     fn list(&self, path: &str) -> io::Result<Vec<Entry>>;
     /// True if the name exists.
     fn exists(&self, path: &str) -> io::Result<bool>;
+    /// Who has a file locked: also this process itself, which is known without opening the file.
+    fn lock_state(&self, path: &str) -> io::Result<LockState>;
     /// What the directory is on.
     fn file_system(&self) -> io::Result<FileSystem>;
     /// Begins to notice changes in these directories, and in those that are added later.
@@ -98,10 +101,9 @@ pub trait File: Send + Sync {
     fn bytes(&self) -> io::Result<u64>;
     /// How many names it has; 0 if it was deleted under us.
     fn links(&self) -> io::Result<u64>;
-    /// Locks it for this process until the process ends. False if another process has it.
+    /// Locks it for this process until this is dropped, or the process ends. False if another process has it. Locking it
+    /// again is how a lock is renewed that was freed behind our back.
     fn try_lock(&self) -> io::Result<bool>;
-    /// Who has it locked. Never to be asked of a file that this process has locked: closing it would free the lock.
-    fn lock_state(&self) -> io::Result<LockState>;
 }
 
 /// Notices changes in directories, from the moment that each was added.

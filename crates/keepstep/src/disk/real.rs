@@ -5,11 +5,12 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
+use super::held::{self, Held};
 use super::watch::RealWatch;
 use super::{Disk, Entry, File, FileSystem, LockState, Watch};
 
@@ -22,6 +23,8 @@ pub struct RealDisk {
 
 struct RealFile {
     fd: OwnedFd,
+    /// Set once it is locked. Declared behind the descriptor: the note goes after the lock has gone.
+    held: OnceLock<Held>,
 }
 
 pub(super) const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -51,9 +54,26 @@ impl RealDisk {
     fn file(&self, path: &str, flags: OFlags) -> io::Result<Arc<dyn File>> {
         let mode = Mode::from_raw_mode(0o644);
         let fd = rustix::fs::openat(&self.root, path, flags | OFlags::CLOEXEC, mode)?;
-        Ok(Arc::new(RealFile { fd }))
+        Ok(Arc::new(RealFile { fd, held: OnceLock::new() }))
+    }
+
+    /// Opens a file that is there, unless this process has it locked.
+    fn existing(&self, path: &str, flags: OFlags) -> io::Result<Arc<dyn File>> {
+        // Only files of this name are ever locked.
+        if (path == LOCK || path.ends_with("/lock")) && self.is_ours(path)? {
+            return Err(held::refusal());
+        }
+        self.file(path, flags)
+    }
+
+    fn is_ours(&self, path: &str) -> io::Result<bool> {
+        let stat = rustix::fs::statat(&self.root, path, AtFlags::empty())?;
+        Ok(held::is_ours(stat.st_dev, stat.st_ino))
     }
 }
+
+/// The name of files that are locked.
+const LOCK: &str = "lock";
 
 pub(super) fn or_dot(path: &str) -> &str {
     if path.is_empty() { "." } else { path }
@@ -74,11 +94,11 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        self.file(path, OFlags::RDONLY)
+        self.existing(path, OFlags::RDONLY)
     }
 
     fn open_rw(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        self.file(path, OFlags::RDWR)
+        self.existing(path, OFlags::RDWR)
     }
 
     fn link(&self, from: &str, to: &str) -> io::Result<()> {
@@ -122,6 +142,18 @@ impl Disk for RealDisk {
             Err(rustix::io::Errno::NOENT) => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn lock_state(&self, path: &str) -> io::Result<LockState> {
+        if self.is_ours(path)? {
+            return Ok(LockState::Held);
+        }
+        // For reading only: a file that was open for writing wakes all who watch its folder when it is closed.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = rustix::fs::openat(&self.root, path, flags, Mode::empty())?;
+        let wanted = rustix::process::Flock::from(rustix::process::FlockType::WriteLock);
+        let held = rustix::process::fcntl_getlk(&file, &wanted)?;
+        Ok(if held.is_some() { LockState::Held } else { LockState::Free })
     }
 
     fn file_system(&self) -> io::Result<FileSystem> {
@@ -235,16 +267,15 @@ impl File for RealFile {
     }
 
     fn try_lock(&self) -> io::Result<bool> {
+        if self.held.get().is_none() {
+            let stat = rustix::fs::fstat(&self.fd)?;
+            // Noted before it is locked: in between nobody of this process may open it.
+            let _ = self.held.set(Held::note(stat.st_dev, stat.st_ino)?);
+        }
         match rustix::fs::fcntl_lock(&self.fd, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(true),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => Ok(false),
             Err(error) => Err(error.into()),
         }
-    }
-
-    fn lock_state(&self) -> io::Result<LockState> {
-        let wanted = rustix::process::Flock::from(rustix::process::FlockType::WriteLock);
-        let held = rustix::process::fcntl_getlk(&self.fd, &wanted)?;
-        Ok(if held.is_some() { LockState::Held } else { LockState::Free })
     }
 }

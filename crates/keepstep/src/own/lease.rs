@@ -1,16 +1,19 @@
-//! Whether an owner is dead: by its lock where that can be trusted, else by a heartbeat that stands still.
+//! Whether an owner is dead: by its lock where that tells, else by a heartbeat that stands still.
+//!
+//! What could not be looked at is no evidence: only a heartbeat that was read, and read again after the lease, has stood
+//! still.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use keepstep_format::card::{self, Beat};
+use keepstep_format::Id;
+use keepstep_format::card::Beat;
 use keepstep_format::value::Value;
-use keepstep_format::{Id, fields};
 
-use super::{decode_fields, liveness};
+use super::{LockTells, describe, look_at_lock};
 use crate::disk::{self, Disk};
-use crate::segment::Liveness;
 
 /// What is known of an owner.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,20 +48,32 @@ impl Leases {
 
     /// What is known of a writer now.
     pub(crate) fn standing(&self, writer: &Id) -> Standing {
-        match liveness(&*self.disk, &self.store, writer) {
-            Liveness::Live => Standing::Live,
-            Liveness::Dead => Standing::Dead(self.evidence(writer, "its lock is free, in the same boot")),
-            Liveness::Unknown => self.by_heartbeat(writer),
+        match look_at_lock(&*self.disk, &self.store, writer) {
+            LockTells::Live => {
+                self.lock().remove(writer);
+                Standing::Live
+            }
+            LockTells::Dead(why) => Standing::Dead(self.evidence(writer, why)),
+            LockTells::Nothing => self.by_heartbeat(writer),
+            LockTells::Failed => self.unheard(),
         }
     }
 
+    /// How long a writer may be silent.
+    pub(crate) fn lease(&self) -> Duration {
+        self.lease
+    }
+
     fn by_heartbeat(&self, writer: &Id) -> Standing {
-        let counter = self.beat(writer).map(|beat| beat.counter);
+        let counter = match disk::read_file(&*self.disk, &beat_path(writer)) {
+            Ok(data) => Beat::decode(&data).map(|beat| beat.counter),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(_) => return self.unheard(),
+        };
         let now_us = self.disk.uptime_us();
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.lock();
         let known = seen.entry(*writer).or_insert(Seen { counter, since_us: now_us });
-        // A beat that cannot be read counts as unchanged.
-        if counter.is_some() && counter != known.counter {
+        if counter != known.counter {
             *known = Seen { counter, since_us: now_us };
         }
         let heard = Duration::from_micros((now_us - known.since_us).max(0) as u64);
@@ -70,33 +85,31 @@ impl Leases {
         Standing::Silent { heard, left: self.lease - heard }
     }
 
-    fn beat(&self, writer: &Id) -> Option<Beat> {
-        Beat::decode(&disk::read_file(&*self.disk, &format!("writers/{writer}/beat")).ok()?)
+    /// Nothing is known of it, so it has all of its time.
+    fn unheard(&self) -> Standing {
+        Standing::Silent { heard: Duration::ZERO, left: self.lease }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Id, Seen>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What shows that a writer is gone, for people.
     fn evidence(&self, writer: &Id, why: &str) -> Value {
         let mut out = vec![("owner", Value::from(self.describe(writer))), ("why", Value::from(why))];
-        if let Some(beat) = self.beat(writer) {
+        let beat = disk::read_file(&*self.disk, &beat_path(writer)).ok();
+        if let Some(beat) = beat.and_then(|data| Beat::decode(&data)) {
             out.push(("last_beat", Value::Int(beat.time)));
         }
         Value::map(out)
     }
 
-    /// Who a writer is, for people: its process and host as it told them, and since when.
+    /// Who a writer is, for people.
     pub(crate) fn describe(&self, writer: &Id) -> String {
-        let path = format!("writers/{writer}/lock");
-        let told = disk::read_file(&*self.disk, &path)
-            .ok()
-            .and_then(|data| card::Card::decode(&data, &self.store, &path).ok())
-            .and_then(|card| decode_fields(card.body))
-            .unwrap_or_default();
-        let get = |number: u8| told.iter().find(|(found, _)| *found == number).map(|(_, value)| value);
-        let process = get(fields::PROCESS).and_then(Value::as_int);
-        let host = get(fields::HOST).and_then(|value| value.as_str());
-        match (process, host) {
-            (Some(process), Some(host)) => format!("process {process} on {host} (writer {writer})"),
-            _ => format!("writer {writer}"),
-        }
+        describe(&*self.disk, &self.store, writer)
     }
+}
+
+fn beat_path(writer: &Id) -> String {
+    format!("writers/{writer}/beat")
 }

@@ -1,70 +1,92 @@
-//! The mailbox of a writer: where others tell it that an episode is no longer its own.
+//! The mailbox of a writer: where others tell it that an episode is no longer its own, or ask whether it is still there.
 
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use keepstep_format::hash::ContentKey;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, card, fields};
 
+use super::closing::{self, Answer};
+use super::encode_fields;
 use super::press::{Press, Sheet};
-use super::{decode_fields, encode_fields};
 use crate::disk::{self, Disk};
 use crate::error::{Doing, Error, Result};
+use crate::segment::Storage;
+use crate::segment::cards::{CardFound, read_card};
 use crate::segment::names::list_numbered;
+
+/// What came by mail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mail {
+    /// An episode or stream belongs to this attempt from now on.
+    Claimed { id: Id, attempt: u32 },
+    /// Somebody asked, had no answer in time, and closed this whole log.
+    Closed,
+}
 
 /// Reads one's own mail, in order of its numbers.
 pub(crate) struct Mailbox {
-    disk: Arc<dyn Disk>,
-    store: Id,
-    dir: String,
+    storage: Arc<Storage>,
+    writer: Id,
     next: u64,
     /// The next number's path, so that a look-up makes none.
     next_path: String,
 }
 
 impl Mailbox {
-    pub(crate) fn new(disk: Arc<dyn Disk>, store: Id, writer: Id) -> Self {
-        let dir = format!("mail/{writer}");
-        Self { disk, store, next: 0, next_path: format!("{dir}/0"), dir }
+    pub(crate) fn new(storage: Arc<Storage>, writer: Id) -> Self {
+        Self { storage, writer, next: 0, next_path: format!("mail/{writer}/0") }
     }
 
-    /// What came since the last look: usually one look-up that finds nothing.
-    pub(crate) fn look(&mut self) -> io::Result<Vec<(Id, u32)>> {
-        let mut letters = Vec::new();
-        while self.disk.exists(&self.next_path)? {
-            letters.push(self.read()?);
+    /// What came since the last look: usually one look-up that finds nothing. Who asks whether we are there is answered.
+    ///
+    /// What cannot be read, or not be answered, is an error: it may be what takes an episode away.
+    pub(crate) fn look(&mut self) -> io::Result<Vec<Mail>> {
+        let mut found = Vec::new();
+        while self.storage.disk().exists(&self.next_path)? {
+            found.extend(self.read().map_err(io::Error::other)?);
             self.next += 1;
-            self.next_path = format!("{}/{}", self.dir, self.next);
+            self.next_path = format!("mail/{}/{}", self.writer, self.next);
         }
-        Ok(letters)
+        Ok(found)
     }
 
-    /// A letter that cannot be read is an error: it may be the one that takes an episode away.
-    fn read(&self) -> io::Result<(Id, u32)> {
+    fn read(&self) -> Result<Option<Mail>> {
         let path = &self.next_path;
-        let data = disk::read_file(&*self.disk, path)?;
-        let bad = || io::Error::new(io::ErrorKind::InvalidData, format!("{path} cannot be read"));
-        let card = card::Card::decode(&data, &self.store, path).map_err(|_| bad())?;
-        let letter = decode_fields(card.body).ok_or_else(bad)?;
-        let find = |number: u8| letter.iter().find(|(found, _)| *found == number).map(|(_, value)| value);
-        let id = find(fields::EPISODE).and_then(|value| value.as_bytes()?.try_into().ok().map(Id));
-        let attempt = find(fields::ATTEMPT).and_then(|value| u32::try_from(value.as_int()?).ok());
-        id.zip(attempt).ok_or_else(bad)
+        let bad =
+            || Error::Damaged { path: path.clone(), offset: 0, found: "it does not validate".to_owned() };
+        let CardFound::Card(letter) = read_card(&self.storage, path, card::kind::MAIL)? else {
+            return Err(bad());
+        };
+        if letter.number(fields::WHAT) == Some(u64::from(Letter::LOG)) {
+            return Ok(match closing::answer(&self.storage, &self.writer, self.next, Answer::Alive)? {
+                Answer::Alive => None,
+                Answer::Closed => Some(Mail::Closed),
+            });
+        }
+        let attempt = letter.number(fields::ATTEMPT).and_then(|attempt| u32::try_from(attempt).ok());
+        let (id, attempt) = letter.id(fields::EPISODE).zip(attempt).ok_or_else(bad)?;
+        Ok(Some(Mail::Claimed { id, attempt }))
     }
 }
 
-/// What is posted to somebody who may still believe that an episode or a stream is theirs.
+/// What is posted to a writer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Letter {
-    /// As in a BIND: 1 an episode, 3 a stream.
-    pub(crate) what: u8,
-    pub(crate) id: Id,
-    /// The attempt that owns it from now on.
-    pub(crate) attempt: u32,
-    /// Who posts it.
-    pub(crate) from: Id,
+pub(crate) enum Letter {
+    /// To somebody who may still believe that an episode or a stream is theirs.
+    Claimed {
+        /// As in a BIND: 1 an episode, 3 a stream.
+        what: u8,
+        id: Id,
+        /// The attempt that owns it from now on.
+        attempt: u32,
+        /// Who posts it.
+        from: Id,
+    },
+    /// Whether the whole log may be closed. It names no episode: a writer of version 0.1 cannot read it, and then
+    /// acknowledges nothing more.
+    Question,
 }
 
 /// How many others may post to the same mailbox in the same moment.
@@ -80,27 +102,19 @@ pub(crate) struct Postman {
 }
 
 impl Postman {
-    /// Puts a letter into a mailbox, under the next number that is free. Durable when it returns.
-    pub(crate) fn post(
-        &self,
-        disk: &dyn Disk,
-        store: &Id,
-        key: &ContentKey,
-        to: &Id,
-        letter: &Letter,
-    ) -> Result<()> {
-        let next = self.next_of(disk, to)?;
-        let number = post_from(disk, store, key, to, letter, next)?;
+    /// Puts a letter into a mailbox, under the next number that is free, and says which. Durable when it returns.
+    pub(crate) fn post(&self, storage: &Storage, to: &Id, letter: &Letter) -> Result<u64> {
+        let next = self.next_of(storage.disk(), to)?;
+        let number = post_from(storage, to, letter, next)?;
         self.remember(to, number + 1);
-        Ok(())
+        Ok(number)
     }
 
     /// As [`Postman::post`], many letters to one mailbox, which share their syncs.
     pub(crate) fn post_all(
         &self,
         press: &Press,
-        store: &Id,
-        key: &ContentKey,
+        storage: &Storage,
         to: &Id,
         mut letters: &[Letter],
     ) -> Result<()> {
@@ -115,7 +129,7 @@ impl Postman {
             };
             let sheet = |(letter, number): (&Letter, u64)| {
                 let path = format!("{dir}/{number}");
-                let content = encode_letter(disk, store, key, &path, letter);
+                let content = letter.encode(storage, &path);
                 Sheet { path, content }
             };
             let sheets: Vec<Sheet> = letters.iter().zip(next..).map(sheet).collect();
@@ -158,21 +172,9 @@ fn first_free(disk: &dyn Disk, dir: &str, mut next: u64) -> Result<Option<u64>> 
     Ok(Some(next))
 }
 
-/// Puts a letter into a mailbox, under the next number that is free. Durable when it returns.
-pub(crate) fn post(disk: &dyn Disk, store: &Id, key: &ContentKey, to: &Id, letter: &Letter) -> Result<()> {
-    post_from(disk, store, key, to, letter, None).map(|_| ())
-}
-
 /// Posts under the first number from `next` on that is free, and says which.
-fn post_from(
-    disk: &dyn Disk,
-    store: &Id,
-    key: &ContentKey,
-    to: &Id,
-    letter: &Letter,
-    next: Option<u64>,
-) -> Result<u64> {
-    let dir = format!("mail/{to}");
+fn post_from(storage: &Storage, to: &Id, letter: &Letter, next: Option<u64>) -> Result<u64> {
+    let (disk, dir) = (storage.disk(), format!("mail/{to}"));
     if !disk.exists(&dir).doing("look for", &dir)? {
         disk::ensure_dir(disk, "mail").doing("create", "mail")?;
         disk::ensure_dir(disk, &dir).doing("create", &dir)?;
@@ -183,7 +185,7 @@ fn post_from(
     };
     for number in next..next + RACES_MAX {
         let path = format!("{dir}/{number}");
-        let content = encode_letter(disk, store, key, &path, letter);
+        let content = letter.encode(storage, &path);
         if disk::publish(disk, &path, &content).doing("post", &path)? {
             return Ok(number);
         }
@@ -191,16 +193,22 @@ fn post_from(
     Err(Error::Busy { what: dir, why: "others post to it faster than we can".to_owned() })
 }
 
-fn encode_letter(disk: &dyn Disk, store: &Id, key: &ContentKey, path: &str, letter: &Letter) -> Vec<u8> {
-    let body = encode_fields(
-        key,
-        &[
-            (fields::TIME, Value::Int(disk.now_us())),
-            (fields::WRITER, Value::bytes(letter.from.0)),
-            (fields::ATTEMPT, Value::Int(i64::from(letter.attempt))),
-            (fields::EPISODE, Value::bytes(letter.id.0)),
-            (fields::WHAT, Value::Int(i64::from(letter.what))),
-        ],
-    );
-    card::Card::encode(store, path, card::kind::MAIL, &body)
+impl Letter {
+    /// As in a BIND: the log itself.
+    const LOG: u8 = 0;
+
+    fn encode(&self, storage: &Storage, path: &str) -> Vec<u8> {
+        let mut card = vec![(fields::TIME, Value::Int(storage.disk().now_us()))];
+        match *self {
+            Self::Claimed { what, id, attempt, from } => card.extend([
+                (fields::WRITER, Value::bytes(from.0)),
+                (fields::ATTEMPT, Value::Int(i64::from(attempt))),
+                (fields::EPISODE, Value::bytes(id.0)),
+                (fields::WHAT, Value::Int(i64::from(what))),
+            ]),
+            Self::Question => card.push((fields::WHAT, Value::Int(i64::from(Self::LOG)))),
+        }
+        let body = encode_fields(storage.key(), &card);
+        card::Card::encode(storage.store(), path, card::kind::MAIL, &body)
+    }
 }

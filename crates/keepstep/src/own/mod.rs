@@ -1,15 +1,17 @@
 //! Who writes: one folder per recording process, locked while it lives, with a heartbeat and a mailbox.
 //!
-//! Process ids and host names are only for people. A lock is trusted only within the boot that it was taken in.
+//! Process ids and host names are only for people. Whether a writer lives is evidence, and nothing rests on it: whoever acts
+//! on another's log tells that one first, by a letter that it must find before it acknowledges anything more.
 
 mod claims;
+pub(crate) mod closing;
 mod lease;
 mod mailbox;
 mod press;
 pub(crate) mod streams;
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io;
+use std::sync::{Arc, Weak};
 
 use keepstep_format::card::{self, Beat};
 use keepstep_format::decode::{self, Body, NoBodies};
@@ -20,7 +22,7 @@ use keepstep_format::{Id, fields};
 
 pub(crate) use claims::ClaimDesk;
 pub(crate) use lease::{Leases, Standing};
-pub(crate) use mailbox::{Letter, Mailbox, Postman, post};
+pub(crate) use mailbox::{Letter, Mail, Mailbox, Postman};
 pub(crate) use press::{Press, Sheet};
 
 use crate::disk::{self, Disk, File, LockState};
@@ -30,8 +32,8 @@ use crate::segment::Liveness;
 /// The folder of this process.
 pub(crate) struct Home {
     pub(crate) writer: Id,
-    /// Whoever writes to the folder holds this until it is done.
-    pub(crate) lock: Arc<HeldLock>,
+    /// Held by whoever writes to the folder, until that is done.
+    lock: Weak<HeldLock>,
     beat: Arc<dyn File>,
     counter: u64,
     disk: Arc<dyn Disk>,
@@ -39,26 +41,16 @@ pub(crate) struct Home {
 
 /// A lock that is held until this is dropped, or the process ends.
 pub(crate) struct HeldLock {
-    writer: Id,
-    _file: Arc<dyn File>,
-}
-
-/// Writers of this process: their locks must never be opened a second time, since closing would free them.
-///
-/// With the process they belong to: a forked child has none of its parent's locks.
-static OURS: Mutex<(u32, BTreeSet<Id>)> = Mutex::new((0, BTreeSet::new()));
-
-fn ours<T>(use_it: impl FnOnce(&mut BTreeSet<Id>) -> T) -> T {
-    let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
-    if ours.0 != std::process::id() {
-        *ours = (std::process::id(), BTreeSet::new());
-    }
-    use_it(&mut ours.1)
+    file: Arc<dyn File>,
 }
 
 impl Home {
-    /// Makes a folder for this process, and locks it.
-    pub(crate) fn create(disk: &Arc<dyn Disk>, store: &Id, key: &ContentKey) -> Result<Self> {
+    /// Makes a folder for this process, and locks it for as long as the lock is kept.
+    pub(crate) fn create(
+        disk: &Arc<dyn Disk>,
+        store: &Id,
+        key: &ContentKey,
+    ) -> Result<(Self, Arc<HeldLock>)> {
         let mut random = [0; 16];
         disk.random(&mut random).doing("find a name for", "this writer")?;
         let writer = Id(random);
@@ -68,8 +60,7 @@ impl Home {
         }
         let path = format!("{dir}/lock");
         let lock = disk.create_new(&path).doing("create", &path)?;
-        ours(|ours| ours.insert(writer));
-        let held = Arc::new(HeldLock { writer, _file: Arc::clone(&lock) });
+        let held = Arc::new(HeldLock { file: Arc::clone(&lock) });
         if !lock.try_lock().doing("lock", &path)? {
             return Err(Error::Busy { what: path, why: "another process has locked it".to_owned() });
         }
@@ -78,7 +69,8 @@ impl Home {
         let path = format!("{dir}/beat");
         let beat = disk.create_new(&path).doing("create", &path)?;
         disk.sync_dir(&dir).doing("sync", &dir)?;
-        Ok(Self { writer, lock: held, beat, counter: 0, disk: Arc::clone(disk) })
+        let lock = Arc::downgrade(&held);
+        Ok((Self { writer, lock, beat, counter: 0, disk: Arc::clone(disk) }, held))
     }
 
     /// Says that this process is alive. A beat that cannot be written is one that nobody hears: no error.
@@ -86,27 +78,24 @@ impl Home {
         self.counter += 1;
         let beat = Beat { counter: self.counter, time: self.disk.now_us() };
         let _ = self.beat.write_at(&beat.encode(), 0);
-    }
-}
-
-impl Drop for HeldLock {
-    fn drop(&mut self) {
-        ours(|ours| ours.remove(&self.writer));
+        // Whatever else runs in this process may have opened and closed the file, which frees the lock.
+        let _ = self.lock.upgrade().map(|lock| lock.file.try_lock());
     }
 }
 
 fn lock_card(disk: &dyn Disk, store: &Id, path: &str, key: &ContentKey) -> Vec<u8> {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let body = encode_fields(
-        key,
-        &[
-            (fields::TIME, Value::Int(disk.now_us())),
-            (fields::BOOT, Value::from(disk.boot_id())),
-            (fields::PROCESS, Value::Int(i64::from(std::process::id()))),
-            (fields::HOST, Value::from(host)),
-        ],
-    );
+    let body = encode_fields(key, &about_this_process(disk));
     card::Card::encode(store, path, card::kind::LOCK, &body)
+}
+
+fn about_this_process(disk: &dyn Disk) -> Vec<(u8, Value)> {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    vec![
+        (fields::TIME, Value::Int(disk.now_us())),
+        (fields::BOOT, Value::from(disk.boot_id())),
+        (fields::PROCESS, Value::Int(i64::from(std::process::id()))),
+        (fields::HOST, Value::from(host)),
+    ]
 }
 
 /// The fields of a card, as bytes.
@@ -125,26 +114,80 @@ pub(crate) fn decode_fields(body: Vec<u8>) -> Option<Vec<(u8, Value)>> {
     decode::read_fields(&Body { raw: body, references: Vec::new() }, &mut NoBodies).ok()
 }
 
-/// Whether a writer's process is still there.
-pub(crate) fn liveness(disk: &dyn Disk, store: &Id, writer: &Id) -> Liveness {
-    if ours(|ours| ours.contains(writer)) {
-        return Liveness::Live;
+/// What a look at a writer's lock tells.
+pub(crate) enum LockTells {
+    /// It is held.
+    Live,
+    /// It is free, and this is why that says that its writer is gone.
+    Dead(&'static str),
+    /// It is free, or not there, and nobody can tell whether it ever was held in this boot.
+    Nothing,
+    /// It could not be looked at, which says nothing about its writer.
+    Failed,
+}
+
+/// Looks at a writer's lock.
+pub(crate) fn look_at_lock(disk: &dyn Disk, store: &Id, writer: &Id) -> LockTells {
+    match disk.lock_state(&lock_path(writer)) {
+        Ok(LockState::Held) => return LockTells::Live,
+        Ok(LockState::Free) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return LockTells::Nothing,
+        Err(_) => return LockTells::Failed,
     }
-    let path = format!("writers/{writer}/lock");
-    let Ok(file) = disk.open_rw(&path).or_else(|_| disk.open(&path)) else { return Liveness::Unknown };
-    let boot = disk::read_file(disk, &path)
-        .ok()
-        .and_then(|data| card::Card::decode(&data, store, &path).ok())
-        .and_then(|card| decode_fields(card.body))
-        .and_then(|fields| fields.into_iter().find(|(number, _)| *number == fields::BOOT))
-        .and_then(|(_, value)| value.as_str().map(str::to_owned));
-    let boot_now = disk.boot_id();
-    match file.lock_state() {
-        // A lock that is held is held, whatever the card says.
-        Ok(LockState::Held) => Liveness::Live,
-        Ok(LockState::Free) if boot.is_some_and(|boot| boot == boot_now && !boot.is_empty()) => {
-            Liveness::Dead
-        }
-        _ => Liveness::Unknown,
+    let told = match read_lock(disk, store, writer) {
+        Ok(told) => told,
+        // Renewed since.
+        Err(error) if error.kind() == io::ErrorKind::Deadlock => return LockTells::Live,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(_) => return LockTells::Failed,
+    };
+    let boot = told.as_deref().and_then(|told| find(told, fields::BOOT)?.as_str());
+    let now = disk.boot_id();
+    match boot {
+        Some(boot) if boot.is_empty() || now.is_empty() => LockTells::Nothing,
+        Some(boot) if boot == now => LockTells::Dead("its lock is free, in the same boot"),
+        // Stores lie on local file systems: no process of another boot is left.
+        Some(_) => LockTells::Dead("the machine was started again since"),
+        None => LockTells::Nothing,
+    }
+}
+
+/// Whether a writer's process is still there, as far as its lock tells.
+pub(crate) fn liveness(disk: &dyn Disk, store: &Id, writer: &Id) -> Liveness {
+    match look_at_lock(disk, store, writer) {
+        LockTells::Live => Liveness::Live,
+        LockTells::Dead(_) => Liveness::Dead,
+        LockTells::Nothing | LockTells::Failed => Liveness::Unknown,
+    }
+}
+
+fn lock_path(writer: &Id) -> String {
+    format!("writers/{writer}/lock")
+}
+
+/// What a writer told about itself when it took its lock; nothing if that cannot be understood.
+fn read_lock(disk: &dyn Disk, store: &Id, writer: &Id) -> io::Result<Option<Vec<(u8, Value)>>> {
+    let path = lock_path(writer);
+    let data = disk::read_file(disk, &path)?;
+    let card = card::Card::decode(&data, store, &path).ok();
+    Ok(card.and_then(|card| decode_fields(card.body)))
+}
+
+fn find(told: &[(u8, Value)], number: u8) -> Option<&Value> {
+    told.iter().find(|(found, _)| *found == number).map(|(_, value)| value)
+}
+
+/// Who a writer is, for people: its process and host as it told them.
+pub(crate) fn describe(disk: &dyn Disk, store: &Id, writer: &Id) -> String {
+    let told = match read_lock(disk, store, writer) {
+        // It is we ourselves.
+        Err(error) if error.kind() == io::ErrorKind::Deadlock => about_this_process(disk),
+        told => told.ok().flatten().unwrap_or_default(),
+    };
+    let process = find(&told, fields::PROCESS).and_then(Value::as_int);
+    let host = find(&told, fields::HOST).and_then(|value| value.as_str());
+    match (process, host) {
+        (Some(process), Some(host)) => format!("process {process} on {host} (writer {writer})"),
+        _ => format!("writer {writer}"),
     }
 }

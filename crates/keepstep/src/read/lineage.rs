@@ -86,7 +86,9 @@ impl Catalog {
         let what = || format!("attempt {attempt} at episode {episode}");
         let link = chain.link(attempt).ok_or_else(|| Error::NotFound { what: what() })?;
         let inherited: &[Span] = link.base.as_ref().map_or(&[], |base: &Base| &base.spans);
-        let own = Span { writer: link.claim.writer, attempt, copied: None, from: 0, to: u32::MAX };
+        // What stands behind the records that count was refused, and is no part of it.
+        let to = link.records.unwrap_or(u32::MAX);
+        let own = Span { writer: link.claim.writer, attempt, copied: None, from: 0, to };
         Lineage::new(self, inherited_in, episode, inherited, own)
     }
 
@@ -196,6 +198,11 @@ impl Lineage {
         self.own_from.min(before)..before
     }
 
+    /// How many records the attempt has itself, those counted that are lost.
+    pub fn own_records(&self) -> u32 {
+        self.lines[self.own_from..].last().map_or(0, |line| line.seq.saturating_add(1))
+    }
+
     /// How many steps it has, FIRST counted.
     pub fn steps(&self) -> u64 {
         self.steps.len() as u64
@@ -301,8 +308,8 @@ impl Lineage {
         let log = catalog.log_with(&span.writer, &bind_of(&self.episode, span));
         let segment = log.and_then(|log| log.segment(line.place.segment));
         match segment.map(|segment| &segment.contents) {
-            // Whoever published what was found had synced it first.
-            Some(Contents::Open(scanned)) => !scanned.is_from_card && line.place.offset >= scanned.synced_to,
+            // A sync by whoever scanned it proves nothing: after a failed one the pages pass for clean.
+            Some(Contents::Open(scanned)) => line.place.offset >= scanned.synced_to,
             Some(Contents::Sealed(_)) => false,
             Some(Contents::Unreadable(_)) | None => true,
         }

@@ -1,9 +1,9 @@
 //! Whose an episode is: its claims, and what each attempt inherited, as they stand in storage.
 //!
-//! A claim without a base changes nothing for readers: whoever made it died, or is not done yet. Attempt 0 inherits
-//! nothing and needs no base.
+//! A claim without a base changes nothing for readers: whoever made it died, or is not done yet. One whose base is void
+//! never becomes an attempt. Attempt 0 inherits nothing and needs no base.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use keepstep_format::card::kind;
 use keepstep_format::value::Value;
@@ -56,8 +56,22 @@ pub struct Base {
     pub spans: Vec<Span>,
     /// How the attempt before had ended, if it had: then the episode is over.
     pub adopted: Option<String>,
+    /// How many records of the attempt that it goes on from count, whether or not it inherits them: what stands behind
+    /// them was refused. Version 0.1 did not say.
+    pub counted: Option<u32>,
     /// When.
     pub time: i64,
+    /// So many bases before it had to be read to know its spans.
+    pub depth: u32,
+}
+
+/// What stands under the name of a base.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Based {
+    /// The attempt began so.
+    Base(Base),
+    /// It never will: somebody passed over its claim.
+    Void,
 }
 
 /// An attempt, as far as storage knows of it.
@@ -67,6 +81,10 @@ pub struct Link {
     pub claim: Claim,
     /// What it inherits; none if that was never published, or if it is the first.
     pub base: Option<Base>,
+    /// Somebody passed over the claim: it never becomes an attempt.
+    pub is_void: bool,
+    /// How many of its own records count, if somebody else knows: whoever went on from it, or found its end.
+    pub records: Option<u32>,
 }
 
 impl Link {
@@ -74,30 +92,93 @@ impl Link {
     pub fn is_in_force(&self) -> bool {
         self.claim.attempt == 0 || self.base.is_some()
     }
+
+    /// True if the attempt before had come to its end, as its taker found.
+    pub fn is_over(&self) -> bool {
+        self.base.as_ref().is_some_and(|base| base.adopted.is_some())
+    }
+
+    fn read(storage: &Storage, episode: &Id, attempt: u32) -> Result<Option<Self>> {
+        let Some(claim) = read_claim(storage, episode, attempt)? else { return Ok(None) };
+        let based = if attempt == 0 { None } else { read_based(storage, episode, attempt)? };
+        let is_void = matches!(based, Some(Based::Void));
+        let base = based.and_then(|based| if let Based::Base(base) = based { Some(base) } else { None });
+        Ok(Some(Self { claim, base, is_void, records: None }))
+    }
 }
 
-/// All attempts at an episode that were ever claimed, in order.
+/// Attempts at an episode that were ever claimed, in order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Chain {
-    /// By the number of the attempt, from 0 without a gap.
+    /// By the number of the attempt, from `first` on without a gap.
     pub links: Vec<Link>,
+    /// The first that was read.
+    first: u32,
 }
 
 impl Chain {
     /// Reads what was claimed of an episode. Empty for one that never was, such as one without a name.
     pub fn read(storage: &Storage, episode: &Id) -> Result<Self> {
-        Self::read_before(storage, episode, u32::MAX)
+        let mut links = Vec::new();
+        while let Some(link) = Link::read(storage, episode, links.len() as u32)? {
+            links.push(link);
+        }
+        Ok(Self { links, first: 0 }.noting_what_counts())
     }
 
-    /// As [`Chain::read`], without looking at this attempt and those behind it.
-    pub fn read_before(storage: &Storage, episode: &Id, end: u32) -> Result<Self> {
-        let mut links = Vec::new();
-        for attempt in 0..end {
-            let Some(claim) = read_claim(storage, episode, attempt)? else { break };
-            let base = if attempt == 0 { None } else { read_base(storage, episode, attempt)? };
-            links.push(Link { claim, base });
+    /// Reads what was claimed of an episode since the attempt that counts, that one included: what opening it needs, however
+    /// often it was opened before.
+    pub fn read_newest(storage: &Storage, episode: &Id) -> Result<Self> {
+        match newest_claim(storage, episode)? {
+            Some(newest) => Self::read_down_from(storage, episode, newest),
+            None => Ok(Self::default()),
         }
-        Ok(Self { links })
+    }
+
+    /// As [`Chain::read_newest`], without looking at this attempt and those behind it. It must have been claimed.
+    pub fn read_newest_before(storage: &Storage, episode: &Id, attempt: u32) -> Result<Self> {
+        match attempt.checked_sub(1) {
+            Some(before) => Self::read_down_from(storage, episode, before),
+            None => Ok(Self::default()),
+        }
+    }
+
+    fn read_down_from(storage: &Storage, episode: &Id, newest: u32) -> Result<Self> {
+        let mut links = VecDeque::new();
+        let mut attempt = newest;
+        loop {
+            let missing = || damaged(&claim_path(episode, attempt), "it is gone");
+            let link = Link::read(storage, episode, attempt)?.ok_or_else(missing)?;
+            let is_in_force = link.is_in_force();
+            links.push_front(link);
+            if is_in_force {
+                return Ok(Self { links: links.into(), first: attempt }.noting_what_counts());
+            }
+            attempt -= 1;
+        }
+    }
+
+    /// What later attempts say of earlier ones.
+    fn noting_what_counts(mut self) -> Self {
+        let counted: Vec<(u32, u32)> = self
+            .links
+            .iter()
+            .filter_map(|link| link.base.as_ref().and_then(|base| Some((base.resumed, base.counted?))))
+            .collect();
+        for (attempt, records) in counted {
+            if let Some(link) = self.link_mut(attempt) {
+                link.records = Some(records);
+            }
+        }
+        self
+    }
+
+    /// Notes that so many own records of an attempt count, as whoever found its end said. Whoever went on from it knows
+    /// better.
+    pub fn note_records(&mut self, attempt: u32, records: u32) {
+        if let Some(link) = self.link_mut(attempt) {
+            link.records = link.records.or(Some(records));
+        }
     }
 
     /// The attempt that counts: the newest that really began.
@@ -110,9 +191,24 @@ impl Chain {
         self.links.last()
     }
 
+    /// The newest that is an attempt, or may still become one.
+    pub fn newest_open(&self) -> Option<&Link> {
+        self.links.iter().rev().find(|link| !link.is_void)
+    }
+
     /// One attempt.
     pub fn link(&self, attempt: u32) -> Option<&Link> {
-        self.links.get(attempt as usize)
+        self.links.get(attempt.checked_sub(self.first)? as usize)
+    }
+
+    fn link_mut(&mut self, attempt: u32) -> Option<&mut Link> {
+        self.links.get_mut(attempt.checked_sub(self.first)? as usize)
+    }
+
+    /// All that were claimed behind an attempt.
+    pub fn behind(&self, attempt: u32) -> &[Link] {
+        let at = attempt.saturating_add(1).saturating_sub(self.first) as usize;
+        &self.links[at.min(self.links.len())..]
     }
 
     /// All who ever claimed it, each once.
@@ -122,6 +218,29 @@ impl Chain {
         writers.dedup();
         writers
     }
+}
+
+/// The number of the newest claim: they are dense, so few look-ups find it among many.
+fn newest_claim(storage: &Storage, episode: &Id) -> Result<Option<u32>> {
+    let exists = |attempt: u32| {
+        let path = claim_path(episode, attempt);
+        storage.disk().exists(&path).doing("look for", &path)
+    };
+    if !exists(0)? {
+        return Ok(None);
+    }
+    // The highest that is known to be there, and one that was not there.
+    let (mut there, mut step) = (0, 1);
+    while exists(there + step)? {
+        there += step;
+        step *= 2;
+    }
+    let mut missing = there + step;
+    while missing - there > 1 {
+        let middle = there + (missing - there) / 2;
+        if exists(middle)? { there = middle } else { missing = middle }
+    }
+    Ok(Some(there))
 }
 
 /// The attempts that have a base, of each episode that was ever taken over: by the names of the cards, none is read.
@@ -178,25 +297,82 @@ pub fn read_claim_at(storage: &Storage, path: &str, attempt: u32) -> Result<Opti
     Ok(Some(Claim { attempt, writer, time, birth: found.id(fields::BIRTH) }))
 }
 
-/// What an attempt inherits.
+/// What an attempt inherits, if it began.
 pub fn read_base(storage: &Storage, episode: &Id, attempt: u32) -> Result<Option<Base>> {
-    let path = base_path(episode, attempt);
-    let Some(found) = whole_card(storage, &path, kind::BASE)? else { return Ok(None) };
-    let incomplete = || damaged(&path, "it does not say what is inherited");
-    let resumed = found.number(fields::RESUMED).and_then(|attempt| u32::try_from(attempt).ok());
-    let spans = found.get(fields::SPANS).and_then(as_spans);
-    Ok(Some(Base {
-        attempt,
-        resumed: resumed.ok_or_else(incomplete)?,
-        inherited: found.number(fields::INHERITED).ok_or_else(incomplete)?,
-        spans: spans.ok_or_else(incomplete)?,
-        adopted: found.text(fields::WHY).map(str::to_owned),
-        time: found.get(fields::TIME).and_then(Value::as_int).unwrap_or(0),
-    }))
+    Ok(match read_based(storage, episode, attempt)? {
+        Some(Based::Base(base)) => Some(base),
+        Some(Based::Void) | None => None,
+    })
 }
 
-/// The fields of a BASE card.
-pub fn base_fields(episode: &Id, base: &Base) -> Vec<(u8, Value)> {
+/// What stands under the name of an attempt's base. Its spans are all that it inherits, also if it only says what it adds to
+/// those of the attempt before.
+pub fn read_based(storage: &Storage, episode: &Id, attempt: u32) -> Result<Option<Based>> {
+    let Some((mut base, mut follows)) = (match read_base_card(storage, episode, attempt)? {
+        None => return Ok(None),
+        Some(BaseCard::Void) => return Ok(Some(Based::Void)),
+        Some(BaseCard::Base { base, follows }) => Some((base, follows)),
+    }) else {
+        return Ok(None);
+    };
+    let mut later = vec![std::mem::take(&mut base.spans)];
+    let mut before = base.resumed;
+    while follows {
+        let path = base_path(episode, before);
+        let Some(BaseCard::Base { base: earlier, follows: goes_on }) =
+            read_base_card(storage, episode, before)?
+        else {
+            return Err(damaged(&path, "it is missing, and a later one refers to it"));
+        };
+        later.push(earlier.spans);
+        (before, follows) = (earlier.resumed, goes_on);
+        base.depth += 1;
+    }
+    base.spans = later.into_iter().rev().flatten().collect();
+    Ok(Some(Based::Base(base)))
+}
+
+enum BaseCard {
+    Void,
+    /// With the spans that it says itself; they follow those of the base that it resumed, if it says so.
+    Base {
+        base: Base,
+        follows: bool,
+    },
+}
+
+fn read_base_card(storage: &Storage, episode: &Id, attempt: u32) -> Result<Option<BaseCard>> {
+    let path = base_path(episode, attempt);
+    let Some(found) = whole_card(storage, &path, kind::BASE)? else { return Ok(None) };
+    if found.get(fields::IS_VOID).is_some() {
+        return Ok(Some(BaseCard::Void));
+    }
+    let incomplete = || damaged(&path, "it does not say what is inherited");
+    let small = |number: u8| found.number(number).and_then(|number| u32::try_from(number).ok());
+    let resumed = small(fields::RESUMED).filter(|resumed| *resumed < attempt).ok_or_else(incomplete)?;
+    let all = found.get(fields::SPANS).and_then(as_spans);
+    let more = found.get(fields::MORE_SPANS).and_then(as_spans);
+    let follows = all.is_none();
+    let base = Base {
+        attempt,
+        resumed,
+        inherited: found.number(fields::INHERITED).ok_or_else(incomplete)?,
+        spans: all.or(more).ok_or_else(incomplete)?,
+        adopted: found.text(fields::WHY).map(str::to_owned),
+        counted: small(fields::COUNTED),
+        time: found.get(fields::TIME).and_then(Value::as_int).unwrap_or(0),
+        depth: 0,
+    };
+    Ok(Some(BaseCard::Base { base, follows }))
+}
+
+/// So few spans are said again in each base, which version 0.1 can read.
+const SPANS_SAID_AGAIN: usize = 8;
+/// At most so many bases must be read to know what one means.
+const DEPTH_MAX: u32 = 32;
+
+/// The fields of a BASE card. With the base that it resumed, it says only what it adds to that where this is shorter.
+pub fn base_fields(episode: &Id, base: &Base, resumed: Option<&Base>) -> Vec<(u8, Value)> {
     let mut out = vec![
         (fields::TIME, Value::Int(base.time)),
         (fields::RESUMED, Value::Int(i64::from(base.resumed))),
@@ -205,8 +381,26 @@ pub fn base_fields(episode: &Id, base: &Base) -> Vec<(u8, Value)> {
     out.extend(base.adopted.as_deref().map(|why| (fields::WHY, Value::from(why))));
     out.push((fields::ATTEMPT, Value::Int(i64::from(base.attempt))));
     out.push((fields::EPISODE, Value::bytes(episode.0)));
-    out.push((fields::SPANS, Value::list(base.spans.iter().map(span_value).collect::<Vec<_>>())));
+    let spans = |spans: &[Span]| Value::list(spans.iter().map(span_value).collect::<Vec<_>>());
+    let follows = resumed.filter(|it| it.spans.len() > SPANS_SAID_AGAIN && it.depth + 1 < DEPTH_MAX);
+    let more = follows.and_then(|it| base.spans.strip_prefix(&it.spans[..]));
+    out.extend(base.counted.map(|counted| (fields::COUNTED, Value::Int(i64::from(counted)))));
+    out.push(match more {
+        Some(more) => (fields::MORE_SPANS, spans(more)),
+        None => (fields::SPANS, spans(&base.spans)),
+    });
     out
+}
+
+/// The fields of a BASE card of an attempt that never begins. A reader of version 0.1 takes it for damaged, and goes no
+/// further.
+pub fn void_base_fields(episode: &Id, attempt: u32, time: i64) -> Vec<(u8, Value)> {
+    vec![
+        (fields::TIME, Value::Int(time)),
+        (fields::ATTEMPT, Value::Int(i64::from(attempt))),
+        (fields::EPISODE, Value::bytes(episode.0)),
+        (fields::IS_VOID, Value::Bool(true)),
+    ]
 }
 
 fn span_value(span: &Span) -> Value {

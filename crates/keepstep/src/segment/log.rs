@@ -1,18 +1,21 @@
 //! All segments of one writer, brought up to date as cheaply as they changed.
 //!
-//! Whether the writer is alive is asked before its folder is looked at: if it is dead by then, nothing is missed.
+//! Whether the writer is alive is asked before its folder is looked at: if it is dead by then, nothing is missed. But that
+//! it seems dead proves nothing: its log is looked at again each time, unless its owner said that it is closed.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use keepstep_format::Id;
+use keepstep_format::card::kind;
 use keepstep_format::frame::FIRST_FRAME;
 use keepstep_format::segment::Trailer;
+use keepstep_format::{Id, fields};
 
 use super::bodies::{Door, Doors, LogBodies};
+use super::cards::{CardFound, read_card};
 use super::head::{SegmentHead, has_frame};
-use super::names::{list_segments, segment_path};
+use super::names::{list_segments, scan_path, segment_path};
 use super::scanned::Scanned;
 use super::sealed::{SealedIndex, read_trailer};
 use super::{Liveness, ScanUnsealed, Standing, Storage};
@@ -81,7 +84,7 @@ impl Segment {
     pub fn is_settled_at(&self, offset: u64) -> bool {
         match &self.contents {
             Contents::Sealed(_) => true,
-            Contents::Open(scanned) => scanned.is_from_card || offset < scanned.synced_to,
+            Contents::Open(scanned) => offset < scanned.synced_to,
             Contents::Unreadable(_) => false,
         }
     }
@@ -91,16 +94,8 @@ impl Segment {
         self.trailer
     }
 
-    fn is_settled(&self, liveness: Liveness) -> bool {
-        match &self.contents {
-            Contents::Sealed(_) => true,
-            Contents::Open(scanned) => scanned.looked_at.is_some_and(|looked_at| {
-                let was_dead = liveness == Liveness::Dead && looked_at.liveness == Liveness::Dead;
-                was_dead && !looked_at.void_is_unknown
-            }),
-            Contents::Unreadable(Error::Damaged { .. }) => liveness == Liveness::Dead,
-            Contents::Unreadable(_) => false,
-        }
+    fn is_sealed(&self) -> bool {
+        matches!(self.contents, Contents::Sealed(_))
     }
 }
 
@@ -178,6 +173,7 @@ impl Log {
             return self.refresh_grouped();
         }
         self.liveness = scan.liveness(&self.writer);
+        let is_closed = self.liveness != Liveness::Live && self.is_closed_by_its_owner()?;
         self.find_segments()?;
         self.note_voids();
         let numbers: Vec<u64> = self.segments.keys().copied().collect();
@@ -190,10 +186,17 @@ impl Log {
             let looked = self.look_inside(number, scan);
             self.note(number, looked)?;
         }
-        let liveness = self.liveness;
-        self.is_finished =
-            liveness == Liveness::Dead && self.segments.values().all(|segment| segment.is_settled(liveness));
+        let is_read = |segment: &Segment| !matches!(segment.contents, Contents::Unreadable(_));
+        self.is_finished = is_closed && self.segments.values().all(is_read);
         Ok(())
+    }
+
+    /// True if its owner closed it in good order, and said so.
+    fn is_closed_by_its_owner(&self) -> Result<bool> {
+        match self.segments.last_key_value() {
+            Some((&last, _)) => closed_by_its_owner(&self.storage, &self.writer, last),
+            None => Ok(false),
+        }
     }
 
     /// Adds segments that are new, and takes away those that were pruned.
@@ -267,7 +270,7 @@ impl Log {
 
     fn look_for_index(&mut self, number: u64) -> Result<()> {
         let Some(segment) = self.segments.get(&number) else { return Ok(()) };
-        let Some(head) = segment.head.as_ref().filter(|_| !segment.is_settled(self.liveness)) else {
+        let Some(head) = segment.head.as_ref().filter(|_| !segment.is_sealed()) else {
             return Ok(());
         };
         let path = segment_path(&self.writer, number);
@@ -293,7 +296,7 @@ impl Log {
     fn look_inside(&mut self, number: u64, scan: &dyn ScanUnsealed) -> Result<()> {
         let Some(segment) = self.segments.get(&number) else { return Ok(()) };
         let is_open = matches!(segment.contents, Contents::Open(_)) && segment.head.is_some();
-        if !is_open || segment.is_settled(self.liveness) {
+        if !is_open {
             return Ok(());
         }
         let void_is_unknown = self.void_is_unknown(segment);
@@ -362,6 +365,17 @@ impl Log {
         };
         Some((segment.head.clone()?, standing))
     }
+}
+
+/// True if the card of a writer's segment is its owner's word that the log was closed in good order with that one. What
+/// others found in the segment stands under the same name, and proves nothing.
+pub fn closed_by_its_owner(storage: &Storage, writer: &Id, segment: u64) -> Result<bool> {
+    Ok(match read_card(storage, &scan_path(writer, segment), kind::SCAN)? {
+        CardFound::Card(card) => {
+            card.get(fields::FOOTER).is_none() && card.number(fields::FILE_BYTES).is_some()
+        }
+        CardFound::Nothing | CardFound::Damaged => false,
+    })
 }
 
 fn was_pruned(error: &Error) -> bool {

@@ -60,6 +60,9 @@ pub struct Manifest {
     pub pruned: Vec<Pruned>,
     /// Episodes that somebody is about to prune. They count until they are pruned.
     pub pruning: Vec<Announced>,
+    /// Writers whose logs were closed and replaced as a whole, each with its last segment that counted and how long that
+    /// was. Whatever else stands in their folders does not count: somebody wrote it without an acknowledgement.
+    pub closed: BTreeMap<Id, (u64, u64)>,
     /// The card itself is damaged, and this was read from its copy.
     pub is_from_copy: bool,
     replaced: BTreeSet<(Id, u64)>,
@@ -98,7 +101,15 @@ impl Manifest {
     #[must_use]
     pub fn followed_by(&self, held: BTreeMap<u64, u64>, to_delete: Vec<Doomed>) -> Self {
         let (number, pruned, pruning) = (Some(self.next_number()), self.pruned.clone(), self.pruning.clone());
-        Self { number, held, to_delete, pruned, pruning, ..Self::default() }.indexed()
+        let closed = self.closed.clone();
+        Self { number, held, to_delete, pruned, pruning, closed, ..Self::default() }.indexed()
+    }
+
+    /// The same, with more logs that were closed.
+    #[must_use]
+    pub fn with_closed(mut self, closed: impl Iterator<Item = (Id, (u64, u64))>) -> Self {
+        self.closed.extend(closed);
+        self
     }
 
     /// One that follows this one, with the same segments.
@@ -120,7 +131,7 @@ impl Manifest {
 
     /// True if a segment was replaced, and counts no longer.
     pub fn is_replaced(&self, writer: &Id, number: u64) -> bool {
-        self.replaced.contains(&(*writer, number))
+        self.closed.contains_key(writer) || self.replaced.contains(&(*writer, number))
     }
 
     /// That an episode was pruned, if it was.
@@ -158,12 +169,22 @@ impl Manifest {
                 ("time", Value::Int(it.time)),
             ])
         });
-        let mut out = vec![
-            (fields::TIME, Value::Int(time)),
+        let mut out = vec![(fields::TIME, Value::Int(time))];
+        if !self.closed.is_empty() {
+            let closed = self.closed.iter().map(|(writer, &(segment, bytes))| {
+                Value::map([
+                    ("writer", Value::bytes(writer.0)),
+                    ("segment", int(segment)),
+                    ("bytes", int(bytes)),
+                ])
+            });
+            out.push((fields::CLOSED, Value::list(closed)));
+        }
+        out.extend([
             (fields::HELD, Value::list(held)),
             (fields::TO_DELETE, Value::list(doomed)),
             (fields::PRUNED, Value::list(pruned)),
-        ];
+        ]);
         if !self.pruning.is_empty() {
             out.push((fields::PRUNING, Value::list(pruning)));
         }
@@ -190,6 +211,8 @@ impl Manifest {
             let (episode, by) = (as_id(it.get("episode")?)?, as_id(it.get("by")?)?);
             Some(Announced { episode, by, time: it.get("time")?.as_int()? })
         };
+        let closed =
+            |it: &Value| Some((as_id(it.get("writer")?)?, (size(it, "segment")?, size(it, "bytes")?)));
         let manifest = Self {
             number: Some(number),
             held: held.collect::<Option<_>>()?,
@@ -200,6 +223,7 @@ impl Manifest {
                 .iter()
                 .map(announced)
                 .collect::<Option<_>>()?,
+            closed: list(fields::CLOSED).unwrap_or_default().iter().map(closed).collect::<Option<_>>()?,
             ..Self::default()
         };
         Some(manifest.indexed())

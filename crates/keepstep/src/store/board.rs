@@ -36,6 +36,8 @@ pub(super) struct Held {
     pub(super) why: Arc<str>,
     /// Somebody tried to open it, and came to nobody knows where.
     pub(super) is_tried: bool,
+    /// Who claimed it.
+    pub(super) writer: Option<Id>,
 }
 
 impl Boards {

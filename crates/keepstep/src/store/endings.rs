@@ -1,7 +1,6 @@
 //! Endings that nobody said: found by whoever looks next, with what shows it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use keepstep_format::Id;
@@ -12,11 +11,9 @@ use keepstep_format::value::Value;
 use super::Store;
 use crate::error::{Doing, Error, Result};
 use crate::own::{Letter, Sheet, Standing};
-use crate::read::{AttemptKey, Catalog, End};
-use crate::recover::Recovery;
-use crate::segment::Liveness;
+use crate::read::{AttemptKey, End};
 use crate::segment::cards::{CardFound, encode_fields, read_card};
-use crate::segment::chain::read_claim;
+use crate::segment::chain::{Chain, read_base, read_claim};
 
 /// An attempt that was found dead.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +28,15 @@ pub struct Reaped {
     pub steps: u64,
     /// What shows that its owner is gone.
     pub evidence: Value,
+}
+
+/// How an attempt of somebody else was found to have ended.
+pub(super) struct FoundEnd<'e> {
+    pub(super) why: &'static str,
+    pub(super) evidence: &'e Value,
+    pub(super) steps: Option<u64>,
+    /// How many of its records count: what its owner wrote behind them was refused.
+    pub(super) records: u32,
 }
 
 /// So many attempts that were found dead are recorded as one: more would not share more.
@@ -106,75 +112,70 @@ impl Store {
         }
         let mut left = Vec::new();
         for (writer, dead) in by_writer {
-            // Should it only have been slow, its next call must fail: what was recorded as its end stays its end.
-            let letter =
-                |it: &&Reaped| Letter { what: 1, id: it.episode, attempt: it.attempt + 1, from: writer };
+            // Should it only seem dead, its next call must fail: what was recorded as its end stays its end.
+            let letter = |it: &&Reaped| Letter::Claimed {
+                what: 1,
+                id: it.episode,
+                attempt: it.attempt + 1,
+                from: writer,
+            };
             let letters: Vec<Letter> = dead.iter().map(letter).collect();
-            self.postman().post_all(self.press(), &self.id(), self.key(), &writer, &letters)?;
+            self.postman().post_all(self.press(), self.cards(), &writer, &letters)?;
             left.extend(self.without_an_end(&writer, dead)?);
         }
-        let sheet =
-            |it: &&Reaped| self.end_sheet(&it.episode, it.attempt, "crashed", &it.evidence, Some(it.steps));
+        let sheet = |(it, records): &(Reaped, u32)| {
+            let (evidence, steps) = (&it.evidence, Some(it.steps));
+            let found = FoundEnd { why: "crashed", evidence, steps, records: *records };
+            self.end_sheet(&it.episode, it.attempt, &found)
+        };
         let sheets: Vec<Sheet> = left.iter().map(sheet).collect::<Result<_>>()?;
         let outcomes = self.press().publish_all(&sheets.iter().collect::<Vec<_>>());
         let mut buried = Vec::new();
-        for ((one, sheet), outcome) in left.into_iter().zip(&sheets).zip(outcomes) {
+        for (((one, _), sheet), outcome) in left.into_iter().zip(&sheets).zip(outcomes) {
             if outcome.doing("publish", &sheet.path)? {
-                buried.push(one.clone());
+                buried.push(one);
             }
         }
         Ok(buried)
     }
 
-    /// Those of a writer's attempts that have no end. It was told that they are over: from here on it is told of no end, and
-    /// one that it was told of before is in its log.
-    fn without_an_end<'d>(&self, writer: &Id, mut dead: Vec<&'d Reaped>) -> Result<Vec<&'d Reaped>> {
-        if self.liveness(writer) == Liveness::Dead {
-            return Ok(dead);
-        }
-        let mut catalog = Catalog::unread(self.storage(), Arc::new(Recovery::dirty()));
+    /// Those of a writer's attempts that have no end, as they are now, and how many records each has. It was told that they
+    /// are over: from here on it is told of no end, and all that it was told of before is in its log.
+    fn without_an_end(&self, writer: &Id, dead: Vec<&Reaped>) -> Result<Vec<(Reaped, u32)>> {
+        let knows = self.inner.options.is_broken_act_on_what_was_known();
+        let mut left = Vec::new();
+        let mut catalog = self.looking_at_all();
         catalog.refresh_of(&[*writer])?;
-        let mut ended = BTreeSet::new();
-        for one in &dead {
-            if catalog.alone(&one.episode, writer, one.attempt)?.own_end().is_some() {
-                ended.insert((one.episode, one.attempt));
+        for one in dead {
+            let own = catalog.alone(&one.episode, writer, one.attempt)?;
+            if knows || own.own_end().is_none() {
+                let base =
+                    if one.attempt == 0 { None } else { read_base(self.cards(), &one.episode, one.attempt)? };
+                let steps = base.map_or(0, |base| base.inherited) + own.steps();
+                left.push((Reaped { steps, ..one.clone() }, own.own_records()));
             }
         }
-        dead.retain(|one| !ended.contains(&(one.episode, one.attempt)));
-        Ok(dead)
+        Ok(left)
     }
 
     /// Records how an attempt of somebody else ended. False if that was known.
-    pub(super) fn record_end_of(
-        &self,
-        episode: &Id,
-        attempt: u32,
-        why: &str,
-        evidence: &Value,
-        steps: Option<u64>,
-    ) -> Result<bool> {
-        let sheet = self.end_sheet(episode, attempt, why, evidence, steps)?;
+    pub(super) fn record_end_of(&self, episode: &Id, attempt: u32, found: &FoundEnd<'_>) -> Result<bool> {
+        let sheet = self.end_sheet(episode, attempt, found)?;
         let outcome = self.press().publish_all(&[&sheet]).pop();
         outcome.unwrap_or(Ok(false)).doing("publish", &sheet.path)
     }
 
-    fn end_sheet(
-        &self,
-        episode: &Id,
-        attempt: u32,
-        why: &str,
-        evidence: &Value,
-        steps: Option<u64>,
-    ) -> Result<Sheet> {
+    fn end_sheet(&self, episode: &Id, attempt: u32, found: &FoundEnd<'_>) -> Result<Sheet> {
         let mut end = vec![
             ("episode", Value::bytes(episode.0)),
             ("attempt", Value::Int(i64::from(attempt))),
-            ("why", Value::from(why)),
+            ("why", Value::from(found.why)),
             ("said_by", Value::from("whoever found it")),
-            ("evidence", evidence.clone()),
+            ("evidence", found.evidence.clone()),
             ("time", Value::Int(self.disk().now_us())),
+            ("records", Value::Int(i64::from(found.records))),
         ];
-        end.extend(steps.map(|steps| ("steps", Value::Int(steps as i64))));
+        end.extend(found.steps.map(|steps| ("steps", Value::Int(steps as i64))));
         let ends = [(fields::ENDS, Value::list([Value::map(end)]))];
         let path = end_path(episode, attempt);
         let unfit = || Error::BadInput {
@@ -187,6 +188,25 @@ impl Store {
         Ok(Sheet { path, content })
     }
 
+    /// A chain that knows how many records of an attempt count, if somebody found its end.
+    pub(super) fn with_found_end(&self, mut chain: Chain, episode: &Id, attempt: u32) -> Result<Chain> {
+        if chain.link(attempt).is_some_and(|link| link.records.is_none()) {
+            let records = self.end_card(episode, attempt)?.and_then(|end| end.get("records")?.as_int());
+            if let Some(records) = records.and_then(|records| u32::try_from(records).ok()) {
+                chain.note_records(attempt, records);
+            }
+        }
+        Ok(chain)
+    }
+
+    /// What whoever found the end of an attempt said of it.
+    fn end_card(&self, episode: &Id, attempt: u32) -> Result<Option<Value>> {
+        let CardFound::Card(card) = read_card(self.cards(), &end_path(episode, attempt), kind::END)? else {
+            return Ok(None);
+        };
+        Ok(card.get(fields::ENDS).and_then(|ends| ends.as_list()?.first().cloned()))
+    }
+
     /// How somebody else found that an attempt had ended, and what shows it.
     pub fn found_end(&self, episode: &Id, attempt: u32) -> Result<Option<(String, Value)>> {
         let found = self.found_ending(episode, attempt)?;
@@ -195,12 +215,7 @@ impl Store {
 
     /// As [`Store::found_end`], with who found it and when.
     pub(super) fn found_ending(&self, episode: &Id, attempt: u32) -> Result<Option<End>> {
-        let CardFound::Card(card) = read_card(self.cards(), &end_path(episode, attempt), kind::END)? else {
-            return Ok(None);
-        };
-        let Some(end) = card.get(fields::ENDS).and_then(|ends| ends.as_list()?.first().cloned()) else {
-            return Ok(None);
-        };
+        let Some(end) = self.end_card(episode, attempt)? else { return Ok(None) };
         let text = |name: &str| end.get(name).and_then(|it| it.as_str().map(str::to_owned));
         let Some(why) = text("why") else { return Ok(None) };
         Ok(Some(End {

@@ -2,6 +2,7 @@
 //!
 //! An END that stands in a log may not count: its writer may have been fenced before it was acknowledged. Whether it
 //! counts is what the next attempt's base says; while somebody has claimed that attempt and published none, nobody knows.
+//! Of a taker that seems gone the base is taken first, so that it cannot say otherwise later.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -124,15 +125,15 @@ impl RunFollow {
         let mut index = 0;
         while index < self.announced.len() {
             let Announced { writer, group, time } = self.announced[index];
-            // Asked before the seal is looked for: one that is gone by then seals nothing any more.
-            let is_gone = self.run.store().is_gone(&writer);
             match self.run.was_sealed_by(&group, &writer, time)? {
                 Some(true) => {
                     self.announced.remove(index);
                     return Ok(Some(RunEvent::Sealed { group }));
                 }
-                None if !is_gone => index += 1,
-                _ => drop(self.announced.remove(index)),
+                // Somebody else's word counts for this group.
+                Some(false) => drop(self.announced.remove(index)),
+                // However long nothing is heard of whoever announced it: it may still seal the group.
+                None => index += 1,
             }
         }
         Ok(None)
@@ -199,10 +200,17 @@ impl RunFollow {
 
     /// Whether an END counts; nothing if nobody can tell yet.
     fn counts(&self, held: &Held) -> Result<Option<bool>> {
-        let chain = Chain::read(self.run.store().cards(), &held.episode)?;
-        let later = &chain.links[(held.attempt as usize + 1).min(chain.links.len())..];
-        let owner = chain.link(held.attempt).map_or(held.writer, |link| link.claim.writer);
+        let store = self.run.store();
+        let chain = Chain::read(store.cards(), &held.episode)?;
+        let chain = store.with_found_end(chain, &held.episode, held.attempt)?;
+        let later = chain.behind(held.attempt);
+        let link = chain.link(held.attempt);
+        let owner = link.map_or(held.writer, |link| link.claim.writer);
         let is_copy = owner != held.writer;
+        if !is_copy && link.and_then(|link| link.records).is_some_and(|records| held.seq >= records) {
+            // It was refused.
+            return Ok(Some(false));
+        }
         if let Some(base) = later.iter().find_map(|link| link.base.as_ref()) {
             if base.adopted.is_none() {
                 // It was taken over all the same: what ended so can be gone on from, and its own owner said it.
@@ -216,14 +224,15 @@ impl RunFollow {
             });
             return Ok(Some(is_in));
         }
-        if is_copy {
-            // It counts once there is a base that rests on it.
-            let taker = later.iter().find(|link| link.claim.writer == held.writer);
-            let is_hopeless = taker.is_none_or(|link| self.run.store().is_gone(&link.claim.writer));
-            return Ok(is_hopeless.then_some(false));
+        // A copy counts once there is a base that rests on it; what its owner said counts once nobody can publish one
+        // without it.
+        let in_question =
+            later.iter().filter(|link| !link.is_void && (!is_copy || link.claim.writer == held.writer));
+        for link in in_question {
+            if !store.is_gone(&link.claim.writer) || !store.pass_over(&held.episode, link.claim.attempt)? {
+                return Ok(None);
+            }
         }
-        // A taker that read before this was written may still publish a base without it; one that is gone will not.
-        let is_decided = later.iter().all(|link| self.run.store().is_gone(&link.claim.writer));
-        Ok(is_decided.then_some(true))
+        Ok(Some(!is_copy))
     }
 }

@@ -17,6 +17,7 @@ use crate::options::Level;
 use crate::own::streams::{COPIED, EntryPlace, FreezeCard, LostPlace, PUT};
 use crate::read::{Catalog, EntrySet, LostEntry, StreamEntry, stream_bind, stream_entries};
 use crate::recover::Recovery;
+use crate::write::Writer;
 
 /// What a stream holds.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -85,7 +86,8 @@ impl Stream {
             files.sync_names(storage)?;
             return self.read_frozen(&card);
         }
-        let writer = self.store.writer()?.id();
+        let own = self.store.writer()?;
+        let writer = own.id();
         files.begin_closing(storage, &writer)?;
         let reads_first = self.store.inner.options.is_broken_freeze_reads_first();
         let early = if reads_first { Some(self.entries_to_freeze(goes_on)?) } else { None };
@@ -94,7 +96,7 @@ impl Stream {
             Some(early) => early,
             None => self.entries_to_freeze(goes_on)?,
         };
-        let copies = self.copy_unsettled(entries.iter().chain(&conflicts))?;
+        let copies = self.copy_unsettled(&own, entries.iter().chain(&conflicts))?;
         let places = |entries: &[StreamEntry]| -> Result<Vec<EntryPlace>> {
             entries.iter().map(|entry| self.place_of(entry, &copies, &writer)).collect()
         };
@@ -179,6 +181,7 @@ impl Stream {
     /// Puts what is not known to be synced into this process's log, and says under which sequences it stands there.
     fn copy_unsettled<'e>(
         &self,
+        writer: &Arc<Writer>,
         entries: impl Iterator<Item = &'e StreamEntry>,
     ) -> Result<HashMap<(String, Hash), u32>> {
         let copies_nothing = self.store.inner.options.is_broken_freeze_copies_nothing();
@@ -186,7 +189,7 @@ impl Stream {
         if unsettled.is_empty() {
             return Ok(HashMap::new());
         }
-        let putter = self.new_putter(COPIED, Level::Power)?;
+        let putter = self.new_putter(Arc::clone(writer), COPIED, Level::Power);
         let mut receipts = Vec::with_capacity(unsettled.len());
         for entry in unsettled {
             let fields = [
@@ -197,16 +200,15 @@ impl Stream {
             receipts.push(putter.append_waiting(Kind::Put, entry.time, &fields)?);
         }
         receipts.iter().try_for_each(|receipt| receipt.wait())?;
-        self.copies()
+        self.copies(&writer.id())
     }
 
     /// The copies in this process's own log, read back: what a freeze rests on can be read.
-    fn copies(&self) -> Result<HashMap<(String, Hash), u32>> {
-        let own = self.store.writer()?.id();
+    fn copies(&self, own: &Id) -> Result<HashMap<(String, Hash), u32>> {
         let mut catalog = Catalog::unread(Arc::clone(&self.shared.storage), Arc::new(Recovery::dirty()));
-        catalog.refresh_of(&[own])?;
+        catalog.refresh_of(&[*own])?;
         let mut copies = HashMap::new();
-        stream_entries(&catalog, &own, &stream_bind(&self.id(), COPIED), 0, &mut |entry| {
+        stream_entries(&catalog, own, &stream_bind(&self.id(), COPIED), 0, &mut |entry| {
             copies.insert((entry.id, entry.hash), entry.seq);
         })?;
         Ok(copies)

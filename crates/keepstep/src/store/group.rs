@@ -133,16 +133,17 @@ impl Run {
 
     /// Says that a group is about to be sealed, for those who follow. Durable when it returns.
     ///
-    /// Several may announce the same group; the seal says whose word it was, by writer and time.
-    fn announce_seal(&self, group: &Id, source: &str, time: i64) -> Result<()> {
+    /// Several may announce the same group; the seal says whose word it was, by writer and time. Gives the writer.
+    fn announce_seal(&self, group: &Id, source: &str, time: i64) -> Result<Id> {
         let note = [
             (fields::TIME, Value::Int(time)),
             (fields::NAME, Value::from(SEAL_NOTE)),
             (fields::VALUE, Value::bytes(group.0)),
             (fields::SOURCE, Value::from(source)),
         ];
-        let receipt = self.note_putter()?.append_waiting(Kind::Note, time, &note)?;
-        receipt.wait_for(Level::Power, None).map(|_| ())
+        let putter = self.note_putter()?;
+        putter.append_waiting(Kind::Note, time, &note)?.wait_for(Level::Power, None)?;
+        Ok(putter.writer())
     }
 }
 
@@ -187,8 +188,8 @@ impl Group {
             return self.same_or_ended(sealed, rewards.as_ref(), source);
         }
         let view = self.propose(rewards.as_ref(), source, least)?;
-        self.run.announce_seal(&self.id, source, view.time)?;
-        if self.publish(&view)? {
+        let writer = self.run.announce_seal(&self.id, source, view.time)?;
+        if self.publish(&view, &writer)? {
             return Ok(view);
         }
         let what = || Error::NotFound { what: format!("the seal of {}", self.shown()) };
@@ -267,11 +268,11 @@ impl Group {
     }
 
     /// Publishes the seal. False if there is one.
-    fn publish(&self, view: &GroupView) -> Result<bool> {
+    fn publish(&self, view: &GroupView, writer: &Id) -> Result<bool> {
         let storage = self.run.store().cards();
         let path = seal_path(&self.id);
         disk::ensure_dir(storage.disk(), GROUPS).doing("create", GROUPS)?;
-        let fields = seal_fields(view, &self.run.birth(), &self.run.store().writer()?.id());
+        let fields = seal_fields(view, &self.run.birth(), writer);
         if self.run.store().inner.options.is_broken_rename() {
             return publish_by_rename(storage, &path, &fields);
         }

@@ -92,9 +92,10 @@ impl Store {
         bases: &[u32],
     ) -> Result<Vec<Listed>> {
         let (chain, trouble) = self.chain_of(episode, bases)?;
+        // A claim that was passed over never became an attempt.
+        let bases = bases.iter().copied().filter(|it| chain.link(*it).is_none_or(|link| !link.is_void));
         let name = infos.first().map(|info| info.summary.clone()).unwrap_or_default();
-        let began: BTreeSet<u32> =
-            infos.iter().map(|info| info.key.attempt).chain(bases.iter().copied()).collect();
+        let began: BTreeSet<u32> = infos.iter().map(|info| info.key.attempt).chain(bases).collect();
         let mut listed: Vec<Listed> = Vec::new();
         for &attempt in &began {
             let mut found: Vec<AttemptInfo> =

@@ -1,6 +1,7 @@
 //! A store: one directory that many processes record to at once. The one place that knows all rooms.
 
 mod board;
+mod closing;
 mod config;
 mod cursor;
 mod endings;
@@ -31,7 +32,7 @@ mod tending;
 mod view;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use keepstep_format::card;
 use keepstep_format::commit::What;
@@ -58,11 +59,12 @@ pub use view::{Began, Happened, View};
 use crate::disk::{self, Disk, FileSystem, RealDisk};
 use crate::error::{Doing, Error, Result};
 use crate::options::{Level, Options};
-use crate::own::{self, ClaimDesk, Home, Leases, Mailbox, Postman, Press};
+use crate::own::{self, ClaimDesk, Home, Leases, Mail, Mailbox, Postman, Press};
 use crate::read::{Catalog, Outcomes};
+use crate::recover::Recovery;
 use crate::segment::Storage;
 use crate::write::{
-    Beat, Bell, Bells, Claimed, Identity, LookUp, OnClose, Recorder, Start, Subject, SubjectKey, SubjectName,
+    Beat, Bell, Bells, Identity, LookUp, News, OnClose, Recorder, Start, Subject, SubjectKey, SubjectName,
     Writer, WriterStats,
 };
 
@@ -78,9 +80,10 @@ struct Inner {
     key: ContentKey,
     level: Level,
     options: Options,
-    /// Made when the first episode is recorded: reading needs none.
-    writer: OnceLock<Arc<Writer>>,
-    making_writer: Mutex<()>,
+    /// Made when the first episode is recorded, since reading needs none; and again if others have closed its log.
+    writer: Mutex<Option<Arc<Writer>>>,
+    /// Whoever opened the store: in a child of it the lock above may be held for ever.
+    process: u32,
     press: Arc<Press>,
     desk: ClaimDesk,
     leases: Leases,
@@ -88,6 +91,8 @@ struct Inner {
     cards: Arc<Storage>,
     /// What was seen of the logs when episodes were opened: looked at again, not read again.
     looking: Mutex<Catalog>,
+    /// The same, with what no sync is known to have covered: for those who have told the writers, and read what is there.
+    looking_at_all: Mutex<Catalog>,
     streams: stream::OpenStreams,
     notes: notes::NotePutters,
     /// Knows what was pruned.
@@ -139,6 +144,7 @@ impl Store {
             leases: Leases::new(Arc::clone(&disk), id, options.lease),
             seats: seats::Seats::default(),
             looking: Mutex::new(Catalog::unread(Arc::clone(&cards), reading::recovery(&disk, id))),
+            looking_at_all: Mutex::new(Catalog::unread(Arc::clone(&cards), Arc::new(Recovery::dirty()))),
             outcomes: Mutex::new(Outcomes::new(Catalog::unread(
                 Arc::clone(&cards),
                 reading::recovery(&disk, id),
@@ -146,8 +152,8 @@ impl Store {
             boards: board::Boards::default(),
             postman: Postman::default(),
             cards,
-            writer: OnceLock::new(),
-            making_writer: Mutex::new(()),
+            writer: Mutex::default(),
+            process: std::process::id(),
             streams: stream::OpenStreams::default(),
             notes: notes::NotePutters::default(),
             bells: Arc::default(),
@@ -173,7 +179,7 @@ impl Store {
 
     /// What this process has written, if it has.
     pub fn writer_stats(&self) -> WriterStats {
-        self.inner.writer.get().map(|writer| writer.stats()).unwrap_or_default()
+        self.current_writer().map(|writer| writer.stats()).unwrap_or_default()
     }
 
     /// Writes all that waits, seals the log, and stops recording. Also done when the last clone goes.
@@ -183,7 +189,7 @@ impl Store {
         for recorder in self.inner.seats.recorders() {
             episode::abort(&recorder, "the store was closed");
         }
-        if let Some(writer) = self.inner.writer.get() {
+        if let Some(writer) = self.current_writer() {
             writer.close();
         }
     }
@@ -231,6 +237,12 @@ impl Store {
         self.inner.looking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// All that stands in the logs that were looked at before, synced or not. Logs only grow, so what was seen of one is
+    /// right for as long as it has the same length, whoever lives.
+    fn looking_at_all(&self) -> MutexGuard<'_, Catalog> {
+        self.inner.looking_at_all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn outcomes(&self) -> MutexGuard<'_, Outcomes> {
         self.inner.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -245,32 +257,44 @@ impl Store {
 
     /// Who this process is to others, if it has recorded or claimed anything.
     fn writer_id(&self) -> Option<Id> {
-        self.inner.writer.get().map(|writer| writer.id())
+        self.current_writer().map(|writer| writer.id())
     }
 
-    fn writer(&self) -> Result<&Arc<Writer>> {
-        if let Some(writer) = self.inner.writer.get() {
-            writer.check_process()?;
-            return Ok(writer);
+    /// What this process records with, if it does.
+    fn current_writer(&self) -> Option<Arc<Writer>> {
+        self.check_process().ok()?;
+        self.inner.writer.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn check_process(&self) -> Result<()> {
+        let (parent, child) = (self.inner.process, std::process::id());
+        if child == parent { Ok(()) } else { Err(Error::Forked { parent, child }) }
+    }
+
+    fn writer(&self) -> Result<Arc<Writer>> {
+        self.check_process()?;
+        let mut current = self.inner.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(writer) = current.as_ref().filter(|writer| !writer.is_closed_by_others()) {
+            return Ok(Arc::clone(writer));
         }
-        let _one = self.inner.making_writer.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.inner.writer.get().is_none() {
-            let writer = self.start_writer()?;
-            let _ = self.inner.writer.set(Arc::new(writer));
-        }
-        self.inner.writer.get().ok_or(Error::Closed)
+        let writer = Arc::new(self.start_writer()?);
+        *current = Some(Arc::clone(&writer));
+        Ok(writer)
     }
 
     fn start_writer(&self) -> Result<Writer> {
         let inner = &self.inner;
-        let mut home = Home::create(&inner.disk, &inner.id, &inner.key)?;
+        let (mut home, lock) = Home::create(&inner.disk, &inner.id, &inner.key)?;
         let writer = home.writer;
-        let mut mailbox = Mailbox::new(Arc::clone(&inner.disk), inner.id, writer);
+        let mut mailbox = Mailbox::new(Arc::clone(&inner.cards), writer);
         let look_up: LookUp = Box::new(move || {
-            let letters = mailbox.look()?;
-            Ok(letters.into_iter().map(|(id, attempt)| Claimed { id, attempt }).collect())
+            let news = |mail| match mail {
+                Mail::Claimed { id, attempt } => News::Claimed { id, attempt },
+                Mail::Closed => News::Closed,
+            };
+            Ok(mailbox.look()?.into_iter().map(news).collect())
         });
-        let lock = Some(Arc::clone(&home.lock) as Arc<dyn Send + Sync>);
+        let lock = Some(lock as Arc<dyn Send + Sync>);
         let on_close = Some(leave_scan_card(&inner.disk, inner.id, writer, &inner.key));
         let identity = Identity { disk: Arc::clone(&inner.disk), store: inner.id, writer, lock, on_close };
         home.beat();
@@ -281,13 +305,14 @@ impl Store {
     /// A recorder for one attempt, which begins with these fields.
     fn recorder(
         &self,
+        writer: &Arc<Writer>,
         id: Id,
         attempt: u32,
         name: SubjectName,
         begin: Vec<(u8, Value)>,
         start: Start,
     ) -> Result<Recorder> {
-        let writer = Arc::clone(self.writer()?);
+        let writer = Arc::clone(writer);
         let subject = Subject::new(SubjectKey { what: What::Attempt, id, attempt }, name).starting(start);
         Recorder::begin(writer, subject, Arc::clone(&self.inner.disk), self.inner.level, begin)
     }

@@ -38,8 +38,10 @@ impl Run {
 
     pub(super) fn note_putter(&self) -> Result<Arc<Putter>> {
         // In a forked child another thread of the parent may hold the lock for ever: so the process is looked at first.
-        let writer = Arc::clone(self.store().writer()?);
+        let writer = self.store().writer()?;
         let mut putters = self.store().inner.notes.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those of a log that others have closed are of no use any more.
+        putters.retain(|_, putter| putter.is_of(&writer));
         let putter = putters.entry(self.birth()).or_insert_with(|| {
             let key = SubjectKey { what: What::Run, id: self.birth(), attempt: 0 };
             let (run, birth) = (self.name().to_owned(), self.birth());

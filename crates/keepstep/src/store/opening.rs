@@ -12,10 +12,9 @@ use super::run::{EpisodeName, Run};
 use super::seats::Seat;
 use crate::error::{Doing, Error, Result};
 use crate::own::Standing;
-use crate::read::{Catalog, End, Lineage, is_final};
-use crate::recover::Recovery;
+use crate::read::{End, Lineage, is_final};
 use crate::segment::chain::{Chain, Link, read_claim};
-use crate::write::{Start, SubjectName};
+use crate::write::{Start, SubjectName, Writer};
 
 /// What an interrupted episode does when it is opened again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -110,6 +109,8 @@ pub(super) struct Opener<'r> {
     pub(super) id: Id,
     pub(super) name: EpisodeName,
     pub(super) how: Opening,
+    /// Who claims it and records it: one and the same, also if others close that log meanwhile.
+    pub(super) writer: Arc<Writer>,
 }
 
 impl Run {
@@ -123,7 +124,7 @@ impl Run {
         how.check()?;
         let id = self.episode_id(&name);
         self.store().refuse_pruned(&id)?;
-        let opener = Opener { run: self, id, name, how };
+        let opener = Opener::new(self, id, name, how)?;
         let seat = self.store().seats().take(id, &opener.what())?;
         opener.open(seat)
     }
@@ -134,9 +135,16 @@ impl Run {
         self.store().disk().random(&mut random).doing("find an id for", "an episode")?;
         let id = ids::unnamed_episode(&self.birth(), &random);
         let name = EpisodeName { task: String::new(), iteration: 0, sample: 0 };
-        let opener = Opener { run: self, id, name, how };
+        let opener = Opener::new(self, id, name, how)?;
         let seat = self.store().seats().take(id, &opener.what())?;
         opener.begin(seat, vec![(fields::UNNAMED, Value::bytes(random))])
+    }
+}
+
+impl<'r> Opener<'r> {
+    pub(super) fn new(run: &'r Run, id: Id, name: EpisodeName, how: Opening) -> Result<Self> {
+        // Claims name their writer, so there must be one; then the chain can say "this is us".
+        Ok(Self { run, id, name, how, writer: run.store().writer()? })
     }
 }
 
@@ -149,12 +157,11 @@ impl Opener<'_> {
     pub(super) fn open(&self, mut seat: Seat) -> Result<Episode> {
         let disk = self.run.store().disk();
         let started_us = disk.uptime_us();
-        // Claims name their writer, so there must be one; then the chain can say "this is us".
-        let writer = self.run.store().writer()?.id();
+        let writer = self.writer.id();
         let mut is_shown = false;
         loop {
             let waited = Duration::from_micros((disk.uptime_us() - started_us).max(0) as u64);
-            let chain = Chain::read(self.run.store().cards(), &self.id)?;
+            let chain = Chain::read_newest(self.run.store().cards(), &self.id)?;
             if !chain.links.is_empty() && !std::mem::replace(&mut is_shown, true) {
                 self.run.store().show();
             }
@@ -179,8 +186,8 @@ impl Opener<'_> {
 
     /// Whether the episode could be opened now. To be followed by [`Opener::open_if_free`], which looks again.
     pub(super) fn look(&self) -> Result<Free> {
-        let writer = self.run.store().writer()?.id();
-        let chain = Chain::read(self.run.store().cards(), &self.id)?;
+        let writer = self.writer.id();
+        let chain = Chain::read_newest(self.run.store().cards(), &self.id)?;
         Ok(match self.next_move(&chain, &writer, true)? {
             Move::Begin { .. } => Free::New,
             Move::Take(Take { attempt, .. }) => Free::Interrupted { attempt },
@@ -192,8 +199,8 @@ impl Opener<'_> {
 
     /// Opens the episode if nobody has it. Nothing if somebody has, or was faster.
     pub(super) fn open_if_free(&self, seat: Seat) -> Result<Option<Episode>> {
-        let writer = self.run.store().writer()?.id();
-        let chain = Chain::read(self.run.store().cards(), &self.id)?;
+        let writer = self.writer.id();
+        let chain = Chain::read_newest(self.run.store().cards(), &self.id)?;
         let tried = match self.next_move(&chain, &writer, false)? {
             Move::Begin { is_claimed } => self.try_to_begin(seat, is_claimed, &writer)?,
             Move::Take(take) => self.try_to_take(seat, &chain, take, &writer)?,
@@ -234,8 +241,8 @@ impl Opener<'_> {
         if attempt == 0 {
             return self.begin(seat, Vec::new());
         }
-        let chain = Chain::read(store.cards(), &self.id)?;
-        if chain.newest().is_none_or(|newest| newest.claim.attempt != attempt) {
+        let chain = Chain::read_newest(store.cards(), &self.id)?;
+        if chain.newest().is_none_or(|newest| newest.claim.attempt != attempt || newest.is_void) {
             // Somebody else took it in the meantime.
             return self.open(seat);
         }
@@ -254,13 +261,13 @@ impl Opener<'_> {
 
     /// Looks at who had it last, and how that went.
     fn next_move(&self, chain: &Chain, ours: &Id, may_wait: bool) -> Result<Move> {
-        let (Some(newest), Some(force)) = (chain.newest(), chain.in_force()) else {
+        let (Some(newest), Some(force)) = (chain.newest_open(), chain.in_force()) else {
             return Ok(Move::Begin { is_claimed: false });
         };
         if let Some(why) = force.base.as_ref().and_then(|base| base.adopted.clone()) {
             return Ok(Move::Over(why));
         }
-        let next = newest.claim.attempt + 1;
+        let next = chain.newest().map_or(0, |newest| newest.claim.attempt) + 1;
         if newest.claim.writer == *ours && !newest.is_in_force() {
             // An earlier try of this process got no further than its claim.
             let attempt = newest.claim.attempt;
@@ -339,8 +346,8 @@ impl Opener<'_> {
         if self.how.resume != Resume::Refuse {
             return Ok(());
         }
-        let attempts = chain.links.iter().filter(|link| link.is_in_force()).count();
-        let why = format!("interrupted after {attempts} attempts, and resuming is refused");
+        let newest = chain.in_force().map_or(0, |link| link.claim.attempt);
+        let why = format!("interrupted in attempt {newest}, and resuming is refused");
         Err(Error::Ended { what: self.what(), why })
     }
 
@@ -354,7 +361,7 @@ impl Opener<'_> {
 
     /// What counts of the episode, with all that was written and is not known to be synced: acknowledged at `kill`, or a moment ago.
     fn all_written(&self, chain: &Chain, link: &Link) -> Result<Lineage> {
-        let mut catalog = Catalog::unread(self.run.store().storage(), Arc::new(Recovery::dirty()));
+        let mut catalog = self.run.store().looking_at_all();
         catalog.refresh_of(&writers_of(link))?;
         catalog.lineage(&self.id, chain, link.claim.attempt)
     }
@@ -392,7 +399,7 @@ impl Opener<'_> {
         begin.extend(self.how.meta.clone().map(|meta| (fields::META, meta)));
         begin.extend(more);
         begin.sort_by_key(|(number, _)| *number);
-        run.store().recorder(self.id, attempt, name, begin, start)
+        run.store().recorder(&self.writer, self.id, attempt, name, begin, start)
     }
 }
 

@@ -47,7 +47,7 @@ impl Store {
 
     /// Whoever records and reads sees what it recorded.
     pub(super) fn show(&self) {
-        if let Some(writer) = self.inner.writer.get() {
+        if let Some(writer) = self.current_writer() {
             writer.show();
         }
     }

@@ -78,13 +78,14 @@ impl Job {
     pub fn episode(mut self, how: Opening) -> Result<Episode> {
         how.check()?;
         let (run, name) = (self.run.clone(), self.name.clone());
-        let opener = Opener { run: &run, id: self.id(), name, how };
+        let opener = Opener::new(&run, self.id(), name, how)?;
         let Some(seat) = self.seat.take() else { return Err(Error::Closed) };
         let Some(held) = self.held.take() else {
             let why = "unscored: it lacks a note that the plan needs".to_owned();
             return Err(Error::Ended { what: opener.what(), why });
         };
-        let opened = if held.is_tried || is_overtaken(&run, &held)? {
+        let is_anothers = held.writer != Some(opener.writer.id());
+        let opened = if held.is_tried || is_anothers || is_overtaken(&run, &held)? {
             opener.open(seat)
         } else {
             opener.open_claimed(seat, held.attempt)
@@ -229,6 +230,7 @@ impl Remaining {
             attempts: it.attempts,
             why: it.why,
             is_tried: false,
+            writer: None,
         };
         // What this iterator gave, and was left again, would go round in circles.
         let is_anew = |it: &Candidate| !self.gave(&it.episode, it.attempt.saturating_sub(1));
@@ -259,7 +261,7 @@ impl Remaining {
 
     /// Nothing if somebody else has it by now.
     fn take(&mut self, pick: Pick) -> Result<Option<Job>> {
-        let (held, is_claimed, is_unscored) = match pick {
+        let (mut held, is_claimed, is_unscored) = match pick {
             Pick::Idle(held) => (held, true, false),
             Pick::Work(held) => (held, false, false),
             Pick::Unscored(held) => (held, false, true),
@@ -278,7 +280,7 @@ impl Remaining {
                 Scoring::Ours => self.round > self.began,
                 Scoring::Inherited | Scoring::Taken => false,
             },
-            _ => self.claim(&held)?,
+            _ => self.claim(&mut held)?,
         };
         if !is_ours {
             return Ok(None);
@@ -289,7 +291,7 @@ impl Remaining {
         Ok(Some(Job { run: self.run.clone(), held, seat: Some(seat), name, attempts, why }))
     }
 
-    fn claim(&self, held: &Held) -> Result<bool> {
+    fn claim(&self, held: &mut Held) -> Result<bool> {
         let store = self.run.store();
         let path = claim_path(&held.episode, held.attempt);
         // A look costs less than a claim that is lost.
@@ -297,6 +299,7 @@ impl Remaining {
             return Ok(false);
         }
         let writer = store.writer()?.id();
+        held.writer = Some(writer);
         store.desk().claim(&held.episode, held.attempt, &writer, &self.run.birth())
     }
 

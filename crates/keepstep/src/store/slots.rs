@@ -80,16 +80,16 @@ impl Group {
         }
     }
 
-    fn opener(&self, sample: i64, how: &Opening) -> Opener<'_> {
+    fn opener(&self, sample: i64, how: &Opening) -> Result<Opener<'_>> {
         let name = self.name(sample);
-        Opener { run: &self.run, id: self.run.episode_id(&name), name, how: how.clone() }
+        Opener::new(&self.run, self.run.episode_id(&name), name, how.clone())
     }
 
     fn look(&self, how: &Opening) -> Result<Slots> {
         let mut slots = Slots::default();
         self.run.store().show();
         for sample in 0..self.size as i64 {
-            let opener = self.opener(sample, how);
+            let opener = self.opener(sample, how)?;
             if self.run.store().pruned(&opener.id)?.is_some() {
                 continue;
             }
@@ -119,7 +119,7 @@ impl Group {
 
     /// Nothing if somebody else has it by now.
     fn try_slot(&self, sample: i64, attempt: u32, how: &Opening) -> Result<Option<Episode>> {
-        let opener = self.opener(sample, how);
+        let opener = self.opener(sample, how)?;
         // Whoever of this process sits there opens it just now.
         let Ok(seat) = self.run.store().seats().take(opener.id, &opener.what()) else { return Ok(None) };
         let opened = match opener.open_if_free(seat) {

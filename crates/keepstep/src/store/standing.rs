@@ -1,17 +1,19 @@
 //! How an episode stands, for those who build on it: has it ended for good, in which attempt, and if not, why.
 //!
 //! An END that stands in a log may not count: a taker that read before it was written may still publish a base without
-//! it. So the claims are read after the END, and an end that somebody may still overrule is no end yet.
+//! it. So the claims are read after the END, and an end that somebody may still overrule is no end yet. Whoever seems gone
+//! is kept from overruling it first.
 
 use keepstep_format::Id;
+use keepstep_format::value::Value;
 
-use super::run::Run;
-use crate::error::{Doing, Error, Result};
+use super::opening::{Opener, Opening, writers_of};
+use super::run::{EpisodeName, Run};
+use crate::error::{Error, Result};
 use crate::own;
 use crate::read::is_final;
 use crate::segment::Liveness;
 use crate::segment::chain::Chain;
-use crate::segment::names::{list_segments, segment_path};
 
 /// How an episode stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,12 +47,17 @@ pub(super) fn standing_of(run: &Run, episode: &Id) -> Result<Standing> {
         }
         return match why.as_deref() {
             Some(why) if is_final(why) => {
-                let mut takers = chain.links[attempt as usize + 1..].iter().map(|link| &link.claim.writer);
-                if !takers.all(|taker| store.is_gone(taker)) {
-                    return Ok(Standing::NotYet("being taken over".to_owned()));
+                let takers = chain.behind(attempt).iter().filter(|link| !link.is_void);
+                for taker in takers.map(|link| &link.claim) {
+                    if !store.is_gone(&taker.writer) || !store.pass_over(episode, taker.attempt)? {
+                        return Ok(Standing::NotYet("being taken over".to_owned()));
+                    }
                 }
-                make_durable(run, &owner)?;
-                Ok(Standing::Final { attempt })
+                if rests_on_a_sync(run, episode, &chain, &owner)? {
+                    return Ok(Standing::Final { attempt });
+                }
+                adopt(run, episode, &chain)?;
+                continue;
             }
             Some(why) => Ok(Standing::NotYet(why.to_owned())),
             None => Ok(Standing::NotYet(without_an_end(run, &owner).to_owned())),
@@ -67,14 +74,32 @@ fn without_an_end(run: &Run, owner: &Id) -> &'static str {
     }
 }
 
-/// Of a writer that lives only what is synced is read. What another left may be in memory only: what is built on it must
-/// not be taken back by a power cut.
-fn make_durable(run: &Run, owner: &Id) -> Result<()> {
+/// True if a sync is known to have covered all that counts of an episode. Of a writer that lives only that is read.
+fn rests_on_a_sync(run: &Run, episode: &Id, chain: &Chain, owner: &Id) -> Result<bool> {
     let store = run.store();
-    if store.liveness(owner) == Liveness::Live {
+    let Some(link) = chain.in_force().filter(|_| store.liveness(owner) != Liveness::Live) else {
+        return Ok(true);
+    };
+    let mut catalog = store.looking_at_all();
+    catalog.refresh_of(&writers_of(link))?;
+    let lineage = catalog.lineage(episode, chain, link.claim.attempt)?;
+    let mut own = lineage.own_lines(lineage.lines().len());
+    Ok(!own.any(|at| lineage.is_unsynced(&catalog, at)))
+}
+
+/// Takes over an episode that is over, so that its end rests on a sync of this process: what another left may be in memory
+/// only, and what is built on it must not be taken back by a power cut.
+fn adopt(run: &Run, episode: &Id, chain: &Chain) -> Result<()> {
+    let Some(newest) = chain.newest() else { return Ok(()) };
+    let name = EpisodeName { task: format!("episode {episode}"), iteration: 0, sample: 0 };
+    let opener = Opener::new(run, *episode, name, Opening::default())?;
+    let seat = run.store().seats().take(*episode, &opener.what())?;
+    let attempt = newest.claim.attempt + 1;
+    if !opener.claim(attempt, &opener.writer.id())? {
         return Ok(());
     }
-    // Segments before the newest were sealed, or given up behind what was synced.
-    let Some(&newest) = list_segments(&**store.disk(), owner)?.last() else { return Ok(()) };
-    store.cards().file(owner, newest)?.sync().doing("sync", &segment_path(owner, newest))
+    match opener.take_over(seat, attempt, false, Value::Null, None) {
+        Ok(_) | Err(Error::Ended { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
 }

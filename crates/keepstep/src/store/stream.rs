@@ -19,7 +19,7 @@ use crate::options::Level;
 use crate::own::streams::{COPIED, PUT, StreamFiles};
 use crate::read::{Catalog, stream_bind, stream_entries};
 use crate::segment::Storage;
-use crate::write::{Putter, Receipt, SubjectKey, SubjectName};
+use crate::write::{Putter, Receipt, SubjectKey, SubjectName, Writer};
 
 /// While it puts, a process looks this often at what others put: more often would cost more than it finds.
 const LOOK_EVERY_US: i64 = 100_000;
@@ -129,9 +129,9 @@ impl Stream {
     /// What puts entries to this process's log. The claim stands before it is made, and nobody had closed the stream then.
     fn putter(&self) -> Result<Arc<Putter>> {
         // In a forked child another thread of the parent may hold the lock for ever: so the process is looked at first.
-        let writer = Arc::clone(self.store.writer()?);
+        let writer = self.store.writer()?;
         let mut state = self.lock();
-        if let Some(putter) = &state.putter {
+        if let Some(putter) = state.putter.as_ref().filter(|putter| putter.is_of(&writer)) {
             return Ok(Arc::clone(putter));
         }
         let (files, storage) = (&self.shared.files, &*self.shared.storage);
@@ -144,18 +144,18 @@ impl Stream {
         if !looks_first && files.is_closing(storage)? {
             return Err(fenced());
         }
-        let putter = Arc::new(self.new_putter(PUT, self.store.level())?);
+        let putter = Arc::new(self.new_putter(writer, PUT, self.store.level()));
         state.putter = Some(Arc::clone(&putter));
         Ok(putter)
     }
 
     /// What appends to an attempt of this stream in this process's log.
-    pub(super) fn new_putter(&self, attempt: u32, level: Level) -> Result<Putter> {
+    pub(super) fn new_putter(&self, writer: Arc<Writer>, attempt: u32, level: Level) -> Putter {
         let files = &self.shared.files;
         let key = SubjectKey { what: What::Stream, id: files.stream, attempt };
         let (run, birth, task) = (self.shared.run.clone(), files.birth, files.name.clone());
         let name = SubjectName { run, birth, task, ..SubjectName::default() };
-        Ok(Putter::new(Arc::clone(self.store.writer()?), key, name, level))
+        Putter::new(writer, key, name, level)
     }
 
     /// Brings what is known of other processes' entries up to date, now and then.

@@ -15,7 +15,7 @@ use super::run::{EpisodeName, Run};
 use crate::disk::Disk;
 use crate::error::{Doing, Error, Result};
 use crate::read::{Item, NoteIndex, NoteTarget, Outcomes, is_final};
-use crate::segment::chain::{Chain, read_base, read_claim};
+use crate::segment::chain::{Based, Chain, read_based, read_claim};
 use crate::segment::names::parse_number;
 
 /// What is known is looked at again after this time: somebody may have died since.
@@ -71,8 +71,17 @@ struct Planned {
 #[derive(Debug, Default)]
 struct Cards {
     owners: HashMap<(Id, u32), Id>,
-    adopted: HashMap<(Id, u32), Option<String>>,
+    based: HashMap<(Id, u32), Known>,
     scored: HashSet<Id>,
+}
+
+/// What a base says, as far as it matters here.
+#[derive(Debug, Clone)]
+enum Known {
+    /// The attempt began; the one before had come to its end, if it says how.
+    Began { adopted: Option<String> },
+    /// It never will.
+    Void,
 }
 
 /// What the names of claims and bases tell of an episode.
@@ -268,6 +277,7 @@ impl Judge<'_> {
         if self.outcomes.is_pruned(&at.id) {
             return Ok(Verdict::Nothing);
         }
+        let named = self.without_void(&at.id, named, cards)?;
         let Some(newest) = named.claims.checked_sub(1) else { return Ok(Verdict::New) };
         let said = self.outcomes.said(&at.id, named.in_force);
         let why = match said {
@@ -276,11 +286,15 @@ impl Judge<'_> {
         };
         let is_ours = |owner: &Id| self.run.store().writer_id() == Some(*owner);
         let by_us = said.is_some_and(|said| is_ours(&said.writer));
-        let is_left = why.is_some() && newest == named.in_force;
+        // Whose claim was passed over has nothing any more.
+        let is_void =
+            newest > named.in_force && matches!(self.based(&at.id, newest, cards)?, Some(Known::Void));
+        let holding = if is_void { named.in_force } else { newest };
+        let is_left = why.is_some() && holding == named.in_force;
         if !is_left {
             // Somebody has it, or had it: only what a dead one left can be taken.
-            let owner = self.owner(&at.id, newest, cards)?;
-            if is_ours(&owner) || !self.is_left(&owner, &at.id, newest)? {
+            let owner = self.owner(&at.id, holding, cards)?;
+            if is_ours(&owner) || !self.is_left(&owner, &at.id, holding)? {
                 return Ok(Verdict::Nothing);
             }
         }
@@ -294,6 +308,9 @@ impl Judge<'_> {
         };
         Ok(match why.as_deref() {
             Some(why) if is_final(why) => {
+                if !self.stays_over(&at.id, named.in_force, newest, cards)? {
+                    return Ok(Verdict::Nothing);
+                }
                 if self.is_scored(at, said.map(|_| named.in_force), cards)?
                     || self.run.is_scored_elsewhere(&at.id, named.scorings)?
                 {
@@ -314,13 +331,47 @@ impl Judge<'_> {
         if attempt == 0 {
             return Ok(None);
         }
-        if let Some(known) = cards.adopted.get(&(*episode, attempt)) {
-            return Ok(known.clone());
+        Ok(match self.based(episode, attempt, cards)? {
+            Some(Known::Began { adopted }) => adopted,
+            Some(Known::Void) | None => None,
+        })
+    }
+
+    fn based(&self, episode: &Id, attempt: u32, cards: &mut Cards) -> Result<Option<Known>> {
+        if let Some(known) = cards.based.get(&(*episode, attempt)) {
+            return Ok(Some(known.clone()));
         }
-        let base = read_base(self.run.store().cards(), episode, attempt)?;
-        let adopted = base.and_then(|base| base.adopted);
-        cards.adopted.insert((*episode, attempt), adopted.clone());
-        Ok(adopted)
+        let known = match read_based(self.run.store().cards(), episode, attempt)? {
+            None => return Ok(None),
+            Some(Based::Void) => Known::Void,
+            Some(Based::Base(base)) => Known::Began { adopted: base.adopted },
+        };
+        cards.based.insert((*episode, attempt), known.clone());
+        Ok(Some(known))
+    }
+
+    /// What is in force if the newest bases are void: they say that nobody goes on from there.
+    fn without_void(&self, episode: &Id, mut named: Named, cards: &mut Cards) -> Result<Named> {
+        while named.in_force > 0 {
+            match self.based(episode, named.in_force, cards)? {
+                Some(Known::Began { .. }) => break,
+                Some(Known::Void) => named.bases -= 1,
+                None => {}
+            }
+            named.in_force -= 1;
+        }
+        Ok(named)
+    }
+
+    /// Keeps takers that seem gone from overruling an end. False if one has.
+    fn stays_over(&self, episode: &Id, in_force: u32, newest: u32, cards: &mut Cards) -> Result<bool> {
+        for attempt in in_force + 1..=newest {
+            let is_void = matches!(self.based(episode, attempt, cards)?, Some(Known::Void));
+            if !is_void && !self.run.store().pass_over(episode, attempt)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn owner(&self, episode: &Id, attempt: u32, cards: &mut Cards) -> Result<Id> {

@@ -10,15 +10,15 @@ use keepstep_format::card::kind;
 use keepstep_format::fields;
 use keepstep_format::value::Value;
 
+use super::endings::FoundEnd;
 use super::episode::Episode;
 use super::opening::{Opener, final_why, writers_of};
 use super::seats::Seat;
 use crate::error::{Error, Result};
 use crate::own::Letter;
 use crate::read::{Catalog, Item, Lineage};
-use crate::recover::Recovery;
 use crate::segment::cards::{Published, publish_card};
-use crate::segment::chain::{Base, Chain, Link, Span, base_fields, base_path, read_claim};
+use crate::segment::chain::{Base, Chain, Link, Span, base_fields, base_path};
 use crate::write::{CopyOf, Start, copied_to, copy};
 
 /// What a taker found, and decided to inherit.
@@ -32,6 +32,8 @@ pub(super) struct Inheritance {
     /// How the source had ended, if nothing can come after that.
     adopted: Option<String>,
     has_ended: bool,
+    /// How many of its own records count, whether or not they are inherited.
+    counted: u32,
 }
 
 impl Opener<'_> {
@@ -57,19 +59,28 @@ impl Opener<'_> {
             }
         };
         let spans = self.own_what_is_unsynced(&mut found)?;
-        let Inheritance { source, mut lineage, cut, adopted, has_ended, .. } = found;
+        let Inheritance { source, mut lineage, cut, adopted, has_ended, counted, .. } = found;
         lineage.truncate(cut);
         let resumed = source.claim.attempt;
         let time = self.run.store().disk().now_us();
-        let base =
-            Base { attempt, resumed, inherited: lineage.steps(), spans, adopted: adopted.clone(), time };
-        self.publish_base(&base)?;
+        let base = Base {
+            attempt,
+            resumed,
+            inherited: lineage.steps(),
+            spans,
+            adopted: adopted.clone(),
+            counted: Some(counted),
+            time,
+            depth: 0,
+        };
+        self.publish_base(&base, source.base.as_ref())?;
         if let Some(why) = adopted {
             return Err(Error::Ended { what: self.what(), why });
         }
         if !has_ended {
             let why = if was_alive { "superseded" } else { "crashed" };
-            self.run.store().record_end_of(&self.id, resumed, why, &evidence, None)?;
+            let found = FoundEnd { why, evidence: &evidence, steps: None, records: counted };
+            self.run.store().record_end_of(&self.id, resumed, &found)?;
         }
         let pending = lineage.pending()?;
         let start = Start { steps: lineage.steps(), is_pending: pending.is_some() };
@@ -78,37 +89,35 @@ impl Opener<'_> {
         Ok(Episode::new(self.run, Arc::new(recorder), Some((resumed, lineage)), pending, seat))
     }
 
-    /// Tells everybody who ever claimed the episode that it is theirs no more.
+    /// Tells everybody who may still believe that the episode is theirs. Whoever claimed it before the newest base was told
+    /// by those who published that one and the ones before it.
     fn post_to_all(&self, attempt: u32) -> Result<()> {
         let store = self.run.store();
-        let claims = (0..attempt).map(|earlier| read_claim(store.cards(), &self.id, earlier));
-        let mut owners: Vec<Id> = claims
-            .filter_map(|claim| claim.map(|claim| Some(claim?.writer)).transpose())
-            .collect::<Result<_>>()?;
+        let chain = Chain::read_newest_before(store.cards(), &self.id, attempt)?;
+        let mut owners: Vec<Id> = chain.links.iter().map(|link| link.claim.writer).collect();
         if store.options().is_broken_post_to_last_only() {
             owners.drain(..owners.len() - 1);
         }
         owners.sort_unstable();
         owners.dedup();
-        let letter = Letter { what: 1, id: self.id, attempt, from: store.writer()?.id() };
+        let letter = Letter::Claimed { what: 1, id: self.id, attempt, from: self.writer.id() };
         for owner in owners {
-            store.postman().post(&**store.disk(), &store.id(), store.key(), &owner, &letter)?;
+            store.postman().post(store.cards(), &owner, &letter)?;
         }
         Ok(())
     }
 
-    /// Reads what the attempt can inherit, including what was never known to be synced.
+    /// Reads what the newest attempt that really began has, and decides what to inherit of it. Whatever was known before is
+    /// looked at again: whoever was told may have recorded until then.
     pub(super) fn inherit(&self, attempt: u32) -> Result<Inheritance> {
         let store = self.run.store();
-        let chain = Chain::read_before(store.cards(), &self.id, attempt)?;
+        let chain = Chain::read_newest_before(store.cards(), &self.id, attempt)?;
         let source =
             if store.options().is_broken_baseless_is_empty() { chain.newest() } else { chain.in_force() };
         let source = source.cloned().ok_or_else(|| Error::NotFound { what: self.what() })?;
-        let settled = self.settled(&chain, &source)?;
-        let (mut lineage, mut unsynced) = match settled {
-            Some(settled) => settled,
-            None => self.all_written_by(&chain, &source)?,
-        };
+        let chain = store.with_found_end(chain, &self.id, source.claim.attempt)?;
+        let (mut lineage, mut unsynced) = self.all_written_by(&chain, &source)?;
+        let counted = lineage.own_records();
         let end = lineage.end()?;
         let has_ended = end.is_some();
         let inherited = source.base.as_ref().and_then(|base| base.adopted.clone());
@@ -117,24 +126,18 @@ impl Opener<'_> {
         let cut = self.cut(&lineage, adopted.is_some(), restarts)?;
         self.check_whole(&lineage, cut, restarts)?;
         unsynced = unsynced.filter(|first| *first < cut);
-        Ok(Inheritance { source, lineage, unsynced, cut, adopted, has_ended })
-    }
-
-    /// What the source recorded, if nothing can be added to it any more: all its logs are read to the end of a dead
-    /// writer, or it has said its last word, and others can see that. Then what is known already is enough.
-    fn settled(&self, chain: &Chain, source: &Link) -> Result<Option<(Lineage, Option<usize>)>> {
-        let mut catalog = self.run.store().looking();
-        let writers = writers_of(source);
-        catalog.refresh_of(&writers)?;
-        let is_dead = writers.iter().all(|it| catalog.log(it).is_some_and(|log| log.is_finished()));
-        let lineage = catalog.lineage(&self.id, chain, source.claim.attempt)?;
-        let is_settled = is_dead || (lineage.own_end().is_some() && !lineage.misses_what_it_inherited());
-        Ok(is_settled.then(|| with_unsynced(&catalog, lineage)))
+        Ok(Inheritance { source, lineage, unsynced, cut, adopted, has_ended, counted })
     }
 
     /// What the source wrote, also what is not known to be synced.
     fn all_written_by(&self, chain: &Chain, source: &Link) -> Result<(Lineage, Option<usize>)> {
-        let mut catalog = Catalog::unread(self.run.store().storage(), Arc::new(Recovery::dirty()));
+        let store = self.run.store();
+        if store.options().is_broken_act_on_what_was_known() {
+            let catalog = store.looking();
+            let lineage = catalog.lineage(&self.id, chain, source.claim.attempt)?;
+            return Ok(with_unsynced(&catalog, lineage));
+        }
+        let mut catalog = store.looking_at_all();
         catalog.refresh_of(&writers_of(source))?;
         let lineage = catalog.lineage(&self.id, chain, source.claim.attempt)?;
         Ok(with_unsynced(&catalog, lineage))
@@ -185,7 +188,7 @@ impl Opener<'_> {
         let lines = lineage.lines()[first..*cut].to_vec();
         let (from, to) = (lines[0].seq, span.to);
         let what = CopyOf { episode: self.id, attempt: span.attempt, from: span.writer, first_seq: from };
-        let writer = self.run.store().writer()?;
+        let writer = &*self.writer;
         let copied = copied_to(writer, &what);
         let missing = (first..*cut).filter(|at| lines[at - first].seq >= copied);
         let records = missing.map(|at| match lineage.item(at)? {
@@ -210,12 +213,16 @@ impl Opener<'_> {
         Error::Damaged { path: self.what(), offset: 0, found }
     }
 
-    fn publish_base(&self, base: &Base) -> Result<()> {
+    fn publish_base(&self, base: &Base, resumed: Option<&Base>) -> Result<()> {
         let storage = self.run.store().cards();
         let path = base_path(&self.id, base.attempt);
-        match publish_card(storage, &path, kind::BASE, &base_fields(&self.id, base))? {
+        match publish_card(storage, &path, kind::BASE, &base_fields(&self.id, base, resumed))? {
             Published::Done => Ok(()),
-            Published::Taken => Err(Error::Busy { what: path, why: "it was published before".to_owned() }),
+            // Somebody took us for dead, and passed over our claim.
+            Published::Taken => {
+                let attempt = base.attempt + 1;
+                Err(Error::Fenced { episode: self.id, mine: base.attempt, attempt })
+            }
             Published::Unfit => Err(Error::BadInput {
                 field: "base".to_owned(),
                 value: format!("has {} spans", base.spans.len()),

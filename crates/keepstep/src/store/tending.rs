@@ -1,16 +1,18 @@
 //! Tending a store, from here: regrouping what writers left, and deleting what nobody wants any more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use keepstep_format::Id;
 
 use super::Store;
 use crate::error::Result;
+use crate::own::Standing;
 use crate::read::{AttemptInfo, Catalog};
 use crate::segment::Pruned;
 use crate::segment::chain::Chain;
 use crate::tend::{
-    self, Candidate, CompactOptions, CompactReport, Faults, How, Progress, PruneFilter, PruneReport,
+    self, Candidate, CloseLogs, CompactOptions, CompactReport, Episodes, Faults, How, Progress, PruneFilter,
+    PruneReport,
 };
 
 impl Store {
@@ -22,7 +24,7 @@ impl Store {
         options: CompactOptions,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<CompactReport> {
-        tend::compact(&self.storage(), &*self.recovery(), &self.how(options), progress)
+        tend::compact(&self.storage(), &self.closer(), &self.how(options), progress)
     }
 
     /// Deletes the episodes that fit `what`, each as a whole, and leaves a note that opening one shows. With `dry_run` it
@@ -49,9 +51,7 @@ impl Store {
         dry_run: bool,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<PruneReport> {
-        let mut look = || self.candidates(&mut self.catalog()?);
-        let (storage, recovery) = (self.storage(), self.recovery());
-        tend::prune(&storage, &*recovery, &self.how(options), what, &mut look, dry_run, progress)
+        tend::prune(&self.storage(), &self.closer(), &self.how(options), what, self, dry_run, progress)
     }
 
     /// That an episode was pruned, if it was: when, and why.
@@ -69,7 +69,11 @@ impl Store {
         let deletes_first = self.inner.options.is_broken_delete_before_manifest();
         let skips_directory_sync = self.inner.options.is_broken_manifest_without_sync();
         let prunes_what_it_saw = self.inner.options.is_broken_prune_looks_once();
-        How { options, faults: Faults { deletes_first, skips_directory_sync, prunes_what_it_saw } }
+        let asks_nobody = self.inner.options.is_broken_close_by_evidence();
+        How {
+            options,
+            faults: Faults { deletes_first, skips_directory_sync, prunes_what_it_saw, asks_nobody },
+        }
     }
 
     /// For whoever has claimed an episode that others recorded: it is not pruned from here on. An error if it was before.
@@ -87,18 +91,17 @@ impl Store {
             episodes.entry(info.key.episode).or_default().push(info);
         }
         let episodes = episodes.into_iter();
-        episodes.map(|(episode, attempts)| self.candidate(catalog, episode, &attempts)).collect()
+        episodes.map(|(episode, attempts)| self.candidate(episode, &attempts)).collect()
     }
 
-    fn candidate(&self, catalog: &Catalog, episode: Id, attempts: &[AttemptInfo]) -> Result<Candidate> {
+    fn candidate(&self, episode: Id, attempts: &[AttemptInfo]) -> Result<Candidate> {
         let newest = attempts.iter().map(|info| info.key.attempt).max().unwrap_or(0);
         let mut numbers: Vec<u32> = attempts.iter().map(|info| info.key.attempt).collect();
         numbers.dedup();
         let last: Vec<&AttemptInfo> = attempts.iter().filter(|info| info.key.attempt == newest).collect();
         let why = last.iter().find_map(|info| info.summary.why.clone());
         let named = attempts.iter().map(|info| &info.summary);
-        let running = self.running(catalog, &episode, &last, why.is_some())?;
-        Ok(Candidate {
+        let mut candidate = Candidate {
             episode,
             run: named.clone().find_map(|it| it.run.clone()),
             task: named.clone().find_map(|it| it.task.clone()),
@@ -108,32 +111,63 @@ impl Store {
             why,
             last_time: named.filter_map(|it| it.last_time).max(),
             records: attempts.iter().map(|info| info.records).sum(),
-            running,
-        })
+            running: None,
+            left_by: Vec::new(),
+            claimed: Vec::new(),
+        };
+        self.find_who_may_go_on(&mut candidate, &last)?;
+        Ok(candidate)
     }
 
-    /// Why an episode counts as running, if it does: its newest attempt has not ended, and its writer may be there; or
-    /// somebody who may be there has claimed the next.
-    fn running(
-        &self,
-        catalog: &Catalog,
-        episode: &Id,
-        last: &[&AttemptInfo],
-        has_ended: bool,
-    ) -> Result<Option<String>> {
+    /// Who may go on with an episode: its newest attempt has not ended, or somebody has claimed the next. Whoever is there
+    /// keeps it from going; whoever seems gone has to be stopped first.
+    fn find_who_may_go_on(&self, candidate: &mut Candidate, last: &[&AttemptInfo]) -> Result<()> {
         let newest = last.first().map_or(0, |info| info.key.attempt);
-        for info in last.iter().filter(|_| !has_ended) {
-            if !self.is_certainly_gone(catalog, &info.key.writer)? {
-                return Ok(Some(format!("attempt {newest} has no end, and its writer may still be there")));
+        if candidate.why.is_none() {
+            for writer in last.iter().map(|info| info.key.writer) {
+                if self.leases().standing(&writer) == Standing::Live {
+                    candidate.running = Some(format!("attempt {newest} has no end, and its writer is there"));
+                }
+                candidate.left_by.push(writer);
             }
         }
-        let chain = Chain::read(&self.inner.tended, episode)?;
-        match chain.newest().map(|link| link.claim) {
-            Some(claim) if claim.attempt > newest && !self.is_certainly_gone(catalog, &claim.writer)? => {
-                let attempt = claim.attempt;
-                Ok(Some(format!("attempt {attempt} is claimed by a writer that may still be there")))
+        let chain = Chain::read(&self.inner.tended, &candidate.episode)?;
+        for link in chain.behind(newest).iter().filter(|link| !link.is_void && !link.is_over()) {
+            let attempt = link.claim.attempt;
+            if self.leases().standing(&link.claim.writer) == Standing::Live {
+                candidate.running = Some(format!("attempt {attempt} is claimed by a writer that is there"));
             }
-            _ => Ok(None),
+            match link.base {
+                // It began, and has recorded nothing.
+                Some(_) => candidate.left_by.push(link.claim.writer),
+                None => candidate.claimed.push(attempt),
+            }
         }
+        Ok(())
+    }
+}
+
+impl Episodes for Store {
+    fn look(&self) -> Result<Vec<Candidate>> {
+        self.candidates(&mut self.catalog()?)
+    }
+
+    fn stop(&self, episodes: &[Candidate]) -> Result<BTreeMap<Id, String>> {
+        let mut going_on = BTreeMap::new();
+        for it in episodes {
+            for &attempt in &it.claimed {
+                if !self.pass_over(&it.episode, attempt)? {
+                    going_on.insert(it.episode, format!("attempt {attempt} has begun"));
+                }
+            }
+        }
+        let writers: BTreeSet<Id> = episodes.iter().flat_map(|it| it.left_by.iter().copied()).collect();
+        let not_closed = self.closer().close(&writers.into_iter().collect::<Vec<_>>())?;
+        for it in episodes {
+            if let Some(why) = it.left_by.iter().find_map(|writer| not_closed.get(writer)) {
+                going_on.insert(it.episode, why.clone());
+            }
+        }
+        Ok(going_on)
     }
 }

@@ -40,7 +40,10 @@ impl Store {
     /// What counts of an episode now.
     pub fn view(&self, episode: &Id) -> Result<View> {
         self.show();
-        let chain = Chain::read(self.cards(), episode)?;
+        let mut chain = Chain::read(self.cards(), episode)?;
+        if let Some(attempt) = chain.in_force().map(|link| link.claim.attempt) {
+            chain = self.with_found_end(chain, episode, attempt)?;
+        }
         let (attempt, lineage) = match chain.in_force() {
             Some(link) => (link.claim.attempt, self.lineage_of(episode, &chain, link)?),
             // Nobody claimed it: one without a name has one attempt, wherever it is.
@@ -73,7 +76,7 @@ impl Store {
     /// An attempt at an episode, with what it inherited, as a catalog knows it: many can be read from one look.
     pub fn view_of(&self, catalog: &Catalog, key: &AttemptKey) -> Result<View> {
         let AttemptKey { episode, attempt, writer } = *key;
-        let chain = Chain::read(self.cards(), &episode)?;
+        let chain = self.with_found_end(Chain::read(self.cards(), &episode)?, &episode, attempt)?;
         let counts =
             chain.link(attempt).is_some_and(|link| link.is_in_force() && link.claim.writer == writer);
         let link = chain.link(attempt).filter(|_| counts);
@@ -319,8 +322,9 @@ impl View {
     /// Another attempt at the episode, with what it inherited.
     pub fn attempt(&self, attempt: u32) -> Result<View> {
         let what = || Error::NotFound { what: format!("attempt {attempt} at episode {}", self.episode) };
-        let link = self.chain.link(attempt).filter(|link| link.is_in_force()).ok_or_else(what)?;
-        let lineage = self.store.lineage_of(&self.episode, &self.chain, link)?;
-        Ok(Self::new(&self.store, self.episode, self.chain.clone(), lineage, attempt))
+        let chain = self.store.with_found_end(self.chain.clone(), &self.episode, attempt)?;
+        let link = chain.link(attempt).filter(|link| link.is_in_force()).ok_or_else(what)?;
+        let lineage = self.store.lineage_of(&self.episode, &chain, link)?;
+        Ok(Self::new(&self.store, self.episode, chain, lineage, attempt))
     }
 }

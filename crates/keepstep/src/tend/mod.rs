@@ -4,6 +4,7 @@
 
 mod blocks;
 mod cards;
+mod closing;
 mod compact;
 mod frames;
 mod heal;
@@ -15,10 +16,11 @@ mod tests;
 mod values;
 mod verify;
 
+pub(crate) use closing::CloseLogs;
 pub use compact::{CompactOptions, CompactReport, LeftAlone};
 pub(crate) use compact::{Faults, How, compact};
 pub use heal::{HealReport, heal};
 pub use prune::{Candidate, PruneFilter, PruneReport};
-pub(crate) use prune::{keep_from_pruning, prune};
+pub(crate) use prune::{Episodes, keep_from_pruning, prune};
 pub use report::{Counts, Damage, Lost, Missing, Progress, Report, Torn, Wrong};
 pub use verify::verify;

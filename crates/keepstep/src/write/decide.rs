@@ -146,7 +146,10 @@ impl Log {
         if let Some(error) = &self.vanished {
             return Some(error.clone());
         }
-        let subject = pending.subject.as_ref()?;
+        let subject = match &pending.subject {
+            Some(subject) => subject,
+            None => return self.closed(),
+        };
         if let Some(error) = self.fence_of(subject) {
             return Some(error);
         }
@@ -157,7 +160,14 @@ impl Log {
         None
     }
 
+    fn closed(&self) -> Option<Error> {
+        self.is_closed().then_some(Error::LogClosed { writer: self.writer() })
+    }
+
     pub(super) fn fence_of(&self, subject: &Subject) -> Option<Error> {
+        if let Some(error) = self.closed() {
+            return Some(error);
+        }
         // A copy counts only by the base that refers to it, whatever was posted about the attempt it is of.
         if matches!(subject.key.what, What::Copied { .. }) {
             return None;

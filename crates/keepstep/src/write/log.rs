@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use keepstep_format::Id;
@@ -41,17 +42,17 @@ pub(crate) struct Pending {
     pub(crate) last: bool,
 }
 
-/// What somebody posted: an episode's attempt, or a stream, is no longer this writer's.
+/// What somebody posted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Claimed {
-    /// The episode or stream.
-    pub(crate) id: Id,
-    /// The attempt that owns it from now on; earlier ones are fenced.
-    pub(crate) attempt: u32,
+pub(crate) enum News {
+    /// An episode or stream is no longer this writer's: attempts before this one are fenced.
+    Claimed { id: Id, attempt: u32 },
+    /// The whole log is no longer this writer's: it was asked, and did not answer in time.
+    Closed,
 }
 
-/// Looks for mail; called once a batch, after the sync and before anything is acknowledged.
-pub(crate) type LookUp = Box<dyn FnMut() -> io::Result<Vec<Claimed>> + Send>;
+/// Looks for mail; called once a batch, after the sync and before anything is acknowledged, and now and then when idle.
+pub(crate) type LookUp = Box<dyn FnMut() -> io::Result<Vec<News>> + Send>;
 
 /// Told the number and length of the last segment.
 pub(crate) type OnClose = Box<dyn FnOnce(u64, u64) + Send>;
@@ -95,6 +96,8 @@ pub(crate) struct Log {
     /// The next sequence of each subject.
     pub(super) subjects: HashMap<SubjectKey, u32, BuildHasherDefault<FirstBytes>>,
     pub(super) fenced: HashMap<Id, u32>,
+    /// Others have closed this log: nothing more is written or acknowledged in it.
+    pub(super) is_closed: Arc<AtomicBool>,
     /// Acknowledged at `kill`, not synced yet: kept until a sync covers them.
     unsynced: Vec<(Vec<Placed>, Arc<Event>)>,
     /// What was not synced must be written again, to a new segment.
@@ -147,6 +150,7 @@ impl Log {
             sealed: None,
             subjects: HashMap::default(),
             fenced: HashMap::new(),
+            is_closed: Arc::default(),
             unsynced: Vec::new(),
             rewrite: false,
             moved: HashMap::new(),
@@ -169,6 +173,44 @@ impl Log {
         Self { bells, ..self }
     }
 
+    /// Says to this one when others have closed the log.
+    pub(crate) fn telling(self, is_closed: Arc<AtomicBool>) -> Self {
+        Self { is_closed, ..self }
+    }
+
+    /// Whose log it is.
+    pub(super) fn writer(&self) -> Id {
+        self.identity.writer
+    }
+
+    /// True once others have closed the log.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Looks for mail although there is nothing to write: whoever asks whether this writer lives is answered. What fails is
+    /// tried again with the next batch.
+    pub(crate) fn answer(&mut self) {
+        if !self.is_closed() && self.look_for_mail().is_ok() && self.is_closed() {
+            self.leave();
+        }
+    }
+
+    /// Others have closed the log: what it holds belongs to them, and not a byte more is written to it.
+    fn leave(&mut self) {
+        let is_synced = !self.rewrite && self.segment.as_mut().is_some_and(|segment| segment.sync().is_ok());
+        for (_, event) in self.unsynced.drain(..) {
+            // Acknowledged at `kill` before the log was closed, so whoever closed it has it, whatever our sync says.
+            if is_synced { event.raise(Stage::Power) } else { event.close() }
+        }
+        self.wake_the_rest();
+        self.segment = None;
+        self.identity.lock = None;
+        self.rewrite = false;
+        self.subjects.clear();
+        self.moved.clear();
+    }
+
     /// Commits a batch: each of its records is acknowledged, or told why not.
     pub(crate) fn commit(&mut self, batch: Batch<Pending>) {
         let mut round = self.decide(batch);
@@ -178,6 +220,9 @@ impl Log {
         match self.persist(&mut round, self.options.stall) {
             Ok(()) => self.acknowledge(round),
             Err(error) => self.withdraw(&round, &error),
+        }
+        if self.is_closed() {
+            self.leave();
         }
     }
 
@@ -190,6 +235,9 @@ impl Log {
         round.needs_sync = true;
         if self.persist(&mut round, Duration::ZERO).is_ok() {
             self.acknowledge(round);
+        }
+        if self.is_closed() {
+            self.leave();
         }
     }
 
@@ -206,6 +254,9 @@ impl Log {
     /// Tells readers how far the log is synced, when no next batch will. Needs no sync of its own.
     pub(crate) fn say_synced(&mut self) {
         self.wake_the_rest();
+        if self.is_closed() {
+            return;
+        }
         let Some(segment) = &mut self.segment else { return };
         if segment.said_synced_to >= segment.synced_to || self.options.is_broken_no_synced_to() {
             return;
@@ -274,6 +325,9 @@ impl Log {
 
     fn try_persist(&mut self, round: &mut Round) -> Result<(), Trouble> {
         self.open_segment()?;
+        if self.is_closed() {
+            return Ok(());
+        }
         self.follow_moves(&mut round.placed);
         let Some(segment) = &mut self.segment else {
             return Err(io::Error::other("no segment").into());
@@ -291,9 +345,14 @@ impl Log {
 
     /// Before anything is acknowledged. A look-up that fails is never an acknowledgement.
     fn look_for_mail(&mut self) -> io::Result<()> {
-        for claimed in (self.look_up)()? {
-            let newest = self.fenced.entry(claimed.id).or_insert(0);
-            *newest = claimed.attempt.max(*newest);
+        for news in (self.look_up)()? {
+            match news {
+                News::Claimed { id, attempt } => {
+                    let newest = self.fenced.entry(id).or_insert(0);
+                    *newest = attempt.max(*newest);
+                }
+                News::Closed => self.is_closed.store(true, Ordering::Release),
+            }
         }
         Ok(())
     }
@@ -337,6 +396,9 @@ impl Log {
             segment.sync()?;
             check_it_is_there(segment)?;
             self.look_for_mail()?;
+            if self.is_closed() {
+                return Ok(());
+            }
             self.all_is_synced();
             if let Some(segment) = &mut self.segment {
                 segment.seal(&self.key)?;

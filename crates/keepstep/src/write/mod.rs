@@ -31,7 +31,7 @@ mod writer;
 pub use bells::Bell;
 pub(crate) use bells::Bells;
 pub(crate) use copier::{CopyOf, copied_to, copy};
-pub(crate) use log::{Claimed, Identity, LookUp, OnClose};
+pub(crate) use log::{Identity, LookUp, News, OnClose};
 pub(crate) use note::note_fields;
 pub(crate) use putter::Putter;
 pub use receipt::Receipt;

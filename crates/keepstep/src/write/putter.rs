@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use keepstep_format::Id;
 use keepstep_format::frame::Kind;
 use keepstep_format::hash::Hash;
 use keepstep_format::value::Value;
@@ -27,6 +28,16 @@ pub(crate) struct Putter {
 impl Putter {
     pub(crate) fn new(writer: Arc<Writer>, key: SubjectKey, name: SubjectName, level: Level) -> Self {
         Self { writer, subject: Arc::new(Subject::new(key, name)), level, passed: Mutex::default() }
+    }
+
+    /// Whose log it appends to.
+    pub(crate) fn writer(&self) -> Id {
+        self.writer.id()
+    }
+
+    /// True if it appends to the log of this writer.
+    pub(crate) fn is_of(&self, writer: &Arc<Writer>) -> bool {
+        Arc::ptr_eq(&self.writer, writer)
     }
 
     /// Encodes a record without handing it over, and gives the hash of its last field if that is long enough to have one.

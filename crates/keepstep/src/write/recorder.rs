@@ -244,6 +244,9 @@ impl Recorder {
 
     /// True if it ended, and that is durable: nothing can be recorded any more.
     pub fn is_over(&self) -> bool {
+        if self.writer.is_closed_by_others() {
+            return true;
+        }
         let state = self.lock();
         state.is_ok_and(|state| {
             let last = state.passed.as_ref();

@@ -1,6 +1,7 @@
 //! One recording process's way into the log: callers, the committer's thread, and who does the work when.
 
 use std::borrow::Borrow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -49,6 +50,8 @@ struct Inner {
     trainer: Trainer,
     spares: Arc<Spares>,
     process: u32,
+    /// Others have closed its log.
+    is_closed: Arc<AtomicBool>,
 }
 
 impl Writer {
@@ -63,6 +66,7 @@ impl Writer {
         let index = Arc::new(Index::new(options.index_bytes_max));
         let counters = Arc::new(Counters::default());
         let spares = Arc::new(Spares::default());
+        let is_closed = Arc::new(AtomicBool::new(false));
         let id = identity.writer;
         let log = Log::new(
             identity,
@@ -73,7 +77,8 @@ impl Writer {
             look_up,
         )
         .recycling(Arc::clone(&spares))
-        .ringing(bells);
+        .ringing(bells)
+        .telling(Arc::clone(&is_closed));
         let inner = Arc::new(Inner {
             id,
             role: Role::new(Handoff::new(options.queue_bytes_max), log),
@@ -84,6 +89,7 @@ impl Writer {
             trainer: Trainer::new(options.dictionary),
             spares,
             process: std::process::id(),
+            is_closed,
         });
         let thread = if options.background { Some(spawn(Arc::clone(&inner), beat)?) } else { None };
         Ok(Self { inner, thread: Mutex::new(thread) })
@@ -198,7 +204,16 @@ impl Writer {
             // It was written without a sync, at `kill`: now somebody wants more.
             self.inner.role.handoff.want_sync();
         }
-        Ok(ticket.event.wait(stage, timeout))
+        let has_come = ticket.event.wait(stage, timeout);
+        if has_come && ticket.event.stage() < stage {
+            return Err(self.left());
+        }
+        Ok(has_come)
+    }
+
+    /// Nothing more becomes of a record that was handed over.
+    fn left(&self) -> Error {
+        if self.is_closed_by_others() { Error::LogClosed { writer: self.id() } } else { Error::Closed }
     }
 
     /// Looks whether a record has reached a level, or will not.
@@ -208,7 +223,7 @@ impl Writer {
         }
         let stage = if level >= Level::Power { Stage::Power } else { Stage::Kill };
         if ticket.event.has_come(stage) {
-            return Some(Ok(()));
+            return Some(if ticket.event.stage() < stage { Err(self.left()) } else { Ok(()) });
         }
         if ticket.event.stage() == Stage::Kill {
             self.inner.role.handoff.want_sync();
@@ -254,6 +269,11 @@ impl Writer {
             }
             std::thread::sleep(BETWEEN);
         }
+    }
+
+    /// True once others have closed its log: whoever records goes on with a new writer.
+    pub(crate) fn is_closed_by_others(&self) -> bool {
+        self.inner.is_closed.load(Ordering::Acquire)
     }
 
     /// The sequence that the next record of a subject gets, if it has any here.
@@ -349,6 +369,10 @@ fn spawn(inner: Arc<Inner>, mut beat: Beat) -> Result<JoinHandle<()>> {
         while inner.role.work(inner.options.background_sync, beat_every) {
             if beaten.elapsed() >= beat_every {
                 beat();
+                // Whoever holds the role looks for mail itself.
+                if let Some(mut log) = inner.role.try_take() {
+                    log.answer();
+                }
                 beaten = Instant::now();
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepstep::disk::sim::{Errno, Fault, On, SimDisk};
-use keepstep::disk::{Disk, Entry, File, FileSystem};
+use keepstep::disk::{Disk, Entry, File, FileSystem, LockState};
 use keepstep::format::value::{Array, Dtype};
 use keepstep::{Broken, Ending, Episode, EpisodeName, Level, Options, Run, Step, Store, Value};
 
@@ -265,6 +265,9 @@ struct Blind {
 }
 
 impl Disk for Blind {
+    fn lock_state(&self, path: &str) -> std::io::Result<LockState> {
+        self.disk.lock_state(path)
+    }
     fn exists(&self, path: &str) -> std::io::Result<bool> {
         let is_first = self.looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
         if path == "keepstep.json" && is_first { Ok(false) } else { self.disk.exists(path) }

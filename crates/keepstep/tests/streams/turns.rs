@@ -160,6 +160,9 @@ impl Disk for Turning {
         self.0.turn();
         self.0.process.link(from, to)
     }
+    fn lock_state(&self, path: &str) -> std::io::Result<LockState> {
+        self.0.process.lock_state(path)
+    }
     fn list(&self, path: &str) -> std::io::Result<Vec<Entry>> {
         self.0.turn();
         self.0.process.list(path)
@@ -239,8 +242,5 @@ impl File for TurningFile {
     }
     fn try_lock(&self) -> std::io::Result<bool> {
         self.file.try_lock()
-    }
-    fn lock_state(&self) -> std::io::Result<LockState> {
-        self.file.lock_state()
     }
 }

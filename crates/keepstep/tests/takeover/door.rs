@@ -21,7 +21,7 @@ use keepstep::disk::{Disk, Entry, File, FileSystem, LockState, Watch};
 use super::shelf::{Shelf, digest};
 use super::stage::{Rules, Scene, Stage};
 
-/// Nobody here compacts or prunes, which is asserted: `tending/races.rs` is about that.
+/// What `compact` makes; where nobody does, which is asserted, looks for it are no decisions.
 const TENDED: &str = "grouped";
 
 /// An actor's disk.
@@ -49,7 +49,7 @@ impl Door {
 
     /// True if a look for this name may have another answer later.
     fn may_appear(&self, scene: &Scene, path: &str) -> bool {
-        if path.starts_with(TENDED) {
+        if path.starts_with(TENDED) && !self.stage.rules.tends {
             return false;
         }
         let Rules { names_change, scans_appear, .. } = self.stage.rules;
@@ -119,7 +119,8 @@ impl Disk for Door {
     fn link(&self, from: &str, to: &str) -> io::Result<()> {
         // Whose word an attempt's end is does not matter to those who open the episode: nobody looks.
         let is_end = to.starts_with("ends/");
-        assert!(!to.starts_with(TENDED), "{to} is made, and looks for it are no decisions");
+        let is_tended = to.starts_with(TENDED);
+        assert!(!is_tended || self.stage.rules.tends, "{to} is made, and looks for it are no decisions");
         let is_visible = |scene: &Scene| !is_end && !scene.shelf.exists(to);
         let done = self.stage.act(
             self.actor,
@@ -152,6 +153,8 @@ impl Disk for Door {
         let (is_log, is_mail) = (path.starts_with("writers/"), path.starts_with("mail/"));
         let is_visible = |scene: &Scene| match scene.shelf.maker_of(path) {
             Some(maker) if is_log => self.is_anothers(scene, maker),
+            // Whoever tends looks for what was left in the making, which changes nothing that is read.
+            _ if self.stage.rules.tends => (is_mail || path == TENDED) && scene.has_others(self.actor),
             // Only where to begin looking for a free number: they are dense, so it makes no difference.
             _ => !is_mail && path != TENDED && scene.has_others(self.actor),
         };
@@ -161,7 +164,7 @@ impl Disk for Door {
             // A new look at this log begins.
             self.looks.fetch_add(1, Ordering::Relaxed);
         }
-        if !is_mail {
+        if !is_mail || self.stage.rules.tends {
             self.stage.tell(self.actor, digest(&found));
         }
         Ok(found.into_iter().map(|(name, is_dir)| Entry { name, is_dir }).collect())
@@ -173,6 +176,14 @@ impl Disk for Door {
         let is_there = self.stage.act(self.actor, about_to, is_visible, |shelf| shelf.exists(path))?;
         self.stage.tell(self.actor, u64::from(is_there));
         Ok(is_there)
+    }
+
+    fn lock_state(&self, path: &str) -> io::Result<LockState> {
+        let is_held = self.local(|shelf| shelf.file(path).map(|file| shelf.locked_by(file).is_some()))??;
+        // Where locks slip, evidence is always wrong about the living: nothing may rest on it.
+        let is_held = is_held && !self.stage.rules.locks_slip;
+        self.stage.tell(self.actor, u64::from(is_held));
+        Ok(if is_held { LockState::Held } else { LockState::Free })
     }
 
     fn file_system(&self) -> io::Result<FileSystem> {
@@ -303,13 +314,6 @@ impl File for Handle {
 
     fn try_lock(&self) -> io::Result<bool> {
         self.door.local(|shelf| shelf.lock(self.file, self.door.actor))
-    }
-
-    fn lock_state(&self) -> io::Result<LockState> {
-        let held_by = self.door.local(|shelf| shelf.locked_by(self.file))?;
-        let is_held = held_by.is_some_and(|owner| owner != self.door.actor);
-        self.door.stage.tell(self.door.actor, u64::from(is_held));
-        Ok(if is_held { LockState::Held } else { LockState::Free })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use keepstep::tend::CompactOptions;
 use keepstep::{
     Broken, Ending, Episode, EpisodeName, Error, Opening, Options, Run, Step, Store, Value, WhenBusy,
 };
@@ -20,6 +21,17 @@ pub struct Script {
     pub steps: u64,
     /// And says that the episode is finished.
     pub ends: bool,
+    /// If it is refused it opens the episode again, and records one more.
+    pub comes_back: bool,
+    /// It does this, and opens nothing.
+    pub tends: Option<Tends>,
+}
+
+/// What somebody does who records nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tends {
+    Compact,
+    Reap,
 }
 
 /// What everybody said, and what they were promised.
@@ -94,16 +106,39 @@ impl Actor {
 
     /// All that it has to do. It keeps its episode open.
     pub fn perform(&mut self) {
+        if let Some(tends) = self.script.tends {
+            return self.tend(tends);
+        }
         if self.episode.is_none() {
             self.open();
         }
         for _ in 0..self.script.steps {
             if !self.step() {
-                return;
+                return self.come_back();
             }
         }
         if self.script.ends {
             self.end();
+        }
+    }
+
+    fn come_back(&mut self) {
+        if self.script.comes_back {
+            self.episode = None;
+            self.open();
+            self.step();
+        }
+    }
+
+    fn tend(&self, tends: Tends) {
+        let store = self.run.store();
+        let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+        let done = match tends {
+            Tends::Compact => store.compact(options, &mut |_| {}).map(|_| ()),
+            Tends::Reap => store.reap().map(|_| ()),
+        };
+        if let Err(error) = done {
+            self.fail("tend the store", &error);
         }
     }
 
@@ -157,8 +192,10 @@ impl Actor {
     /// Being fenced is an answer; everything else must not happen.
     fn refused(&self, doing: &str, error: &Error) -> bool {
         let is_fenced = match error {
-            Error::EarlierFailed(cause) => matches!(**cause, Error::Fenced { .. }),
-            error => matches!(error, Error::Fenced { .. }),
+            Error::EarlierFailed(cause) => {
+                matches!(**cause, Error::Fenced { .. } | Error::LogClosed { .. })
+            }
+            error => matches!(error, Error::Fenced { .. } | Error::LogClosed { .. }),
         };
         if !is_fenced {
             self.fail(doing, error);

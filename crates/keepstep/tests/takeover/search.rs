@@ -190,6 +190,11 @@ impl Plot {
         std::mem::take(&mut guide.lock().told)
     }
 
+    /// Whoever takes a writer for dead writes down what it finds in its log.
+    fn scans_appear(&self) -> bool {
+        self.kills_max > 0 || self.rules.locks_slip
+    }
+
     /// A store with a run, and nothing in it.
     fn prepare(&self) -> Shelf {
         let stage = Arc::new(Stage::new(1, Shelf::default(), Rules::default()));
@@ -203,7 +208,7 @@ impl Plot {
         let is_early = matches!(self.broken, Some(Broken::ReadBeforeClaim | Broken::PostAfterRead));
         let remembers_all = self.rules.remembers_all || is_early;
         let rules =
-            Rules { remembers_all, names_change, tells, scans_appear: self.kills_max > 0, ..self.rules };
+            Rules { remembers_all, names_change, tells, scans_appear: self.scans_appear(), ..self.rules };
         let stage = Arc::new(Stage::new(self.scripts.len(), shelf.clone(), rules));
         let actors: Vec<Actor> = self
             .scripts

@@ -80,6 +80,10 @@ pub struct Rules {
     pub scans_appear: bool,
     /// Everything that an actor was ever told counts, also what the protocol no longer looks at (see `Door::link`).
     pub remembers_all: bool,
+    /// Somebody compacts: what that makes, and looks for it, count too.
+    pub tends: bool,
+    /// All locks seem free, whoever lives: the worst that evidence can be.
+    pub locks_slip: bool,
     /// Names can be replaced (the broken variant): then finding one is no proof that it stays.
     pub names_change: bool,
     /// Whether to say in words what actors are about to do.

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepstep::disk::{Disk, Entry, File, FileSystem, Watch};
+use keepstep::disk::{Disk, Entry, File, FileSystem, LockState, Watch};
 
 /// Is called before each operation, with its name and path.
 type Before = Box<dyn Fn(&str) + Send + Sync>;
@@ -66,11 +66,18 @@ impl Disk for Door {
         self.tell("exists", path);
         self.disk.exists(path)
     }
+    fn lock_state(&self, path: &str) -> io::Result<LockState> {
+        self.tell("lock_state", path);
+        self.disk.lock_state(path)
+    }
     fn file_system(&self) -> io::Result<FileSystem> {
         self.disk.file_system()
     }
     fn watch(&self, dirs: &[String]) -> io::Result<Box<dyn Watch>> {
         self.disk.watch(dirs)
+    }
+    fn uptime_us(&self) -> i64 {
+        self.disk.uptime_us()
     }
     fn now_us(&self) -> i64 {
         self.disk.now_us()

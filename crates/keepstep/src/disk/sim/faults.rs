@@ -35,7 +35,7 @@ pub enum On {
     Exists,
     /// `File::bytes` and `File::links`.
     Stat,
-    /// `File::try_lock` and `File::lock_state`.
+    /// `File::try_lock` and `Disk::lock_state`.
     Lock,
     /// `Disk::watch`, `Watch::add` and `Watch::wait`.
     Watch,

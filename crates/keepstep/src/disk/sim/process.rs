@@ -75,6 +75,12 @@ impl SimProcess {
         inner.processes.killed.push(self.id);
     }
 
+    /// As if other code of this process had opened and closed its locked files, as a copy of the store does: fcntl frees
+    /// all locks that the process has on them.
+    pub fn lose_locks(&self) {
+        self.disk.inner().processes.locks.retain(|_, owner| *owner != self.id);
+    }
+
     /// The disk that it is on.
     pub fn disk(&self) -> &SimDisk {
         &self.disk
@@ -93,6 +99,9 @@ impl SimProcess {
         let inner = self.enter(On::Open, &[path])?;
         let ino = inner.model.look_up(path)?;
         inner.model.file(ino).ok_or(Errno::ISDIR)?;
+        if inner.processes.locks.get(&ino) == Some(&self.id) {
+            return Err(crate::disk::held::refusal());
+        }
         Ok(self.file(ino, path, writable))
     }
 }
@@ -211,6 +220,13 @@ impl Disk for SimProcess {
         }
     }
 
+    fn lock_state(&self, path: &str) -> io::Result<LockState> {
+        let inner = self.enter(On::Lock, &[path])?;
+        let ino = inner.model.look_up(path)?;
+        let is_held = inner.processes.locks.contains_key(&ino);
+        Ok(if is_held { LockState::Held } else { LockState::Free })
+    }
+
     fn file_system(&self) -> io::Result<FileSystem> {
         Ok(enter_alive(&self.disk, self.id)?.birth.file_system)
     }
@@ -315,15 +331,6 @@ impl File for SimFile {
             return Err(Errno::BADF.into());
         }
         Ok(*inner.processes.locks.entry(self.ino).or_insert(self.process) == self.process)
-    }
-
-    fn lock_state(&self) -> io::Result<LockState> {
-        let inner = self.enter(On::Lock)?;
-        // As fcntl does: one's own lock is no obstacle, so it is not seen.
-        Ok(match inner.processes.locks.get(&self.ino) {
-            Some(owner) if *owner != self.process => LockState::Held,
-            _ => LockState::Free,
-        })
     }
 }
 

@@ -20,9 +20,10 @@ use std::time::Duration;
 
 use keepstep_format::Id;
 
+use super::closing::CloseLogs;
 use super::report::Progress;
 use crate::error::{Error, Result};
-use crate::segment::{Manifest, ScanUnsealed, Storage};
+use crate::segment::{Manifest, Storage};
 
 use delete::delete_due;
 use publish::Published;
@@ -70,6 +71,8 @@ pub(crate) struct Faults {
     pub(crate) skips_directory_sync: bool,
     /// What is pruned is not looked at again after that was announced.
     pub(crate) prunes_what_it_saw: bool,
+    /// Logs are replaced because their writers seem gone: nobody is asked.
+    pub(crate) asks_nobody: bool,
 }
 
 impl Default for CompactOptions {
@@ -122,19 +125,19 @@ pub struct CompactReport {
 /// Regroups all that can be.
 pub(crate) fn compact(
     storage: &Arc<Storage>,
-    scan: &dyn ScanUnsealed,
+    closer: &dyn CloseLogs,
     options: &How,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<CompactReport> {
     let mut report = CompactReport::default();
-    rewrite(storage, scan, options, &Wanted::All, &mut report, progress)?;
+    rewrite(storage, closer, options, &Wanted::All, &mut report, progress)?;
     Ok(report)
 }
 
 /// Regroups what is wanted, round by round; what was pruned is left out, for ever.
 pub(super) fn rewrite(
     storage: &Arc<Storage>,
-    scan: &dyn ScanUnsealed,
+    closer: &dyn CloseLogs,
     options: &How,
     wanted: &Wanted,
     report: &mut CompactReport,
@@ -145,7 +148,7 @@ pub(super) fn rewrite(
     loop {
         let manifest = storage.renew_manifest()?;
         let gone = delete_due(storage, &manifest, options, report)?;
-        let sources = Sources::find(storage, scan, &manifest, wanted, &damaged, options)?;
+        let sources = Sources::find(storage, closer, &manifest, wanted, &damaged, options)?;
         report.left_alone.clone_from(&sources.left_alone);
         let plan = Plan { storage, manifest: &manifest, sources, options, gone };
         match plan.carry_out(report, progress) {

@@ -126,7 +126,8 @@ fn next_manifest(plan: &Plan<'_>, made: &Made) -> Result<Manifest> {
     if let Some(last) = last_number_to_keep(before, &held, &to_delete) {
         to_delete.push(last);
     }
-    Ok(before.followed_by(held, to_delete))
+    let next = before.followed_by(held, to_delete);
+    Ok(if plan.options.faults.asks_nobody { next } else { next.with_closed(plan.sources.closed()) })
 }
 
 /// The highest number stays named although its file is gone, so that it is never given out again.

@@ -1,6 +1,7 @@
-//! Which logs can be regrouped: those of writers that are gone, if nothing in them is damaged.
+//! Which logs can be regrouped: those that are closed for good, if nothing in them is damaged.
 //!
-//! Of a writer all segments are taken, or none: its later segments refer to its earlier ones.
+//! Of a writer all segments are taken, or none: its later segments refer to its earlier ones. That a writer seems gone is
+//! only a reason to close its log: what counts is what is there once it is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use crate::error::{Doing, Result};
 use crate::segment::bodies::LogBodies;
 use crate::segment::names::{list_writers, scan_path, segment_path};
 use crate::segment::{Contents, Liveness, Log, Manifest, ScanUnsealed, Segment, Storage};
+use crate::tend::closing::CloseLogs;
 
 /// Of what `compact` made, so many short segments are left before they are put together.
 const SHORT_SEGMENTS_MAX: usize = 8;
@@ -47,7 +49,7 @@ pub(super) struct Sources {
 impl Sources {
     pub(super) fn find(
         storage: &Arc<Storage>,
-        scan: &dyn ScanUnsealed,
+        closer: &dyn CloseLogs,
         manifest: &Manifest,
         wanted: &Wanted,
         damaged: &BTreeSet<Id>,
@@ -61,31 +63,74 @@ impl Sources {
             empty: Vec::new(),
             bodies: BTreeMap::new(),
         };
-        let mut bytes = found.find_grouped(storage, scan, manifest, wanted, damaged, options)?;
-        for writer in list_writers(storage.disk())? {
-            let mut log = Log::new(Arc::clone(storage), writer);
-            log.refresh(scan)?;
-            if log.segments().next().is_none() && log.liveness() != Liveness::Live {
-                found.empty.push(writer);
-            }
-            if log.segments().next().is_none() || !is_wanted(&log, None, wanted) {
+        let bytes = found.find_grouped(storage, closer.scan(), manifest, wanted, damaged, options)?;
+        let seem_gone = found.find_gone(storage, closer.scan(), wanted, damaged, options, bytes)?;
+        let not_closed =
+            if options.faults.asks_nobody { BTreeMap::new() } else { closer.close(&seem_gone)? };
+        for writer in seem_gone {
+            if let Some(why) = not_closed.get(&writer) {
+                found.left_alone.push(LeftAlone { writer, why: why.clone() });
                 continue;
             }
-            if bytes >= options.round_bytes_max {
-                found.has_more = true;
-                break;
-            }
-            let damage = damaged.contains(&writer).then(|| "a record in it cannot be read".to_owned());
-            match damage.or(why_not(storage, &log)?) {
+            // What was seen before it was closed is forgotten: it may have grown since.
+            let mut log = Log::new(Arc::clone(storage), writer);
+            log.refresh(closer.scan_closed())?;
+            match why_not(&log) {
                 Some(why) => found.left_alone.push(LeftAlone { writer, why }),
                 None => {
                     log.sum_up()?;
-                    bytes += log.segments().map(|segment| segment.file_bytes).sum::<u64>();
                     found.logs.insert(writer, log);
                 }
             }
         }
         Ok(found)
+    }
+
+    /// The logs that are worth closing: those of writers that seem gone, and that can be regrouped as far as that shows.
+    fn find_gone(
+        &mut self,
+        storage: &Arc<Storage>,
+        scan: &dyn ScanUnsealed,
+        wanted: &Wanted,
+        damaged: &BTreeSet<Id>,
+        options: &How,
+        mut bytes: u64,
+    ) -> Result<Vec<Id>> {
+        let mut seem_gone = Vec::new();
+        for writer in list_writers(storage.disk())? {
+            let mut log = Log::new(Arc::clone(storage), writer);
+            log.refresh(scan)?;
+            if log.segments().next().is_none() && log.liveness() != Liveness::Live {
+                self.empty.push(writer);
+            }
+            if log.segments().next().is_none() || !is_wanted(&log, None, wanted) {
+                continue;
+            }
+            if bytes >= options.round_bytes_max {
+                self.has_more = true;
+                break;
+            }
+            let is_live = log.liveness() == Liveness::Live;
+            let why = is_live.then(|| "its writer is there".to_owned());
+            let damage = || damaged.contains(&writer).then(|| "a record in it cannot be read".to_owned());
+            match why.or_else(damage).or_else(|| why_not(&log)) {
+                Some(why) => self.left_alone.push(LeftAlone { writer, why }),
+                None => {
+                    bytes += log.segments().map(|segment| segment.file_bytes).sum::<u64>();
+                    seem_gone.push(writer);
+                }
+            }
+        }
+        Ok(seem_gone)
+    }
+
+    /// The writers whose logs are replaced as a whole, with the last segment of each and its length: what counts of them.
+    pub(super) fn closed(&self) -> impl Iterator<Item = (Id, (u64, u64))> {
+        let logs = self.logs.values().filter(|log| *log.writer() != Id::NONE);
+        logs.filter_map(|log| {
+            let last = log.segments().next_back()?;
+            Some((*log.writer(), (last.number, last.file_bytes)))
+        })
     }
 
     /// Takes short segments that `compact` made earlier, if they are many, and those that hold what is to go.
@@ -181,16 +226,8 @@ fn is_wanted(log: &Log, only: Option<u64>, wanted: &Wanted) -> bool {
     })
 }
 
-/// Why a log is left as it is, if it is.
-fn why_not(storage: &Storage, log: &Log) -> Result<Option<String>> {
-    let last = log.segments().next_back().map_or(0, |segment| segment.number);
-    let card = scan_path(log.writer(), last);
-    // Whoever published what is in the last segment had proof that its writer was gone, or was that writer.
-    let is_gone =
-        log.liveness() == Liveness::Dead || storage.disk().exists(&card).doing("look for", &card)?;
-    if log.liveness() == Liveness::Live || !is_gone {
-        return Ok(Some("its writer may still be there".to_owned()));
-    }
+/// Why a log cannot be regrouped, if it cannot.
+fn why_not(log: &Log) -> Option<String> {
     for segment in log.segments() {
         let mut later = log.segments().filter(|later| later.number > segment.number);
         let goes_on = later.any(|later| match &later.contents {
@@ -199,10 +236,10 @@ fn why_not(storage: &Storage, log: &Log) -> Result<Option<String>> {
         });
         if let Some(trouble) = trouble_of(segment, goes_on) {
             let path = segment_path(log.writer(), segment.number);
-            return Ok(Some(format!("{path}: {trouble}")));
+            return Some(format!("{path}: {trouble}"));
         }
     }
-    Ok(None)
+    None
 }
 
 /// What is wrong with a segment, as far as that shows without reading its records.

@@ -2,7 +2,7 @@
 //!
 //! An episode goes as a whole or not at all. It is gone for readers with the manifest that has the note; its bytes go
 //! when the logs that hold them were regrouped without it and the grace period is over. What somebody opens meanwhile
-//! stays: pruning is announced first, then it is looked again who has what.
+//! stays: pruning is announced first, then whoever seems gone is kept from going on, then it is looked again who has what.
 
 mod announce;
 mod size;
@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use keepstep_format::Id;
 
+use super::closing::CloseLogs;
 use super::compact::{CompactReport, How, Wanted, rewrite};
 use super::report::Progress;
 use crate::error::{Doing, Error, Result};
-use crate::segment::{Pruned, ScanUnsealed, Storage};
+use crate::segment::{Pruned, Storage};
 
 pub(crate) use announce::keep_from_pruning;
 
@@ -88,6 +89,18 @@ pub struct Candidate {
     pub records: u64,
     /// Why it cannot go: somebody may still be recording it.
     pub running: Option<String>,
+    /// Writers that seem gone, and never said how the newest attempt ended: their logs have to be closed first.
+    pub left_by: Vec<Id>,
+    /// Attempts behind it that were claimed by somebody who seems gone, and never began: nobody may begin them any more.
+    pub claimed: Vec<u32>,
+}
+
+impl Candidate {
+    /// True if nothing was recorded in it since.
+    fn is_as(&self, before: &Self) -> bool {
+        let same = |it: &Self| (it.attempts.clone(), it.why.clone(), it.last_time, it.records);
+        self.running.is_none() && same(self) == same(before)
+    }
 }
 
 /// What pruning did, or would do.
@@ -105,35 +118,42 @@ pub struct PruneReport {
     pub compacted: CompactReport,
 }
 
-/// Looks at all episodes as they are now.
-pub(crate) type Look<'l> = dyn FnMut() -> Result<Vec<Candidate>> + 'l;
+/// Knows the episodes of a store. `store` does.
+pub(crate) trait Episodes {
+    /// All as they are now.
+    fn look(&self) -> Result<Vec<Candidate>>;
+
+    /// Sees to it that nobody who seems gone goes on with these: closes logs, and keeps claims from becoming attempts.
+    /// Gives the episodes that somebody goes on with all the same, and why.
+    fn stop(&self, episodes: &[Candidate]) -> Result<BTreeMap<Id, String>>;
+}
 
 /// Prunes the episodes that fit. With `is_dry_run` nothing is changed.
 pub(crate) fn prune(
     storage: &Arc<Storage>,
-    scan: &dyn ScanUnsealed,
+    closer: &dyn CloseLogs,
     how: &How,
     filter: &PruneFilter,
-    look: &mut Look<'_>,
+    all: &dyn Episodes,
     is_dry_run: bool,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<PruneReport> {
     filter.check()?;
     let now = storage.disk().now_us();
-    let fitting = look()?.into_iter().filter(|episode| filter.fits(episode, now));
+    let fitting = all.look()?.into_iter().filter(|episode| filter.fits(episode, now));
     let (refused, episodes): (Vec<_>, Vec<_>) = fitting.partition(|episode| episode.running.is_some());
     let mut report = PruneReport { is_dry_run, episodes, refused, ..PruneReport::default() };
     if !is_dry_run && !report.episodes.is_empty() {
-        note(storage, how, filter, look, &mut report)?;
+        note(storage, how, filter, all, &mut report)?;
     }
     let mut ids: BTreeSet<Id> = report.episodes.iter().map(|episode| episode.episode).collect();
-    report.bytes = size::bytes_of(storage, scan, &ids)?;
+    report.bytes = size::bytes_of(storage, closer.scan(), &ids)?;
     if is_dry_run {
         return Ok(report);
     }
     // Also what an earlier call noted and could not regroup.
     ids.extend(storage.renew_manifest()?.pruned_episodes());
-    rewrite(storage, scan, how, &Wanted::Episodes(ids), &mut report.compacted, progress)?;
+    rewrite(storage, closer, how, &Wanted::Episodes(ids), &mut report.compacted, progress)?;
     Ok(report)
 }
 
@@ -142,16 +162,19 @@ fn note(
     storage: &Storage,
     how: &How,
     filter: &PruneFilter,
-    look: &mut Look<'_>,
+    all: &dyn Episodes,
     report: &mut PruneReport,
 ) -> Result<()> {
     let mut by = Id::NONE;
     storage.disk().random(&mut by.0).doing("find an id for", "pruning")?;
     let ids = report.episodes.iter().map(|episode| episode.episode).collect();
     announce::announce(storage, &ids, by)?;
-    let again = if how.faults.prunes_what_it_saw { report.episodes.clone() } else { look()? };
+    let going_on = if how.faults.asks_nobody { BTreeMap::new() } else { all.stop(&report.episodes)? };
+    let again = if how.faults.prunes_what_it_saw { report.episodes.clone() } else { all.look()? };
     let again: BTreeMap<Id, Candidate> = again.into_iter().map(|it| (it.episode, it)).collect();
-    let is_same = |it: &Candidate| again.get(&it.episode) == Some(it);
+    let is_same = |it: &Candidate| {
+        !going_on.contains_key(&it.episode) && again.get(&it.episode).is_some_and(|again| again.is_as(it))
+    };
     let time = storage.disk().now_us();
     let note = |it: &Candidate, attempt: u32| {
         let (episode, reason) = (it.episode, filter.reason.clone());
@@ -167,7 +190,8 @@ fn note(
     report.episodes = episodes;
     let changed: Vec<Candidate> = changed;
     report.refused.extend(changed.into_iter().map(|it| {
-        let running = Some("somebody opened it, or it went on, while it was being pruned".to_owned());
+        let changed = || "somebody opened it, or it went on, while it was being pruned".to_owned();
+        let running = Some(going_on.get(&it.episode).cloned().unwrap_or_else(changed));
         Candidate { running, ..it }
     }));
     Ok(())

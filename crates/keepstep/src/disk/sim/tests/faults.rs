@@ -126,7 +126,7 @@ fn every_call_can_fail() {
         file.bytes().is_err()
             && file.links().is_err()
             && file.try_lock().is_err()
-            && file.lock_state().is_err()
+            && disk.lock_state("a").is_err()
     );
     assert_eq!(sim.operations(), operations);
     sim.faults().clear();

@@ -1,0 +1,99 @@
+//! Closing the log of another writer for good: its owner is asked first, by letter, and one create-only answer decides.
+//!
+//! The owner answers "alive" when it finds the question, which it looks for before each acknowledgement. Whoever asked
+//! answers "closed" if nobody else does. Only one of the two can have the name, so an owner that finds itself closed has
+//! acknowledged nothing since the answer was there, and all that it acknowledged before is in its log.
+
+use keepstep_format::card::kind;
+use keepstep_format::value::Value;
+use keepstep_format::{Id, fields};
+
+use super::mailbox::{Letter, Postman};
+use crate::disk;
+use crate::error::{Doing, Error, Result};
+use crate::segment::Storage;
+use crate::segment::cards::{CardFound, Published, publish_card, read_card};
+use crate::segment::names::parse_number;
+
+/// What was answered to the question whether a log may be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Its owner is there.
+    Alive,
+    /// Nothing more is acknowledged in it.
+    Closed,
+}
+
+impl Answer {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Closed => "closed",
+        }
+    }
+
+    fn from_word(word: &str) -> Option<Self> {
+        [Self::Alive, Self::Closed].into_iter().find(|it| it.word() == word)
+    }
+}
+
+const ENDING: &str = ".answer";
+
+/// Where the answer to a letter stands.
+fn answer_path(writer: &Id, number: u64) -> String {
+    format!("mail/{writer}/{number}{ENDING}")
+}
+
+/// Asks a writer whether its log may be closed; the number of the question. Durable when it returns.
+pub(crate) fn ask(storage: &Storage, postman: &Postman, writer: &Id) -> Result<u64> {
+    postman.post(storage, writer, &Letter::Question)
+}
+
+/// Answers a question, unless somebody has: what holds from now on. Durable when it returns.
+pub(crate) fn answer(storage: &Storage, writer: &Id, number: u64, says: Answer) -> Result<Answer> {
+    let path = answer_path(writer, number);
+    let card = [
+        (fields::TIME, Value::Int(storage.disk().now_us())),
+        (fields::WHY, Value::from(says.word())),
+        (fields::WRITER, Value::bytes(writer.0)),
+    ];
+    if publish_card(storage, &path, kind::ANSWER, &card)? == Published::Done {
+        return Ok(says);
+    }
+    // Whoever was first may have died before the name was safe.
+    let dir = disk::parent(&path);
+    storage.disk().sync_dir(dir).doing("sync", dir)?;
+    let found = answered(storage, writer, number)?;
+    found.ok_or_else(|| damaged(&path, "it comes and goes"))
+}
+
+/// What was answered to a question, if something was.
+pub(crate) fn answered(storage: &Storage, writer: &Id, number: u64) -> Result<Option<Answer>> {
+    let path = answer_path(writer, number);
+    match read_card(storage, &path, kind::ANSWER)? {
+        CardFound::Nothing => Ok(None),
+        CardFound::Damaged => Err(damaged(&path, "it does not validate")),
+        CardFound::Card(card) => match card.text(fields::WHY).and_then(Answer::from_word) {
+            Some(answer) => Ok(Some(answer)),
+            None => Err(damaged(&path, "it is neither yes nor no")),
+        },
+    }
+}
+
+/// True if the log of a writer was closed by somebody.
+pub(crate) fn is_closed(storage: &Storage, writer: &Id) -> Result<bool> {
+    let dir = format!("mail/{writer}");
+    for entry in storage.disk().list(&dir).doing("list", &dir)?.iter().rev() {
+        let Some(number) = entry.name.strip_suffix(ENDING).and_then(parse_number) else { continue };
+        if answered(storage, writer, number)? == Some(Answer::Closed) {
+            storage.disk().sync_dir(&dir).doing("sync", &dir)?;
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Guessing would lose what an owner was promised, or let two act on one log.
+fn damaged(path: &str, found: &str) -> Error {
+    Error::Damaged { path: path.to_owned(), offset: 0, found: found.to_owned() }
+}
