@@ -34,7 +34,7 @@ class NotFound(KeepstepError, LookupError):
 
 
 class Fenced(KeepstepError):
-    """Stop: another attempt owns this episode now."""
+    """Stop: another attempt owns this episode now, or others closed the log of this process. Open it again to go on."""
 
 
 class Ended(KeepstepError):

@@ -58,6 +58,7 @@ class Store:
         self._logs: dict[Key, list[Record]] = {}
         self._heals = self._read_heals()
         self._retired: set[str] = set()
+        self._closed: set[bytes] = set()
         self._pruned: set[bytes] = set()
         self._read_grouped()
         for folder in _listed(self.path / "writers"):
@@ -97,6 +98,7 @@ class Store:
             return
         card = self._read_manifest(manifests[-1][1])
         self._retired = {named["path"] for named in card.get(97, [])}
+        self._closed = {closed["writer"] for closed in card.get(69, [])}
         self._pruned = {pruned["episode"] for pruned in card.get(98, [])}
         held = {named["segment"]: named["bytes"] for named in card.get(96, [])}
         segments = self._read_segments([(folder / f"{n}.seg", n) for n in sorted(held)], GROUPED)
@@ -132,7 +134,9 @@ class Store:
         self.damage += segment.damage
 
     def _read_writer(self, folder: Path, writer: bytes) -> None:
-        files = [each for each in _numbered(folder, ".seg") if self._counts(each[0])]
+        # The log of a closed writer was replaced whole: what else stands in its folder was never acknowledged.
+        is_closed = writer in self._closed
+        files = [each for each in _numbered(folder, ".seg") if self._counts(each[0]) and not is_closed]
         segments = self._read_segments(files, writer)
         for number, segment in segments.items():
             later = [other for n, other in segments.items() if n > number]

@@ -20,7 +20,7 @@ fn class_of(error: &Error) -> &'static str {
         Error::ConfigChanged { .. } => "ConfigChanged",
         Error::LevelOutOfReach { .. } => "LevelOutOfReach",
         Error::NewerFormat { .. } => "NewerFormat",
-        Error::Fenced { .. } => "Fenced",
+        Error::Fenced { .. } | Error::LogClosed { .. } => "Fenced",
         Error::Ended { .. } => "Ended",
         Error::Diverged { .. } => "Diverged",
         Error::Pruned { .. } | Error::NotFound { .. } => "NotFound",
