@@ -141,7 +141,7 @@ impl Run {
             (fields::VALUE, Value::bytes(group.0)),
             (fields::SOURCE, Value::from(source)),
         ];
-        let receipt = self.note_putter()?.append_waiting(Kind::Note, time, &note)?;
+        let receipt = self.note_putter()?.append_waiting(Kind::Note, &note)?;
         receipt.wait_for(Level::Power, None).map(|_| ())
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use keepstep_format::Id;
-use keepstep_format::commit::Bind;
+use keepstep_format::commit::{Bind, What};
 use keepstep_format::frame::Kind;
 
 use super::report::Missing;
@@ -60,6 +60,10 @@ impl Subjects {
         let mut missing = Vec::new();
         for ((writer, bind), subject) in &self.by_bind {
             let mut from = subject.next_seq;
+            // A copy keeps the sequences that its records had: it begins where it begins.
+            if matches!(bind.what, What::Copied { .. }) && from == 0 {
+                from = subject.beyond.first().copied().unwrap_or(0);
+            }
             for &seq in &subject.beyond {
                 if from < seq {
                     missing.push(Missing { writer: *writer, bind: *bind, from, to: seq });
