@@ -197,7 +197,7 @@ impl Asking<'_> {
             }
         }
         ended.sort_unstable();
-        let said = |why: &String| why != "crashed";
+        let said = |why: &String| why != "crashed" && why != "superseded";
         let all = self.paper.attempts().filter(|(_, _, attempt)| attempt.why.as_ref().is_some_and(said));
         let mut expected: Vec<_> = all.map(|(episode, number, _)| (self.id(episode), number)).collect();
         expected.sort_unstable();

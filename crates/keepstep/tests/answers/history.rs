@@ -1,4 +1,4 @@
-//! Random histories: a few processes that record, one after another; each is closed or killed.
+//! Random histories: a few processes that record, one after another; each is closed, killed, or stays and does no more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use keepstep::disk::Disk;
 use keepstep::disk::sim::{SimDisk, SimProcess};
 use keepstep::{
     Broken, Ending, Episode, EpisodeName, NoteTarget, Opening, Options, Resume, Run, Step, Store, Value,
+    WhenBusy,
 };
 
 use super::paper::{self, Paper, shown};
@@ -42,6 +43,8 @@ pub struct History {
     dice: Dice,
     broken: Option<Broken>,
     said: i64,
+    /// Processes that are still there.
+    idle: Vec<Recording>,
 }
 
 /// A process that still has its store open.
@@ -50,6 +53,8 @@ pub struct Recording {
     process: Arc<SimProcess>,
     /// What it has open: by its number on paper.
     held: Vec<(usize, Episode)>,
+    /// What was taken from it: it says nothing more about that.
+    taken: Vec<(usize, Episode)>,
 }
 
 /// A text of so many bytes that repeats nothing.
@@ -86,7 +91,7 @@ impl History {
             }
         }
         let paper = Paper { run, episodes, ..Paper::default() };
-        Self { sim: SimDisk::new(seed), paper, dice, broken, said: 0 }
+        Self { sim: SimDisk::new(seed), paper, dice, broken, said: 0, idle: Vec::new() }
     }
 
     /// A process comes, opens some of what is not over, and records.
@@ -102,7 +107,7 @@ impl History {
             other.end("finished", Ending::default()).and_then(|receipt| receipt.wait()).expect("ends");
             self.said = 1;
         }
-        let mut recording = Recording { run, process, held: Vec::new() };
+        let mut recording = Recording { run, process, held: Vec::new(), taken: Vec::new() };
         for at in 0..self.paper.episodes.len() {
             let is_over = self.paper.episodes[at].attempts.last().is_some_and(paper::Attempt::is_over);
             if !is_over && !self.dice.one_in(3) {
@@ -122,11 +127,12 @@ impl History {
     }
 
     fn open(&mut self, run: &Run, at: usize) -> Episode {
+        let is_held = self.idle.iter().flat_map(|idle| &idle.held).any(|(held, _)| *held == at);
         let paper = &mut self.paper.episodes[at];
-        let mut opening = Opening::default();
+        let mut opening = Opening { busy: WhenBusy::Take, ..Opening::default() };
         let mut next = paper::Attempt::default();
         if let Some(last) = paper.attempts.last_mut() {
-            last.why.get_or_insert_with(|| "crashed".to_owned());
+            last.why.get_or_insert_with(|| if is_held { "superseded" } else { "crashed" }.to_owned());
             next = paper::Attempt { why: None, inherited: last.steps.len(), ..last.clone() };
             if self.dice.one_in(4) {
                 let steps = self.dice.below(last.steps.len() as u64 + 1) as usize;
@@ -140,6 +146,11 @@ impl History {
         }
         let pending = next.pending;
         let episode = run.open(paper.name.clone(), opening).expect("opens");
+        for idle in &mut self.idle {
+            let (taken, held) = std::mem::take(&mut idle.held).into_iter().partition(|(held, _)| *held == at);
+            idle.held = held;
+            idle.taken.extend::<Vec<_>>(taken);
+        }
         assert_eq!(episode.inherited(), next.steps.len() as u64);
         paper.attempts.push(next);
         if let Some(action) = pending {
@@ -264,16 +275,22 @@ impl History {
         }
     }
 
-    /// The process goes: killed, or in good order.
+    /// The process is killed, goes in good order, or stays.
     pub fn leave(&mut self, recording: Recording) {
-        if self.dice.one_in(2) {
-            recording.process.kill();
-            return;
+        match self.dice.below(3) {
+            0 => return recording.process.kill(),
+            1 => return self.idle.push(recording),
+            _ => {}
         }
         for (at, episode) in recording.held {
             drop(episode);
             self.last(at).why = Some("aborted".to_owned());
         }
         recording.run.store().close();
+    }
+
+    /// Whoever is still there is killed.
+    pub fn kill_all(&mut self) {
+        self.idle.drain(..).for_each(|idle| idle.process.kill());
     }
 }
