@@ -21,7 +21,7 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
 
 def read_elsewhere(store: Path) -> dict[str, object]:
     """The one episode, as another process reads it."""
-    listed = command("ls", str(store), "--json")
+    listed = command("ls", str(store), "run", "--json")
     assert listed.returncode == 0, listed.stderr
     return json.loads(listed.stdout.splitlines()[0])
 

@@ -25,6 +25,10 @@ fn main() -> Result<()> {
         "chunks" => chunks(&open(&dir, Options::default())?),
         "killed" => killed(&open(&dir, Options::default())?),
         "grouped" => grouped(&dir),
+        "summaries" => summaries(&dir),
+        "summaries-killed" => {
+            summarised(&dir, arguments.next().expect("PART").parse().expect("a number"), true)
+        }
         other => panic!("no kind {other:?}"),
     }
 }
@@ -198,4 +202,60 @@ fn killed(run: &Run) -> Result<()> {
     }
     recorder.submit_at(Step::new().observation("survives a kill"), Level::Kill)?.wait()?;
     std::process::abort();
+}
+
+/// What is summed up, with and without rewards, under long names and short ones: compacted (iterations 0 and 1), closed (2),
+/// killed and then scanned (3), killed (4).
+fn summaries(dir: &str) -> Result<()> {
+    let killed = |part: i64| {
+        let this = std::env::current_exe().expect("is known");
+        let arguments = ["summaries-killed", dir, &part.to_string()];
+        std::process::Command::new(this).args(arguments).status().expect("runs");
+    };
+    summarised(dir, 0, false)?;
+    killed(1);
+    let compact = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+    for _ in 0..2 {
+        Store::open(dir, Options::default())?.compact(compact.clone(), &mut |_| {})?;
+    }
+    summarised(dir, 2, false)?;
+    killed(3);
+    Store::open(dir, Options::default())?.catalog()?.attempts()?;
+    killed(4);
+    Ok(())
+}
+
+fn summarised(dir: &str, iteration: i64, dies: bool) -> Result<()> {
+    let store = Store::open(dir, Options { segment_bytes_max: 3000, ..Options::default() })?;
+    let run = store.run(&text(1, 300), Value::Null)?;
+    let begin = |task: &str, sample| run.episode(EpisodeName { task: task.to_owned(), iteration, sample });
+    let rewards: [&[Option<f64>]; 6] = [
+        &[None, None],
+        &[Some(0.0), Some(0.0)],
+        &[None, Some(1.5), None],
+        &[Some(f64::NAN)],
+        &[Some(0.5), Some(-0.5)],
+        &[],
+    ];
+    for task in [text(2, 400), "short".to_owned()] {
+        for (sample, rewards) in rewards.into_iter().enumerate() {
+            let recorder = begin(&task, sample as i64)?;
+            for reward in rewards {
+                recorder.step(Step::new().observation(text(sample as u64, 350)).reward(*reward))?;
+            }
+            recorder.end("finished", Ending::default())?.wait()?;
+        }
+        let recorder = begin(&task, 6)?;
+        recorder.step(Step::new().action(1))?;
+        recorder.step(Step::new().action(2).reward(2.0))?;
+        std::thread::sleep(Duration::from_millis(5));
+        recorder.note("score", Value::Float(1.0), "judge", None)?.wait()?;
+        if dies {
+            // Dropped, it would say that it was aborted.
+            std::mem::forget(recorder);
+        } else {
+            recorder.end("truncated", Ending::default())?.wait()?;
+        }
+    }
+    if dies { std::process::abort() } else { Ok(()) }
 }

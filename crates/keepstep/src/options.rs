@@ -116,6 +116,7 @@ broken! {
     is_broken_close_by_evidence => CloseByEvidence,
     is_broken_pass_over_by_evidence => PassOverByEvidence,
     is_broken_act_on_what_was_known => ActOnWhatWasKnown,
+    is_broken_no_reward_is_zero => NoRewardIsZero,
 }
 
 /// Ways to get it wrong. Each was the obvious thing to do once; the crash tests must catch every one.
@@ -166,4 +167,6 @@ pub enum Broken {
     PassOverByEvidence,
     /// Whoever takes over or reaps trusts what it knew of a log whose writer seems gone.
     ActOnWhatWasKnown,
+    /// A writer sums up by a rule of its own: a return where no reward was given.
+    NoRewardIsZero,
 }

@@ -11,9 +11,9 @@ use keepstep_format::commit::{Bind, What};
 use super::attempt::AttemptReader;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::segment::cards::decode_fields;
 use crate::segment::chain::read_claim;
 use crate::segment::names::{list_writers, manifest_path, scan_path, segment_path};
+use crate::segment::summing::Summed;
 use crate::segment::{Contents, Liveness, Log, Manifest, ScanUnsealed, Storage, Summary};
 
 /// Names an attempt, and the writer that recorded it.
@@ -178,8 +178,7 @@ impl Catalog {
         }
         for log in self.logs.values().chain([&self.grouped]) {
             let mut add = |writer: Id, bind: &Bind, records: u64, summary: &Summary| {
-                let is_other = only.is_some_and(|only| *only != bind.id);
-                if is_other || bind.what != What::Attempt || self.manifest.pruned(&bind.id).is_some() {
+                if bind.what != What::Attempt || self.manifest.pruned(&bind.id).is_some() {
                     return;
                 }
                 let key = AttemptKey { episode: bind.id, attempt: bind.attempt, writer };
@@ -193,24 +192,8 @@ impl Catalog {
                 info.summary.merge(summary);
             };
             for segment in log.segments() {
-                match &segment.contents {
-                    Contents::Sealed(index) => {
-                        let all = only.is_none().then(|| index.owned_entries()).into_iter().flatten();
-                        let some = only.map(|only| index.owned_entries_at(only)).into_iter().flatten();
-                        for (writer, entry) in all.chain(some) {
-                            // A summary that cannot be read shows nothing; the records are the truth.
-                            let summary =
-                                Summary::from_fields(&decode_fields(&entry.summary).unwrap_or_default());
-                            let bind = Bind { what: entry.what, id: entry.id, attempt: entry.attempt };
-                            add(writer, &bind, u64::from(entry.count), &summary);
-                        }
-                    }
-                    Contents::Open(scanned) => {
-                        for entry in &scanned.entries {
-                            add(*log.writer(), &entry.bind, entry.records.len() as u64, &entry.summary);
-                        }
-                    }
-                    Contents::Unreadable(_) => {}
+                for Summed { writer, bind, records, summary } in log.summed(segment, only)? {
+                    add(writer, &bind, records, &summary);
                 }
             }
         }

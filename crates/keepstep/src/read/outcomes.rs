@@ -8,15 +8,14 @@ use std::sync::Arc;
 
 use keepstep_format::Id;
 use keepstep_format::commit::What;
-use keepstep_format::decode::{NoBodies, read_fields};
-use keepstep_format::fields;
 use keepstep_format::frame::Kind;
 
 use super::catalog::Catalog;
 use crate::error::Result;
-use crate::segment::cards::decode_fields;
 use crate::segment::chain::read_claim;
-use crate::segment::scanned::{RecordSource, ScannedEntry, SegmentRecords};
+use crate::segment::scanned::{ScannedEntry, ScannedRecord};
+use crate::segment::summary::Stored;
+use crate::segment::summing::SegmentRecords;
 use crate::segment::window::RECORD_BYTES;
 use crate::segment::{Contents, Liveness, Log, Segment, Storage};
 
@@ -111,7 +110,7 @@ impl Outcomes {
 
 /// Looks for ends behind a place, and says up to where it looked.
 fn look(
-    storage: &Storage,
+    storage: &Arc<Storage>,
     log: &Log,
     segment: &Segment,
     looked_to: u64,
@@ -124,19 +123,26 @@ fn look(
         found.extend(why.map(|why| Found { episode, attempt, writer, why }));
     };
     match (&segment.contents, segment.head()) {
+        (Contents::Sealed(index), _) if index.is_rebuilt() => {
+            for it in log.summed(segment, None)?.into_iter().filter(|it| it.bind.what == What::Attempt) {
+                add(it.writer, it.bind.id, it.bind.attempt, it.summary.why);
+            }
+            Ok(u64::MAX)
+        }
         (Contents::Sealed(index), _) => {
             for (writer, entry) in index.owned_entries().filter(|(_, entry)| entry.what == What::Attempt) {
-                let summary = decode_fields(&entry.summary).unwrap_or_default();
-                add(writer, entry.id, entry.attempt, summary.text(fields::WHY).map(str::to_owned));
+                let stored = Stored::decode(&entry.summary).unwrap_or_default();
+                add(writer, entry.id, entry.attempt, stored.summary.why);
             }
             Ok(u64::MAX)
         }
         (Contents::Open(scanned), Some(head)) => {
-            let mut source = SegmentRecords::new(storage, head, log.doors(), RECORD_BYTES)?;
+            let whose = (head.writer, head.number);
+            let mut source = SegmentRecords::new(storage, whose, log.doors(), RECORD_BYTES);
             for entry in scanned.entries.iter().filter(|entry| entry.bind.what == What::Attempt) {
-                let Some(at) = new_end(entry, looked_to) else { continue };
+                let Some(end) = new_end(entry, looked_to) else { continue };
                 let is_summed = entry.summed == entry.records.len() && entry.summary.why.is_some();
-                let why = if is_summed { entry.summary.why.clone() } else { read_why(&mut source, at) };
+                let why = if is_summed { entry.summary.why.clone() } else { read_why(&mut source, end) };
                 add(*log.writer(), entry.bind.id, entry.bind.attempt, why);
             }
             Ok(scanned.valid_to.max(looked_to))
@@ -146,15 +152,12 @@ fn look(
 }
 
 /// Where an END stands that was not there at the last look.
-fn new_end(entry: &ScannedEntry, looked_to: u64) -> Option<u64> {
+fn new_end(entry: &ScannedEntry, looked_to: u64) -> Option<&ScannedRecord> {
     let new = entry.records.iter().rev().take_while(|record| record.offset >= looked_to);
-    new.filter(|record| record.kind == Kind::End as u8).map(|record| record.offset).next()
+    new.into_iter().find(|record| record.kind == Kind::End as u8)
 }
 
 /// Why, as an END says. One that cannot be read says nothing.
-fn read_why(source: &mut dyn RecordSource, at: u64) -> Option<String> {
-    let stored = source.stored(at)?;
-    let body = source.unpack(stored)?;
-    let end = read_fields(&body, &mut NoBodies).ok()?;
-    end.iter().find(|(number, _)| *number == fields::WHY).and_then(|(_, why)| why.as_str().map(str::to_owned))
+fn read_why(source: &mut SegmentRecords, end: &ScannedRecord) -> Option<String> {
+    source.part_of(end)?.why.map(String::from)
 }

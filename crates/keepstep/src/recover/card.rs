@@ -9,10 +9,11 @@ use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
 use crate::error::{Error, Result};
-use crate::segment::cards::{CardFound, Fields, decode_fields, encode_fields, read_card};
+use crate::segment::cards::{CardFound, Fields, read_card};
 use crate::segment::names::scan_path;
 use crate::segment::scanned::{LostRange, LostRecord, ScannedRecord};
-use crate::segment::{Scanned, SegmentHead, Standing, Storage, Summary};
+use crate::segment::summary::{Stored, has_summary};
+use crate::segment::{Scanned, SegmentHead, Standing, Storage};
 
 /// What stands under the name of a segment's card.
 pub(super) enum Told {
@@ -62,8 +63,7 @@ pub(super) fn fields(
     let mut lists = Vec::new();
     let mut entries = vec![log_entry(found, &mut lists)];
     for entry in &found.entries {
-        let summary = encode_fields(storage, &entry.summary.to_fields())?;
-        let mut summary = Some(summary);
+        let mut summary = has_summary(entry.bind.what).then(|| entry.summary.encode(storage.key()));
         for run in entry.records.chunk_by(|a, b| a.seq.checked_add(1) == Some(b.seq)) {
             let Bind { what, id, attempt } = entry.bind;
             let list_position = put_list(&mut lists, run.iter().map(|record| (record.offset, record.kind)));
@@ -170,8 +170,20 @@ fn add_entry(found: &mut Scanned, entry: &FooterEntry, lists: &[u8]) -> Option<(
     for (seq, (offset, kind)) in (first_seq..).zip(places) {
         target.records.push(ScannedRecord { offset, seq, kind });
     }
-    target.summary.merge(&Summary::from_fields(&decode_fields(&entry.summary)?));
-    target.summed = target.records.len();
+    let is_summed = if entry.summary.is_empty() {
+        // The first entry of an attempt has the summary of all; what is no attempt has none.
+        target.summed > 0 || !has_summary(what)
+    } else {
+        let stored = Stored::decode(&entry.summary)?;
+        // What 0.1 found is summed up again from the records.
+        if stored.is_by_rule {
+            target.summary.merge(&stored.summary);
+        }
+        stored.is_by_rule
+    };
+    if is_summed {
+        target.summed = target.records.len();
+    }
     Some(())
 }
 

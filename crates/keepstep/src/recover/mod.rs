@@ -7,13 +7,15 @@ mod card;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use keepstep_format::Id;
 use keepstep_format::scan::Walk;
 
 use crate::error::{Doing, Error, Result};
 use crate::segment::bodies::Doors;
 use crate::segment::names::{scan_path, segment_path};
-use crate::segment::scanned::SegmentRecords;
+use crate::segment::summing::SegmentRecords;
 use crate::segment::window::{RECORD_BYTES, SCAN_BYTES, Window, feed};
 use crate::segment::{Liveness, ScanUnsealed, Scanned, SegmentHead, Standing, Storage};
 
@@ -60,9 +62,9 @@ impl ScanUnsealed for Recovery {
 
     fn scan(
         &self,
-        storage: &Storage,
+        storage: &Arc<Storage>,
         head: &SegmentHead,
-        doors: &Doors,
+        doors: &Arc<Doors>,
         standing: &Standing,
         known: &mut Scanned,
     ) -> Result<()> {
@@ -151,9 +153,9 @@ fn refuse_newer(newer: Option<u8>, path: &str) -> Result<()> {
 /// Publishes what was found in the segment of a dead writer, if that is possible: a store that cannot be written to is
 /// read all the same, and whoever was faster published the same.
 fn publish(
-    storage: &Storage,
+    storage: &Arc<Storage>,
     head: &SegmentHead,
-    doors: &Doors,
+    doors: &Arc<Doors>,
     standing: &Standing,
     scanned: &mut Scanned,
 ) -> Result<()> {
@@ -162,7 +164,7 @@ fn publish(
     if scanned.valid_to > scanned.synced_to && file.sync().is_err() {
         return Ok(());
     }
-    let mut source = SegmentRecords::new(storage, head, doors, SCAN_BYTES)?;
+    let mut source = SegmentRecords::new(storage, (head.writer, head.number), doors, SCAN_BYTES);
     scanned.sum_all(head.number, &mut source);
     let Some(fields) = card::fields(storage, head, standing, scanned) else { return Ok(()) };
     let path = scan_path(&head.writer, head.number);

@@ -206,7 +206,12 @@ impl LogBodies {
         &self.missing
     }
 
-    fn stored(&mut self, which: usize, segment: u64, offset: u64) -> Result<StoredRecord, Unreadable> {
+    pub(super) fn stored(
+        &mut self,
+        which: usize,
+        segment: u64,
+        offset: u64,
+    ) -> Result<StoredRecord, Unreadable> {
         let door = *self.doors.get(&segment).ok_or(Unreadable::Missing)?;
         if door.voided_from.is_some_and(|from| offset >= from) {
             return Err(Unreadable::Missing);

@@ -8,20 +8,17 @@ use std::sync::Arc;
 use keepstep_format::Id;
 use keepstep_format::block::Block;
 use keepstep_format::commit::{Bind, What};
-use keepstep_format::decode::{NoBodies, read_fields_of};
 use keepstep_format::footer::FooterEntry;
 use keepstep_format::frame::{Flags, Kind};
 use keepstep_format::grouped;
 use keepstep_format::record::decompress;
 use keepstep_format::scan::{Rules, Walk};
 
-use super::cards::encode_fields;
 use super::head::SegmentHead;
 use super::log::{Contents, Log, Segment};
 use super::names::segment_path;
 use super::record::{StoredRecord, Unreadable, load};
 use super::sealed::{SealedIndex, read_trailer};
-use super::summary::Summary;
 use super::window::{RECORD_BYTES, Window, feed};
 use super::{Liveness, Storage};
 use crate::error::{Doing, Error, Result};
@@ -98,10 +95,10 @@ struct Entry {
     bind: Bind,
     /// Sequence, offset of the block, kind.
     records: Vec<(u32, u64, u8)>,
-    summary: Summary,
 }
 
-/// Makes the index of a segment again from its frames; what stands in damaged ones is not in it.
+/// Makes the index of a segment again from its frames; what stands in damaged ones is not in it. Its entries have no
+/// summary: whoever wants one sums up the records.
 pub(super) fn rebuild(storage: &Storage, head: &SegmentHead, bytes: u64) -> Result<SealedIndex> {
     let path = segment_path(&Id::NONE, head.number);
     let file = storage.file(&Id::NONE, head.number)?;
@@ -127,7 +124,7 @@ pub(super) fn rebuild(storage: &Storage, head: &SegmentHead, bytes: u64) -> Resu
         if is_bind {
             log_frames.push((frame.offset, frame.header.kind));
             if let Ok((writer, bind)) = grouped::read_bind(&stored.stored) {
-                slots.insert(slot, Entry { writer, bind, records: Vec::new(), summary: Summary::default() });
+                slots.insert(slot, Entry { writer, bind, records: Vec::new() });
             }
         } else if slot == 0 {
             log_frames.push((frame.offset, frame.header.kind));
@@ -137,38 +134,26 @@ pub(super) fn rebuild(storage: &Storage, head: &SegmentHead, bytes: u64) -> Resu
             entry.add(frame.offset, frame.header.seq, &block);
         }
     }
-    Ok(SealedIndex::rebuilt(head, scan.data_end, entries(storage, &slots, &log_frames)))
+    Ok(SealedIndex::rebuilt(head, scan.data_end, entries(&slots, &log_frames)))
 }
 
 impl Entry {
     fn add(&mut self, offset: u64, first_seq: u32, block: &Block) {
         for (seq, record) in (first_seq..).zip(&block.records) {
             self.records.push((seq, offset, record.kind));
-            if !Summary::counts(record.kind) {
-                continue;
-            }
-            // Nothing that is summed up is long enough to stand elsewhere.
-            if let Ok(fields) = read_fields_of(&block.body, &record.part, &mut NoBodies) {
-                self.summary.add(record.kind, fields);
-            }
         }
     }
 }
 
-fn entries(
-    storage: &Storage,
-    slots: &BTreeMap<u32, Entry>,
-    log_frames: &[(u64, u8)],
-) -> (Vec<(Id, FooterEntry)>, Vec<u8>) {
+fn entries(slots: &BTreeMap<u32, Entry>, log_frames: &[(u64, u8)]) -> (Vec<(Id, FooterEntry)>, Vec<u8>) {
     let mut lists = Vec::new();
     let mut entries = vec![(Id::NONE, log_entry(log_frames, &mut lists))];
     for (&slot, entry) in slots {
-        let mut summary = encode_fields(storage, &entry.summary.to_fields());
         for run in entry.records.chunk_by(|a, b| a.0.checked_add(1) == Some(b.0)) {
             let list_position = grouped::put_list(&mut lists, run.iter().map(|it| (it.1, it.2)));
             let Bind { what, id, attempt } = entry.bind;
             let (first_seq, count) = (run[0].0, run.len() as u32);
-            let summary = summary.take().unwrap_or_default();
+            let summary = Vec::new();
             let made = FooterEntry { what, id, attempt, slot, first_seq, count, list_position, summary };
             entries.push((entry.writer, made));
         }

@@ -155,8 +155,8 @@ impl Log {
             if scanned.entries.iter().all(|entry| entry.summed == entry.records.len()) {
                 continue;
             }
-            let ahead = super::window::RECORD_BYTES;
-            let mut source = super::scanned::SegmentRecords::new(&self.storage, head, &self.doors, ahead)?;
+            let (whose, ahead) = ((head.writer, head.number), super::window::RECORD_BYTES);
+            let mut source = super::summing::SegmentRecords::new(&self.storage, whose, &self.doors, ahead);
             for index in 0..scanned.entries.len() {
                 scanned.sum_entry(index, &mut source);
             }

@@ -18,12 +18,15 @@ pub mod scanned;
 pub mod sealed;
 pub mod storage;
 pub mod summary;
+pub mod summing;
 pub mod window;
 
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+
+use std::sync::Arc;
 
 use keepstep_format::Id;
 use keepstep_format::scan::{Hole, Rules, SegmentScan};
@@ -114,9 +117,9 @@ pub trait ScanUnsealed: Send + Sync {
     /// Brings what is known of a segment up to date. `doors` are the readable segments of the same writer.
     fn scan(
         &self,
-        storage: &Storage,
+        storage: &Arc<Storage>,
         head: &SegmentHead,
-        doors: &bodies::Doors,
+        doors: &Arc<bodies::Doors>,
         standing: &Standing,
         known: &mut Scanned,
     ) -> Result<()>;

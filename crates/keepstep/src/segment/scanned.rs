@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 
 use keepstep_format::commit::{Bind, Listed};
-use keepstep_format::decode::{NoBodies, read_fields};
 use keepstep_format::frame::{FIRST_FRAME, Kind};
 use keepstep_format::scan::{FrameRef, Hole, Walk};
 
+use super::Standing;
 use super::head::SegmentHead;
-use super::record::{StoredRecord, Unreadable, load};
-use super::summary::Summary;
+use super::record::{Unreadable, load};
+use super::summary::{Summary, has_summary};
+use super::summing::SegmentRecords;
 use super::window::Window;
-use super::{Standing, Storage};
 use crate::error::Result;
 
 /// A record that exists.
@@ -185,104 +185,28 @@ impl Scanned {
     }
 
     /// Sums up what the records of one entry say that were not summed up yet.
-    pub fn sum_entry(&mut self, index: usize, source: &mut dyn RecordSource) {
+    pub fn sum_entry(&mut self, index: usize, source: &mut SegmentRecords) {
         let entry = &mut self.entries[index];
-        while let Some(record) = entry.records.get(entry.summed) {
-            if Summary::counts(record.kind) {
-                add_to_summary(&mut entry.summary, record, source);
-            }
-            entry.summed += 1;
+        if has_summary(entry.bind.what) {
+            source.sum(&mut entry.summary, &entry.records, entry.summed);
         }
+        entry.summed = entry.records.len();
     }
 
-    /// Sums up everything, in the order of the file, and finds the segments that this one depends on.
-    pub fn sum_all(&mut self, number: u64, source: &mut dyn RecordSource) {
-        let mut records: Vec<(u64, Option<usize>)> =
-            self.log_frames.iter().map(|(offset, _)| (*offset, None)).collect();
-        for (index, entry) in self.entries.iter_mut().enumerate() {
-            (entry.summary, entry.summed) = (Summary::default(), 0);
-            records.extend(entry.records.iter().map(|record| (record.offset, Some(index))));
+    /// Sums up everything, and finds the segments that this one depends on.
+    pub fn sum_all(&mut self, number: u64, source: &mut SegmentRecords) {
+        let mut offsets: Vec<u64> = self.log_frames.iter().map(|(offset, _)| *offset).collect();
+        for index in 0..self.entries.len() {
+            self.sum_entry(index, source);
+            offsets.extend(self.entries[index].records.iter().map(|record| record.offset));
         }
-        records.sort_unstable();
+        offsets.sort_unstable();
         let mut backs = std::collections::BTreeSet::new();
-        for (offset, owner) in records {
-            let Some(stored) = source.stored(offset) else { continue };
+        for stored in offsets.into_iter().filter_map(|offset| source.stored(offset)) {
             let segments = stored.references.iter().map(|reference| reference.place.segment);
             backs.extend(segments.chain(stored.dictionary.map(|(segment, _)| segment)).map(|to| number - to));
-            if let Some(index) = owner {
-                self.sum_stored(index, stored, source);
-            }
         }
         backs.remove(&0);
         self.depends_on = backs.into_iter().collect();
-    }
-
-    fn sum_stored(&mut self, index: usize, stored: StoredRecord, source: &mut dyn RecordSource) {
-        let entry = &mut self.entries[index];
-        entry.summed += 1;
-        let kind = stored.header.kind;
-        if !Summary::counts(kind) {
-            return;
-        }
-        if let Some(fields) = source.unpack(stored).and_then(|body| read_fields(&body, &mut NoBodies).ok()) {
-            entry.summary.add(kind, fields);
-        }
-    }
-}
-
-fn add_to_summary(summary: &mut Summary, record: &ScannedRecord, source: &mut dyn RecordSource) {
-    let Some(stored) = source.stored(record.offset) else { return };
-    // Nothing that is summed up is long enough to stand elsewhere.
-    if let Some(fields) = source.unpack(stored).and_then(|body| read_fields(&body, &mut NoBodies).ok()) {
-        summary.add(record.kind, fields);
-    }
-}
-
-/// Gives records of one segment, for summing up. What cannot be read is left out: the records are the truth.
-pub trait RecordSource {
-    /// The record at an offset.
-    fn stored(&mut self, offset: u64) -> Option<StoredRecord>;
-    /// Its body.
-    fn unpack(&mut self, stored: StoredRecord) -> Option<keepstep_format::decode::Body>;
-}
-
-/// Reads records of a segment with a window of its own.
-pub struct SegmentRecords<'s> {
-    storage: &'s Storage,
-    head: &'s SegmentHead,
-    /// Where the salts of earlier segments are known: dictionaries may stand there.
-    doors: &'s super::bodies::Doors,
-    window: Window,
-}
-
-impl<'s> SegmentRecords<'s> {
-    /// Reads `ahead_bytes` at a time.
-    pub fn new(
-        storage: &'s Storage,
-        head: &'s SegmentHead,
-        doors: &'s super::bodies::Doors,
-        ahead_bytes: usize,
-    ) -> Result<Self> {
-        let window = storage.window(&head.writer, head.number, ahead_bytes)?;
-        Ok(Self { storage, head, doors, window })
-    }
-}
-
-impl RecordSource for SegmentRecords<'_> {
-    fn stored(&mut self, offset: u64) -> Option<StoredRecord> {
-        load(&mut self.window, self.head.salt, self.head.number, offset).ok()
-    }
-
-    fn unpack(&mut self, stored: StoredRecord) -> Option<keepstep_format::decode::Body> {
-        let Some((segment, offset)) = stored.dictionary else { return stored.unpack(None).ok() };
-        let writer = self.head.writer;
-        let dictionary = self.storage.dictionary((writer, segment, offset), || {
-            let door = self.doors.get(&segment).ok_or(Unreadable::Missing)?;
-            let mut window =
-                self.storage.window(&writer, segment, super::window::RECORD_BYTES).map_err(Unreadable::Io)?;
-            let found = load(&mut window, door.salt, segment, offset)?;
-            if found.header.is(Kind::Dict) { Ok(found.stored) } else { Err(Unreadable::Damaged(None)) }
-        });
-        stored.unpack(Some(&*dictionary.ok()?)).ok()
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Opening reads the trailer and FOOTER; the lists of places are read when somebody wants the records of an attempt.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use keepstep_format::Id;
 use keepstep_format::commit::{Bind, What};
@@ -13,6 +14,7 @@ use keepstep_format::segment::{TRAILER_BYTES, Trailer};
 
 use super::head::SegmentHead;
 use super::storage::Storage;
+use super::summary::Summary;
 use crate::disk::{File, read_exact_at};
 use crate::error::{Doing, Result};
 
@@ -36,7 +38,12 @@ pub struct SealedIndex {
     writers: Vec<Id>,
     /// The lists, if they were made again from the frames.
     rebuilt: Option<Arc<Vec<u8>>>,
+    /// What was summed up again, since the footer does not say it, or not rightly.
+    amended: Arc<Mutex<Amended>>,
 }
+
+/// Summaries, by who recorded what.
+type Amended = HashMap<(Id, Bind), Summary>;
 
 /// The trailer of a segment, if it has one.
 pub fn read_trailer(file: &dyn File, file_bytes: u64, salt: u64, path: &str) -> Result<Option<Trailer>> {
@@ -65,7 +72,16 @@ impl SealedIndex {
             let Ok(footer) = Footer::decode(&body) else { return Ok(None) };
             (footer, Vec::new())
         };
-        Ok(Some(Self { writer, number, salt, trailer, footer, writers, rebuilt: None }))
+        Ok(Some(Self {
+            writer,
+            number,
+            salt,
+            trailer,
+            footer,
+            writers,
+            rebuilt: None,
+            amended: Arc::default(),
+        }))
     }
 
     /// One that was made from the frames of a segment that `compact` had made; its data ends at `lists`.
@@ -78,7 +94,25 @@ impl SealedIndex {
         let footer = Footer { entries, depends_on: Vec::new() };
         let trailer = Trailer { lists, footer: lists };
         let (writer, number, salt) = (head.writer, head.number, head.salt);
-        Self { writer, number, salt, trailer, footer, writers, rebuilt: Some(Arc::new(bytes)) }
+        let rebuilt = Some(Arc::new(bytes));
+        Self { writer, number, salt, trailer, footer, writers, rebuilt, amended: Arc::default() }
+    }
+
+    /// A summary that has to be made from the records, once.
+    pub(super) fn amended(
+        &self,
+        whose: (Id, Bind),
+        make: impl FnOnce() -> Result<Summary>,
+    ) -> Result<Summary> {
+        // What is behind this lock is only remembered: a panic elsewhere leaves it usable.
+        let amended = || self.amended.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = amended().get(&whose).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let made = make()?;
+        amended().insert(whose, made.clone());
+        Ok(made)
     }
 
     /// True if the index could not be read, and was made again.

@@ -1,14 +1,22 @@
 //! What a list of episodes shows of an attempt, gathered from its records.
 //!
-//! A convenience: the records are the truth. The count of steps goes on from segment to segment; rewards and times are
-//! those of one segment, so that the summaries of all segments add up.
+//! A convenience: the records are the truth. There is one way to sum them up, whoever does it: the writer as it records
+//! them, whoever scans or regroups its log, whoever reads. The count of steps goes on from segment to segment; rewards and
+//! times are those of one segment, so that the summaries of all segments add up.
 
 use keepstep_format::Id;
+use keepstep_format::commit::What;
+use keepstep_format::encode::{Encoder, NothingKnown};
 use keepstep_format::fields;
 use keepstep_format::frame::Kind;
+use keepstep_format::hash::ContentKey;
 use keepstep_format::value::Value;
 
-use super::cards::{Fields, as_id};
+use super::cards::{Fields, as_id, decode_fields};
+
+/// The rule that summaries are made by here. One that does not name it is from 0.1, which had several: its writer said a
+/// return of 0.0 where no reward was given, and whoever scanned a log passed over long names and over the times of notes.
+const RULE: i64 = 1;
 
 /// What is known of an attempt without reading its records.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -35,9 +43,90 @@ pub struct Summary {
     pub last_time: Option<i64>,
 }
 
+/// What one record adds to the summary of its attempt.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SummaryPart {
+    /// When it was recorded.
+    pub time: Option<i64>,
+    /// It completes the step with this index.
+    pub step: Option<u64>,
+    /// The reward of that step.
+    pub reward: Option<f64>,
+    /// It ends the attempt, for this reason.
+    pub why: Option<Box<str>>,
+    /// It begins the attempt, which has this name.
+    pub name: Option<Box<Summary>>,
+}
+
+/// A summary as it was stored.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Stored {
+    /// What it says.
+    pub summary: Summary,
+    /// It was made as summaries are made here. What 0.1 made may have to be looked up in the records.
+    pub is_by_rule: bool,
+}
+
+/// True for the records of a turn or a list that complete a step.
+pub fn completes_a_step(kind: u8) -> bool {
+    [Kind::First, Kind::Step, Kind::Result, Kind::Item].iter().any(|&it| it as u8 == kind)
+}
+
+/// True for what has a summary: an attempt, and what was copied of one.
+pub fn has_summary(what: What) -> bool {
+    matches!(what, What::Attempt | What::Copied { .. })
+}
+
+impl SummaryPart {
+    /// What a record of this kind says by its fields.
+    pub fn of<'v>(kind: u8, record: impl IntoIterator<Item = &'v (u8, Value)>) -> Self {
+        let mut said = Self::default();
+        record.into_iter().for_each(|(number, value)| said.field(kind, *number, value));
+        said
+    }
+
+    /// Takes in one field of a record of this kind.
+    pub fn field(&mut self, kind: u8, number: u8, value: &Value) {
+        let is = |it: Kind| kind == it as u8;
+        match number {
+            fields::TIME => self.time = value.as_int(),
+            fields::INDEX if completes_a_step(kind) => {
+                self.step = value.as_int().and_then(|index| u64::try_from(index).ok());
+            }
+            fields::REWARD if completes_a_step(kind) => self.reward = value.as_float(),
+            fields::WHY if is(Kind::End) => self.why = value.as_str().map(Box::from),
+            fields::RUN | fields::BIRTH | fields::TASK | fields::ITERATION | fields::SAMPLE
+                if is(Kind::Begin) =>
+            {
+                self.name.get_or_insert_default().name(number, value);
+            }
+            _ => {}
+        }
+    }
+
+    /// True for kinds that say more than their time. Of the others only the first and the last of an attempt matter.
+    pub fn is_more_than_a_time(kind: u8) -> bool {
+        completes_a_step(kind) || Self::has_text(kind)
+    }
+
+    /// True for kinds of which a text is summed up: it may be long, and then stand elsewhere in the log.
+    pub fn has_text(kind: u8) -> bool {
+        kind == Kind::Begin as u8 || kind == Kind::End as u8
+    }
+}
+
+impl Stored {
+    /// What [`Summary::encode`] wrote, now or in 0.1. Nothing if that is not what the bytes are, or if there are none.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let found = decode_fields(bytes).filter(|_| !bytes.is_empty())?;
+        let is_by_rule = found.get(fields::SUMMARY_RULE).and_then(Value::as_int) == Some(RULE);
+        Some(Self { summary: Summary::from_fields(&found), is_by_rule })
+    }
+}
+
 impl Summary {
     /// From the fields of a footer's entry.
-    pub fn from_fields(found: &Fields) -> Self {
+    fn from_fields(found: &Fields) -> Self {
         let text = |number| found.text(number).map(str::to_owned);
         let int = |number| found.get(number).and_then(Value::as_int);
         Self {
@@ -55,7 +144,7 @@ impl Summary {
     }
 
     /// The fields of a footer's entry.
-    pub fn to_fields(&self) -> Vec<(u8, Value)> {
+    fn to_fields(&self) -> Vec<(u8, Value)> {
         let mut out = Vec::new();
         let mut put = |number: u8, value: Option<Value>| out.extend(value.map(|value| (number, value)));
         put(fields::RUN, self.run.as_deref().map(Value::from));
@@ -68,40 +157,32 @@ impl Summary {
         put(fields::RETURN, self.total_reward.map(Value::Float));
         put(fields::FIRST_TIME, self.first_time.map(Value::Int));
         put(fields::LAST_TIME, self.last_time.map(Value::Int));
+        put(fields::SUMMARY_RULE, Some(Value::Int(RULE)));
         out
     }
 
-    /// True for records that say something that is shown.
-    pub fn counts(kind: u8) -> bool {
-        const KINDS: [Kind; 7] =
-            [Kind::Begin, Kind::First, Kind::Step, Kind::Intent, Kind::Result, Kind::End, Kind::Item];
-        KINDS.iter().any(|&it| it as u8 == kind)
+    /// The bytes that stand in a footer.
+    pub fn encode(&self, key: &ContentKey) -> Vec<u8> {
+        let mut encoder = Encoder::fields(key, &NothingKnown);
+        for (number, value) in self.to_fields() {
+            encoder.field(number);
+            // Nothing here is nested or lost.
+            let _ = encoder.put(&value);
+        }
+        encoder.finish().body
     }
 
     /// Adds the next record.
-    pub fn add(&mut self, kind: u8, record: Vec<(u8, Value)>) {
-        let is = |it: Kind| kind == it as u8;
-        let completes_a_step = is(Kind::First) || is(Kind::Step) || is(Kind::Result) || is(Kind::Item);
-        for (number, value) in record {
-            match number {
-                fields::TIME => {
-                    let time = value.as_int();
-                    self.first_time = self.first_time.or(time);
-                    self.last_time = time.or(self.last_time);
-                }
-                fields::INDEX if completes_a_step => {
-                    let index = value.as_int().and_then(|index| u64::try_from(index).ok());
-                    self.steps = self.steps.max(index.map_or(0, |index| index.saturating_add(1)));
-                }
-                fields::REWARD if completes_a_step => {
-                    if let Some(reward) = value.as_float() {
-                        *self.total_reward.get_or_insert(0.0) += reward;
-                    }
-                }
-                fields::WHY if is(Kind::End) => self.why = value.as_str().map(str::to_owned),
-                _ if is(Kind::Begin) => self.name(number, &value),
-                _ => {}
-            }
+    pub fn add(&mut self, said: &SummaryPart) {
+        self.first_time = self.first_time.or(said.time);
+        self.last_time = said.time.or(self.last_time);
+        self.steps = self.steps.max(said.step.map_or(0, |index| index.saturating_add(1)));
+        self.add_reward(said.reward);
+        if let Some(why) = &said.why {
+            self.why = Some(why.to_string());
+        }
+        if let Some(name) = &said.name {
+            self.add_name(name);
         }
     }
 
@@ -116,35 +197,50 @@ impl Summary {
         }
     }
 
+    fn add_name(&mut self, name: &Summary) {
+        self.run = self.run.take().or_else(|| name.run.clone());
+        self.birth = self.birth.or(name.birth);
+        self.task = self.task.take().or_else(|| name.task.clone());
+        self.iteration = self.iteration.or(name.iteration);
+        self.sample = self.sample.or(name.sample);
+    }
+
+    /// Adds a reward, or the rewards of what comes later; none is none, and not 0.
+    pub fn add_reward(&mut self, more: Option<f64>) {
+        self.total_reward = match (self.total_reward, more) {
+            // A sum begins with 0.0, which takes the sign from a single -0.0.
+            (before, Some(more)) => Some(before.unwrap_or(0.0) + more),
+            (before, None) => before,
+        };
+    }
+
     /// Adds what a later segment knows.
     pub fn merge(&mut self, later: &Summary) {
-        self.run = self.run.take().or_else(|| later.run.clone());
-        self.birth = self.birth.or(later.birth);
-        self.task = self.task.take().or_else(|| later.task.clone());
-        self.iteration = self.iteration.or(later.iteration);
-        self.sample = self.sample.or(later.sample);
+        self.add_name(later);
         self.why = later.why.clone().or_else(|| self.why.take());
         self.steps = self.steps.max(later.steps);
-        self.total_reward = match (self.total_reward, later.total_reward) {
-            (Some(before), Some(more)) => Some(before + more),
-            (before, more) => before.or(more),
-        };
+        self.add_reward(later.total_reward);
         self.first_time = self.first_time.or(later.first_time);
         self.last_time = later.last_time.or(self.last_time);
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::expect_used, reason = "a test stops at the first surprise")]
 mod tests {
     use super::*;
 
     /// What a footer keeps of a summary is all of it.
     #[test]
     fn a_summary_comes_back() {
+        let key = ContentKey::new(&[7; 16]);
+        let read = |summary: &Summary| Stored::decode(&summary.encode(&key)).expect("decodes");
         let mut summary = Summary::default();
-        assert_eq!(Summary::from_fields(&Fields(summary.to_fields())), summary);
-        summary.add(
-            Kind::Begin as u8,
+        assert_eq!(read(&summary), Stored { summary: summary.clone(), is_by_rule: true });
+        let mut add =
+            |kind: Kind, record: Vec<(u8, Value)>| summary.add(&SummaryPart::of(kind as u8, &record));
+        add(
+            Kind::Begin,
             vec![
                 (fields::TIME, Value::Int(7)),
                 (fields::RUN, "shop".into()),
@@ -154,10 +250,9 @@ mod tests {
                 (fields::SAMPLE, Value::Int(-1)),
             ],
         );
-        summary
-            .add(Kind::Step as u8, vec![(fields::INDEX, Value::Int(4)), (fields::REWARD, Value::Float(0.5))]);
-        summary.add(Kind::End as u8, vec![(fields::TIME, Value::Int(9)), (fields::WHY, "finished".into())]);
-        assert_eq!(Summary::from_fields(&Fields(summary.to_fields())), summary);
+        add(Kind::Step, vec![(fields::INDEX, Value::Int(4)), (fields::REWARD, Value::Float(0.5))]);
+        add(Kind::End, vec![(fields::TIME, Value::Int(9)), (fields::WHY, "finished".into())]);
+        assert_eq!(read(&summary).summary, summary);
         assert_eq!((summary.steps, summary.total_reward, summary.last_time), (5, Some(0.5), Some(9)));
     }
 
@@ -176,5 +271,21 @@ mod tests {
         whole.merge(&part(8, None, 30));
         assert_eq!((whole.steps, whole.total_reward), (8, Some(1.5)));
         assert_eq!((whole.first_time, whole.last_time), (Some(10), Some(31)));
+    }
+
+    /// Only a record that completes a step gives a reward, and a step without one gives none.
+    #[test]
+    fn no_reward_is_not_zero() {
+        let said = |kind: Kind, reward: Value| {
+            SummaryPart::of(kind as u8, &[(fields::INDEX, Value::Int(0)), (fields::REWARD, reward)]).reward
+        };
+        assert_eq!(said(Kind::Step, Value::Null), None);
+        assert_eq!(said(Kind::Intent, Value::Float(1.0)), None);
+        assert_eq!(said(Kind::Result, Value::Float(-0.0)), Some(-0.0));
+        let mut summary = Summary::default();
+        summary.add(&SummaryPart { step: Some(0), ..SummaryPart::default() });
+        assert_eq!(summary.total_reward, None);
+        summary.add_reward(Some(f64::NAN));
+        assert!(summary.total_reward.is_some_and(f64::is_nan));
     }
 }

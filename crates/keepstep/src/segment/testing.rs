@@ -18,6 +18,7 @@ use keepstep_format::segment::SegmentHeader;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
+use super::summary::SummaryPart;
 use super::{Liveness, Storage, Summary};
 use crate::disk::RealDisk;
 use crate::recover::Recovery;
@@ -183,7 +184,7 @@ impl LogMaker {
         let offset = self.encoded(kind, (slot, seq), encoded);
         let entry = &mut self.segment.slots[slot as usize - 1];
         entry.2.push((offset, kind as u8));
-        entry.3.add(kind as u8, values.to_vec());
+        entry.3.add(&SummaryPart::of(kind as u8, values));
         offset
     }
 
@@ -309,11 +310,6 @@ impl LogMaker {
             summary: Vec::new(),
         }];
         for (index, (bind, first_seq, records, summary)) in segment.slots.iter().enumerate() {
-            let mut encoder = Encoder::fields(&self.key, &self.known);
-            for (number, value) in summary.to_fields() {
-                encoder.field(number);
-                encoder.put(&value).unwrap();
-            }
             entries.push(FooterEntry {
                 what: bind.what,
                 id: bind.id,
@@ -322,7 +318,7 @@ impl LogMaker {
                 first_seq: *first_seq,
                 count: records.len() as u32,
                 list_position: put_list(&mut lists, records.iter().copied()),
-                summary: encoder.finish().body,
+                summary: summary.encode(&self.key),
             });
         }
         entries.sort_by_key(|entry| (entry.id, entry.attempt, entry.what.number(), entry.first_seq));

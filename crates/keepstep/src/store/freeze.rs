@@ -197,7 +197,7 @@ impl Stream {
                 (fields::NAME, Value::from(entry.id.as_str())),
                 (fields::VALUE, entry.value.clone()),
             ];
-            receipts.push(putter.append_waiting(Kind::Put, entry.time, &fields)?);
+            receipts.push(putter.append_waiting(Kind::Put, &fields)?);
         }
         receipts.iter().try_for_each(|receipt| receipt.wait())?;
         self.copies(&writer.id())

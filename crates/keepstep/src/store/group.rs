@@ -142,7 +142,7 @@ impl Run {
             (fields::SOURCE, Value::from(source)),
         ];
         let putter = self.note_putter()?;
-        putter.append_waiting(Kind::Note, time, &note)?.wait_for(Level::Power, None)?;
+        putter.append_waiting(Kind::Note, &note)?.wait_for(Level::Power, None)?;
         Ok(putter.writer())
     }
 }

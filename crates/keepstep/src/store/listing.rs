@@ -183,10 +183,8 @@ impl Store {
             // It went on from the middle, or the log that it went on from was cut since.
             None => self.return_up_to(catalog, &one.key, base.inherited)?,
         };
-        one.summary.total_reward = match (inherited, one.summary.total_reward) {
-            (Some(before), Some(own)) => Some(before + own),
-            (before, own) => before.or(own),
-        };
+        let own = std::mem::replace(&mut one.summary.total_reward, inherited);
+        one.summary.add_reward(own);
         Ok(())
     }
 
@@ -198,12 +196,10 @@ impl Store {
             Err(Error::Damaged { .. } | Error::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut total = None;
+        let mut summed = Summary::default();
         for index in 0..steps.min(view.steps()) {
-            if let Some(reward) = view.step(index)?.reward {
-                *total.get_or_insert(0.0) += reward;
-            }
+            summed.add_reward(view.step(index)?.reward);
         }
-        Ok(total)
+        Ok(summed.total_reward)
     }
 }

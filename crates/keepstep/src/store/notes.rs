@@ -28,7 +28,7 @@ impl Run {
         note.extend(note_fields(name, value, source)?);
         note.push((fields::TARGET, Value::bytes(target.episode.0)));
         note.extend(target.attempt.map(|it| (fields::TARGET_ATTEMPT, Value::Int(i64::from(it)))));
-        self.note_putter()?.append(Kind::Note, time, &note)
+        self.note_putter()?.append(Kind::Note, &note)
     }
 
     /// The notes of this run.

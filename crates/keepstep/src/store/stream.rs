@@ -107,7 +107,7 @@ impl Stream {
         let time = self.store.disk().now_us();
         let entry =
             [(fields::TIME, Value::Int(time)), (fields::NAME, Value::from(id)), (fields::VALUE, value)];
-        let (pending, hash) = putter.prepare(Kind::Put, time, &entry)?;
+        let (pending, hash) = putter.prepare(Kind::Put, &entry)?;
         // What is too short for the encoder to hash is hashed here.
         let hash = hash.or_else(|| Rehash::new(self.store.key()).value(&entry[2].1));
         let hash = hash.ok_or_else(|| Error::BadInput {

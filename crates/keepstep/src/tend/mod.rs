@@ -2,6 +2,7 @@
 //!
 //! Nothing that was written is ever changed: what is mended is published beside it.
 
+mod bases;
 mod blocks;
 mod cards;
 mod closing;

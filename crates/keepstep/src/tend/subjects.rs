@@ -3,10 +3,15 @@
 use std::collections::{BTreeSet, HashMap};
 
 use keepstep_format::Id;
-use keepstep_format::commit::Bind;
+use keepstep_format::commit::{Bind, What};
 use keepstep_format::frame::Kind;
 
+use super::bases::Copies;
 use super::report::Missing;
+
+fn is_copy(bind: &Bind) -> bool {
+    matches!(bind.what, What::Copied { .. })
+}
 
 /// Where one subject is.
 #[derive(Debug, Default)]
@@ -55,10 +60,21 @@ impl Subjects {
         step
     }
 
+    /// What is there of copies.
+    pub(super) fn add_copies_to(&self, copies: &mut Copies) {
+        for (whose, subject) in self.by_bind.iter().filter(|((_, bind), _)| is_copy(bind)) {
+            copies
+                .entry(*whose)
+                .or_default()
+                .extend((0..subject.next_seq).chain(subject.beyond.iter().copied()));
+        }
+    }
+
     /// What is missing, now that the whole log was seen.
     pub(super) fn missing(&self) -> Vec<Missing> {
         let mut missing = Vec::new();
-        for ((writer, bind), subject) in &self.by_bind {
+        // What must be there of a copy is said by a base.
+        for ((writer, bind), subject) in self.by_bind.iter().filter(|((_, bind), _)| !is_copy(bind)) {
             let mut from = subject.next_seq;
             for &seq in &subject.beyond {
                 if from < seq {

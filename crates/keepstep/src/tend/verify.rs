@@ -7,6 +7,7 @@ use keepstep_format::Id;
 use keepstep_format::hash::Hash;
 use keepstep_format::rehash::Rehash;
 
+use super::bases::Copies;
 use super::report::{Damage, Progress, Report, Wrong};
 use super::subjects::Subjects;
 use crate::error::Result;
@@ -38,12 +39,14 @@ pub(super) fn verify_all(
         storage,
         report: Report::default(),
         wanted: HashSet::new(),
+        copies: Copies::new(),
         progress: Pace { tell: progress, bytes_before: 0, halves: 0, bytes_total },
     };
     for log in &logs {
         verifier.check_log(log)?;
     }
     verifier.check_cards(&logs)?;
+    verifier.check_bases(&logs)?;
     let mut report = verifier.report;
     report.damage.sort_by(|a, b| (&a.path, a.offset, a.bytes).cmp(&(&b.path, b.offset, b.bytes)));
     Ok((report, verifier.wanted))
@@ -68,6 +71,7 @@ pub(super) struct Verifier<'v> {
     pub(super) storage: &'v Arc<Storage>,
     pub(super) report: Report,
     pub(super) wanted: HashSet<Hash>,
+    pub(super) copies: Copies,
     pub(super) progress: Pace<'v>,
 }
 
@@ -122,6 +126,7 @@ impl Verifier<'_> {
         }
         self.report.counts.subjects += state.subjects.len();
         self.report.missing.extend(state.subjects.missing());
+        state.subjects.add_copies_to(&mut self.copies);
         Ok(())
     }
 

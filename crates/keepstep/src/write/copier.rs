@@ -8,7 +8,7 @@ use keepstep_format::frame::Kind;
 use keepstep_format::value::Value;
 
 use super::handoff::{Ticket, WhenFull};
-use super::subject::{Progress, Subject, SubjectKey, SubjectName};
+use super::subject::{Subject, SubjectKey, SubjectName};
 use super::writer::Writer;
 use crate::error::Result;
 use crate::options::Level;
@@ -48,8 +48,7 @@ pub(crate) fn copy(
     let mut last: Option<Ticket> = None;
     for record in records {
         let (kind, fields) = record?;
-        let mut pending =
-            writer.prepare(&subject, subject.epoch(), kind, fields, Progress::default(), Level::Power)?;
+        let mut pending = writer.prepare(&subject, subject.epoch(), kind, fields, Level::Power)?;
         // Also a copied END is not the end of copying: another try must know how far this one came.
         pending.last = false;
         last = Some(writer.submit(pending, WhenFull::Wait)?);

@@ -17,8 +17,11 @@ use keepstep_format::{Id, encode::Fresh};
 
 use super::index::FirstBytes;
 use super::ready::Ready;
-use super::subject::{Progress, Subject, SubjectKey, SubjectName, Summary};
+use super::subject::{Progress, Subject, SubjectKey};
 use crate::disk::File;
+use crate::options::Options;
+use crate::segment::Summary;
+use crate::segment::summary::has_summary;
 
 /// A record with its references decided: it can be written, and written again elsewhere if that fails.
 #[derive(Debug)]
@@ -55,7 +58,6 @@ impl Placed {
 /// A subject's records in this segment.
 struct Entry {
     key: SubjectKey,
-    name: SubjectName,
     slot: u32,
     first_seq: u32,
     records: Vec<(u64, u8)>,
@@ -144,7 +146,7 @@ impl OpenSegment {
             None => &mut self.log_frames,
             Some(entry) => {
                 let entry = &mut self.entries[entry];
-                entry.summary.add(&placed.progress);
+                entry.summary.add(&placed.progress.part);
                 &mut entry.records
             }
         };
@@ -172,15 +174,10 @@ impl OpenSegment {
         }
         let slot = self.entries.len() as u32 + 1;
         self.slots.insert(subject.key, self.entries.len());
-        let summary = Summary { steps: subject.steps(), ..Summary::default() };
-        self.entries.push(Entry {
-            key: subject.key,
-            name: subject.name.clone(),
-            slot,
-            first_seq: seq,
-            records: Vec::new(),
-            summary,
-        });
+        // A copy has the name that it copies, if its beginning is among what is copied.
+        let is_named = subject.key.what == What::Attempt;
+        let summary = if is_named { subject.name.summary(subject.steps()) } else { Summary::default() };
+        self.entries.push(Entry { key: subject.key, slot, first_seq: seq, records: Vec::new(), summary });
         let bind = Bind { what: subject.key.what, id: subject.key.id, attempt: subject.key.attempt }.encode();
         let offset = self.offset();
         let spec =
@@ -247,9 +244,9 @@ impl OpenSegment {
     }
 
     /// Appends the index and syncs it. Everything else must be synced already.
-    pub(crate) fn seal(&mut self, key: &ContentKey) -> std::io::Result<()> {
+    pub(crate) fn seal(&mut self, key: &ContentKey, options: &Options) -> std::io::Result<()> {
         assert_eq!(self.synced_to, self.end, "a sealed segment has nothing that is not synced");
-        let (lists, footer) = self.index(key);
+        let (lists, footer) = self.index(key, options.is_broken_no_reward_is_zero());
         put_index(&mut self.buffer, self.salt, self.end, &footer, &lists);
         // The trailer says that everything before it is synced, the index too: so it goes last, by itself.
         let trailer = self.buffer.split_off(self.buffer.len() - TRAILER_BYTES);
@@ -261,7 +258,7 @@ impl OpenSegment {
     }
 
     /// What stands in LISTS and FOOTER.
-    fn index(&self, key: &ContentKey) -> (Vec<u8>, Footer) {
+    fn index(&mut self, key: &ContentKey, no_reward_is_zero: bool) -> (Vec<u8>, Footer) {
         let mut lists = Vec::new();
         let mut entries = Vec::with_capacity(self.entries.len() + 1);
         let mut add = |key: SubjectKey, slot, first_seq, records: &[(u64, u8)], summary: Vec<u8>| {
@@ -279,8 +276,11 @@ impl OpenSegment {
         };
         let log = SubjectKey { what: What::Log, id: Id::NONE, attempt: 0 };
         add(log, 0, 0, &self.log_frames, Vec::new());
-        for entry in &self.entries {
-            let summary = entry.summary.encode(&entry.name, key);
+        for entry in &mut self.entries {
+            if no_reward_is_zero {
+                entry.summary.add_reward(Some(0.0));
+            }
+            let summary = if has_summary(entry.key.what) { entry.summary.encode(key) } else { Vec::new() };
             add(entry.key, entry.slot, entry.first_seq, &entry.records, summary);
         }
         let own = self.number;

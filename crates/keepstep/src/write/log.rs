@@ -273,7 +273,7 @@ impl Log {
         let is_done = self.unsynced.is_empty();
         if let Some(segment) = self.segment.as_mut().filter(|segment| is_done && !segment.is_empty()) {
             // A segment that could not be sealed is scanned by whoever reads it.
-            if segment.sync().and_then(|()| segment.seal(&self.key)).is_ok()
+            if segment.sync().and_then(|()| segment.seal(&self.key, &self.options)).is_ok()
                 && let Some(on_close) = self.identity.on_close.take()
             {
                 on_close(segment.number, segment.end);
@@ -401,7 +401,7 @@ impl Log {
             }
             self.all_is_synced();
             if let Some(segment) = &mut self.segment {
-                segment.seal(&self.key)?;
+                segment.seal(&self.key, &self.options)?;
                 self.sealed = Some((segment.number, segment.end));
             }
             self.segment = None;
@@ -538,7 +538,7 @@ impl Log {
 
 /// What a subject's handle may count on from now on.
 fn tell(subject: &Subject, placed: &Placed) {
-    if let Some(step) = placed.progress.step {
+    if let Some(step) = placed.progress.part.step {
         subject.set_steps(step + 1);
     }
     if let Some(is_pending) = placed.progress.pending {

@@ -11,7 +11,7 @@ use super::event::{Event, Stage};
 use super::handoff::{Ticket, WhenFull};
 use super::log::Pending;
 use super::receipt::Receipt;
-use super::subject::{Progress, Subject, SubjectKey, SubjectName};
+use super::subject::{Subject, SubjectKey, SubjectName};
 use super::writer::Writer;
 use crate::error::Result;
 use crate::options::Level;
@@ -42,16 +42,10 @@ impl Putter {
 
     /// Encodes a record without handing it over, and gives the hash of its last field if that is long enough to have one.
     /// The numbers of the fields must rise.
-    pub(crate) fn prepare(
-        &self,
-        kind: Kind,
-        time: i64,
-        fields: &[(u8, Value)],
-    ) -> Result<(Pending, Option<Hash>)> {
+    pub(crate) fn prepare(&self, kind: Kind, fields: &[(u8, Value)]) -> Result<(Pending, Option<Hash>)> {
         self.writer.check_process()?;
-        let progress = Progress { time, ..Progress::default() };
         let fields = fields.iter().map(|(number, value)| (*number, value));
-        self.writer.prepare_and_hash(&self.subject, self.subject.epoch(), kind, fields, progress, self.level)
+        self.writer.prepare_and_hash(&self.subject, self.subject.epoch(), kind, fields, self.level)
     }
 
     /// Hands a record over, and returns at once. Refused with `Busy` while the queue is full and one more has passed.
@@ -69,13 +63,13 @@ impl Putter {
     }
 
     /// Encodes a record and hands it over.
-    pub(crate) fn append(&self, kind: Kind, time: i64, fields: &[(u8, Value)]) -> Result<Receipt> {
-        self.hand_over(self.prepare(kind, time, fields)?.0)
+    pub(crate) fn append(&self, kind: Kind, fields: &[(u8, Value)]) -> Result<Receipt> {
+        self.hand_over(self.prepare(kind, fields)?.0)
     }
 
     /// As [`Putter::append`], but waits while the queue is full.
-    pub(crate) fn append_waiting(&self, kind: Kind, time: i64, fields: &[(u8, Value)]) -> Result<Receipt> {
-        let (pending, _) = self.prepare(kind, time, fields)?;
+    pub(crate) fn append_waiting(&self, kind: Kind, fields: &[(u8, Value)]) -> Result<Receipt> {
+        let (pending, _) = self.prepare(kind, fields)?;
         Ok(self.receipt(self.writer.submit(pending, WhenFull::Wait)?))
     }
 

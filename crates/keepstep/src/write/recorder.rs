@@ -10,11 +10,12 @@ use super::handoff::WhenFull;
 use super::log::Pending;
 use super::receipt::Receipt;
 use super::step::Step;
-use super::subject::{Progress, Subject};
+use super::subject::Subject;
 use super::writer::Writer;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::options::Level;
+use crate::segment::summary::completes_a_step;
 
 /// Records one attempt at an episode. Shared by threads; steps keep the order of the calls.
 pub struct Recorder {
@@ -122,12 +123,9 @@ impl Recorder {
             return Ok(());
         }
         state.begin_sent = Some(state.epoch);
-        let time = self.disk.now_us();
-        let mut fields = vec![(fields::TIME, Value::Int(time))];
+        let mut fields = vec![(fields::TIME, Value::Int(self.disk.now_us()))];
         fields.extend(self.begin.iter().cloned());
-        let progress = Progress { time, ..Progress::default() };
-        let pending =
-            self.writer.prepare(&self.subject, state.epoch, Kind::Begin, fields, progress, self.level)?;
+        let pending = self.writer.prepare(&self.subject, state.epoch, Kind::Begin, fields, self.level)?;
         self.writer.submit(pending, WhenFull::Pass).map(|_| ())
     }
 
@@ -356,21 +354,11 @@ impl Recorder {
         state.check(kind)?;
         self.send_begin(state)?;
         let index = is_about_a_step(kind).then_some(state.next_index);
-        let time = self.disk.now_us();
-        step.set(fields::TIME, Value::Int(time));
+        step.set(fields::TIME, Value::Int(self.disk.now_us()));
         if let Some(index) = index {
             step.set(fields::INDEX, Value::Int(index as i64));
         }
-        let why = step.fields.iter().find(|(number, _)| *number == fields::WHY);
-        let why = why.and_then(|(_, value)| value.as_str()).map(str::to_owned);
-        let pending = match kind {
-            Kind::Intent => Some(true),
-            Kind::Result | Kind::Discard => Some(false),
-            _ => None,
-        };
-        let completed = index.filter(|_| completes_a_step(kind));
-        let progress = Progress { time, step: completed, reward: step.reward_value(), why, pending };
-        let pending = self.writer.prepare(&self.subject, epoch, kind, step.fields, progress, level)?;
+        let pending = self.writer.prepare(&self.subject, epoch, kind, step.fields, level)?;
         Ok(Prepared { pending, kind, index, level })
     }
 
@@ -397,12 +385,8 @@ fn call_step(name: &str, key: &CallKey, arguments: Value, came: Result<Value, Va
     }
 }
 
-fn completes_a_step(kind: Kind) -> bool {
-    matches!(kind, Kind::First | Kind::Step | Kind::Result | Kind::Item)
-}
-
 fn is_about_a_step(kind: Kind) -> bool {
-    completes_a_step(kind) || matches!(kind, Kind::Intent | Kind::Discard | Kind::Call)
+    completes_a_step(kind as u8) || matches!(kind, Kind::Intent | Kind::Discard | Kind::Call)
 }
 
 impl std::fmt::Debug for Recorder {

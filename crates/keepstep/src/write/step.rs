@@ -141,13 +141,6 @@ impl Step {
         }
         Ok(())
     }
-
-    pub(super) fn reward_value(&self) -> Option<f64> {
-        self.fields
-            .iter()
-            .find(|(number, _)| *number == fields::REWARD)
-            .and_then(|(_, value)| value.as_float())
-    }
 }
 
 fn bad(number: u8, value: &Value, fix: &str) -> Error {

@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use keepstep_format::Id;
 use keepstep_format::commit::What;
-use keepstep_format::encode::{Encoder, NothingKnown};
-use keepstep_format::hash::ContentKey;
-use keepstep_format::value::Value;
-use keepstep_format::{Id, fields};
+use keepstep_format::frame::Kind;
+
+use crate::segment::Summary;
+use crate::segment::summary::SummaryPart;
 
 /// What a record belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -110,63 +111,38 @@ impl Subject {
     }
 }
 
-/// What one record adds to the summary of its subject.
+impl SubjectName {
+    /// What a segment says of an attempt of this name that comes into it with so many steps.
+    pub(crate) fn summary(&self, steps: u64) -> Summary {
+        Summary {
+            run: Some(self.run.clone()),
+            birth: Some(self.birth),
+            task: Some(self.task.clone()),
+            iteration: Some(self.iteration),
+            sample: Some(self.sample),
+            steps,
+            ..Summary::default()
+        }
+    }
+}
+
+/// What one record changes for its subject.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Progress {
-    pub(crate) time: i64,
-    /// The record completes the step with this index.
-    pub(crate) step: Option<u64>,
-    pub(crate) reward: Option<f64>,
-    pub(crate) why: Option<String>,
+    /// What it adds to the summary.
+    pub(crate) part: SummaryPart,
     /// From here on a turn waits for its result, or no longer does.
     pub(crate) pending: Option<bool>,
 }
 
-/// What a list of episodes shows, as far as this writer has come.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Summary {
-    pub(crate) steps: u64,
-    pub(crate) reward: f64,
-    pub(crate) why: Option<String>,
-    pub(crate) first_time: i64,
-    pub(crate) last_time: i64,
-}
-
-impl Summary {
-    pub(crate) fn add(&mut self, progress: &Progress) {
-        if self.first_time == 0 {
-            self.first_time = progress.time;
-        }
-        self.last_time = progress.time;
-        if let Some(index) = progress.step {
-            self.steps = self.steps.max(index + 1);
-        }
-        self.reward += progress.reward.unwrap_or(0.0);
-        if progress.why.is_some() {
-            self.why.clone_from(&progress.why);
-        }
-    }
-
-    /// The fields of a footer's summary.
-    pub(crate) fn encode(&self, name: &SubjectName, key: &ContentKey) -> Vec<u8> {
-        let mut encoder = Encoder::fields(key, &NothingKnown);
-        let mut field = |number: u8, value: Value| {
-            encoder.field(number);
-            // Nothing here is nested or lost.
-            let _ = encoder.put(&value);
+impl Progress {
+    /// Of a record of this kind, before its fields are known.
+    pub(crate) fn of(kind: Kind) -> Self {
+        let pending = match kind {
+            Kind::Intent => Some(true),
+            Kind::Result | Kind::Discard => Some(false),
+            _ => None,
         };
-        field(fields::RUN, Value::from(name.run.as_str()));
-        field(fields::BIRTH, Value::bytes(name.birth.0));
-        field(fields::TASK, Value::from(name.task.as_str()));
-        field(fields::ITERATION, Value::Int(name.iteration));
-        field(fields::SAMPLE, Value::Int(name.sample));
-        if let Some(why) = &self.why {
-            field(fields::WHY, Value::from(why.as_str()));
-        }
-        field(fields::STEPS, Value::Int(self.steps as i64));
-        field(fields::RETURN, Value::Float(self.reward));
-        field(fields::FIRST_TIME, Value::Int(self.first_time));
-        field(fields::LAST_TIME, Value::Int(self.last_time));
-        encoder.finish().body
+        Self { part: SummaryPart::default(), pending }
     }
 }

@@ -107,10 +107,9 @@ impl Writer {
         epoch: u32,
         kind: Kind,
         fields: impl IntoIterator<Item = (u8, impl Borrow<Value>)>,
-        progress: Progress,
         level: Level,
     ) -> Result<Pending> {
-        self.prepare_and_hash(subject, epoch, kind, fields, progress, level).map(|(pending, _)| pending)
+        self.prepare_and_hash(subject, epoch, kind, fields, level).map(|(pending, _)| pending)
     }
 
     /// As [`Writer::prepare`], with the hash of the last field if that is long enough to have one.
@@ -120,13 +119,14 @@ impl Writer {
         epoch: u32,
         kind: Kind,
         fields: impl IntoIterator<Item = (u8, impl Borrow<Value>)>,
-        progress: Progress,
         level: Level,
     ) -> Result<(Pending, Option<Hash>)> {
         let inner = &*self.inner;
         let mut encoder = Encoder::fields_into(&inner.key, &*inner.index, inner.spares.get());
+        let mut progress = Progress::of(kind);
         // A value that was given away is gone before its bytes are compressed: a large array is not held twice for that.
         for (number, value) in fields {
+            progress.part.field(kind as u8, number, value.borrow());
             encoder.field(number);
             encoder.put(value.borrow()).map_err(|error| {
                 let name = keepstep_format::fields::name(number).unwrap_or("a field");

@@ -14,7 +14,7 @@ use super::shared::{Moves, Shared, open, records_of};
 use super::sources::Sources;
 use super::units::{Subject, Unit};
 use crate::segment::Storage;
-use crate::segment::cards::encode_fields;
+use crate::segment::summary::has_summary;
 
 /// Fills one segment.
 pub(super) struct Filling<'f, 's> {
@@ -71,7 +71,7 @@ impl<'f, 's> Filling<'f, 's> {
         }
         let slot = self.output.bind(&subject.writer, &subject.bind)?;
         let mut listed = Vec::with_capacity(records.len());
-        let mut summary = encode_fields(self.storage, &subject.summary.to_fields());
+        let mut summary = has_summary(subject.bind.what).then(|| subject.summary.encode(self.storage.key()));
         for run in records.chunk_by(|a, b| a.seq.checked_add(1) == Some(b.seq)) {
             let mut block = Block::default();
             let mut block_seq = run[0].seq;

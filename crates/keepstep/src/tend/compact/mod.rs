@@ -208,7 +208,7 @@ impl Plan<'_> {
     ) -> Result<Round, Failed> {
         let is_last = !self.sources.has_more;
         let is_pruned = |id: &Id| self.manifest.pruned(id).is_some();
-        let units = units::Units::of(&self.sources, &is_pruned);
+        let units = units::Units::of(&self.sources, &is_pruned)?;
         let mut made = output::Made::default();
         let (storage, manifest, options) = (self.storage, self.manifest, self.options);
         let written =

@@ -7,7 +7,7 @@ use keepstep_format::commit::{Bind, What};
 
 use super::sources::Sources;
 use crate::error::{Error, Result};
-use crate::segment::cards::decode_fields;
+use crate::segment::summing::Summed;
 use crate::segment::{Contents, Log, Storage, Summary};
 
 /// All that one writer recorded of one episode, stream or run.
@@ -46,31 +46,16 @@ pub(super) struct Units {
 type Key = (Id, Id, Id);
 
 impl Units {
-    pub(super) fn of(sources: &Sources, is_pruned: &dyn Fn(&Id) -> bool) -> Self {
+    pub(super) fn of(sources: &Sources, is_pruned: &dyn Fn(&Id) -> bool) -> Result<Self> {
         let mut units: BTreeMap<Key, Vec<Subject>> = BTreeMap::new();
-        for (log, segment) in sources.segments() {
-            let mut add = |writer: Id, bind: Bind, summary: &Summary| {
+        for (id, segment) in sources.segments() {
+            let Some(log) = sources.log(&id) else { continue };
+            for Summed { writer, bind, records, summary } in log.summed(segment, None)? {
                 let is_of_an_episode = matches!(bind.what, What::Attempt | What::Copied { .. });
-                if !(is_of_an_episode && is_pruned(&bind.id)) {
-                    let subjects = units.entry((log, writer, bind.id)).or_default();
-                    note(subjects, writer, bind, summary, segment.number);
+                if records > 0 && !(is_of_an_episode && is_pruned(&bind.id)) {
+                    let subjects = units.entry((id, writer, bind.id)).or_default();
+                    note(subjects, writer, bind, &summary, segment.number);
                 }
-            };
-            match &segment.contents {
-                Contents::Sealed(index) => {
-                    for (writer, entry) in index.owned_entries() {
-                        let summary =
-                            Summary::from_fields(&decode_fields(&entry.summary).unwrap_or_default());
-                        let bind = Bind { what: entry.what, id: entry.id, attempt: entry.attempt };
-                        add(writer, bind, &summary);
-                    }
-                }
-                Contents::Open(scanned) => {
-                    for entry in scanned.entries.iter().filter(|entry| !entry.records.is_empty()) {
-                        add(log, entry.bind, &entry.summary);
-                    }
-                }
-                Contents::Unreadable(_) => {}
             }
         }
         let unit = |((log, ..), mut subjects): (Key, Vec<Subject>)| {
@@ -79,7 +64,7 @@ impl Units {
         };
         let mut list: Vec<Unit> = units.into_iter().map(unit).collect();
         list.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
-        Self { list }
+        Ok(Self { list })
     }
 }
 

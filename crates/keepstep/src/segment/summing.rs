@@ -1,0 +1,212 @@
+//! Sums up records where they stand: those of a log that was never sealed, and those of which an index does not say it, or
+//! not rightly.
+//!
+//! What cannot be read is left out: the records are the truth, and whoever reads them is told what is lost.
+
+use std::sync::Arc;
+
+use keepstep_format::Id;
+use keepstep_format::commit::Bind;
+use keepstep_format::decode::{NoBodies, read_fields_of};
+use keepstep_format::footer::FooterEntry;
+use keepstep_format::frame::Kind;
+
+use super::bodies::{Doors, LogBodies};
+use super::log::{Contents, Log, Segment};
+use super::record::StoredRecord;
+use super::scanned::ScannedRecord;
+use super::sealed::SealedIndex;
+use super::storage::Storage;
+use super::summary::{Stored, Summary, SummaryPart, completes_a_step, has_summary};
+use super::window::RECORD_BYTES;
+use crate::error::Result;
+
+/// Records are read once and in order, so little of them is kept.
+const CACHE_BYTES_MAX: usize = 1 << 20;
+
+/// The records of one segment, read to be summed up.
+#[derive(Debug)]
+pub struct SegmentRecords {
+    bodies: LogBodies,
+    number: u64,
+}
+
+impl SegmentRecords {
+    /// Those of segment `number` of a writer, read `ahead_bytes` at a time. What they refer to may stand in any of `doors`.
+    pub fn new(
+        storage: &Arc<Storage>,
+        (writer, number): (Id, u64),
+        doors: &Arc<Doors>,
+        ahead_bytes: usize,
+    ) -> Self {
+        let bodies = LogBodies::new(Arc::clone(storage), writer, Arc::clone(doors));
+        Self { bodies: bodies.caching(CACHE_BYTES_MAX).reading_ahead(ahead_bytes), number }
+    }
+
+    /// Adds what the records of one attempt say, of which those before `from` were added before.
+    pub fn sum(&mut self, summary: &mut Summary, records: &[ScannedRecord], from: usize) {
+        for (at, record) in records.iter().enumerate().skip(from) {
+            let is_first_or_last = at == 0 || at + 1 == records.len();
+            if !is_first_or_last && !SummaryPart::is_more_than_a_time(record.kind) {
+                continue;
+            }
+            if let Some(part) = self.part_of(record) {
+                summary.add(&part);
+            }
+        }
+    }
+
+    /// What a record says that is summed up.
+    pub fn part_of(&mut self, record: &ScannedRecord) -> Option<SummaryPart> {
+        let found = self.bodies.record(self.number, record.offset, record.seq).ok()?;
+        let fields = if SummaryPart::has_text(record.kind) {
+            self.bodies.fields(&found).ok()?
+        } else {
+            // Numbers stand in the record itself; its prompt is nobody's business here.
+            read_fields_of(&found.body, &found.part, &mut NoBodies).ok()?
+        };
+        Some(SummaryPart::of(record.kind, &fields))
+    }
+
+    /// A record as it is stored.
+    pub(super) fn stored(&mut self, offset: u64) -> Option<StoredRecord> {
+        self.bodies.stored(0, self.number, offset).ok()
+    }
+}
+
+/// What a writer recorded of an attempt, a stream or a run in one segment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summed {
+    /// Who.
+    pub writer: Id,
+    /// Of what.
+    pub bind: Bind,
+    /// How many records.
+    pub records: u64,
+    /// What they say, if it is an attempt.
+    pub summary: Summary,
+}
+
+impl Log {
+    /// All that is in a segment, summed up; or what is there of one episode. [`Log::sum_up`] comes first.
+    pub fn summed(&self, segment: &Segment, only: Option<&Id>) -> Result<Vec<Summed>> {
+        let index = match &segment.contents {
+            Contents::Sealed(index) => index,
+            Contents::Open(scanned) => {
+                let entries = scanned.entries.iter().filter(|it| only.is_none_or(|only| *only == it.bind.id));
+                let summed = entries.map(|it| Summed {
+                    writer: *self.writer(),
+                    bind: it.bind,
+                    records: it.records.len() as u64,
+                    summary: it.summary.clone(),
+                });
+                return Ok(summed.collect());
+            }
+            Contents::Unreadable(_) => return Ok(Vec::new()),
+        };
+        let entries: Vec<(Id, &FooterEntry)> = match only {
+            Some(only) => index.owned_entries_at(only).collect(),
+            None => index.owned_entries().collect(),
+        };
+        let whose = |(writer, it): &(Id, &FooterEntry)| {
+            (*writer, Bind { what: it.what, id: it.id, attempt: it.attempt })
+        };
+        let mut out = Vec::with_capacity(entries.len());
+        // Where sequences are missing, an attempt has several entries, and the first has the summary of all.
+        for entries in entries.chunk_by(|a, b| whose(a) == whose(b)) {
+            let (writer, bind) = whose(&entries[0]);
+            let records = entries.iter().map(|(_, entry)| u64::from(entry.count)).sum();
+            let entries: Vec<&FooterEntry> = entries.iter().map(|(_, entry)| *entry).collect();
+            let summary = self.summary_of(segment.number, index, (writer, bind), &entries)?;
+            out.push(Summed { writer, bind, records, summary });
+        }
+        Ok(out)
+    }
+
+    /// What the entries of one attempt in an index say, or what the records say where that cannot be believed.
+    fn summary_of(
+        &self,
+        number: u64,
+        index: &SealedIndex,
+        whose: (Id, Bind),
+        entries: &[&FooterEntry],
+    ) -> Result<Summary> {
+        let stored = entries.iter().find_map(|entry| Stored::decode(&entry.summary));
+        let doubt = Doubt::about(stored.as_ref(), *self.writer() == Id::NONE, entries);
+        if !has_summary(whose.1.what) || doubt == Doubt::None {
+            return Ok(stored.unwrap_or_default().summary);
+        }
+        index.amended(whose, || {
+            self.look_up(number, index, entries, stored.unwrap_or_default().summary, doubt)
+        })
+    }
+
+    fn look_up(
+        &self,
+        number: u64,
+        index: &SealedIndex,
+        entries: &[&FooterEntry],
+        stored: Summary,
+        doubt: Doubt,
+    ) -> Result<Summary> {
+        let mut records = Vec::new();
+        for entry in entries {
+            let Some(places) = index.places(self.storage(), entry)? else { return Ok(stored) };
+            let numbered = (entry.first_seq..).zip(places);
+            records.extend(numbered.map(|(seq, (offset, kind))| ScannedRecord { offset, seq, kind }));
+        }
+        let mut source =
+            SegmentRecords::new(self.storage(), (*self.writer(), number), self.doors(), RECORD_BYTES);
+        let last_is_passed_over = records.last().is_some_and(|last| !is_told_by_0_1(last.kind));
+        if doubt == Doubt::All || (doubt == Doubt::End && last_is_passed_over) {
+            let mut summary = Summary::default();
+            source.sum(&mut summary, &records, 0);
+            return Ok(summary);
+        }
+        if stored.total_reward != Some(0.0) {
+            return Ok(stored);
+        }
+        for record in records.iter().filter(|record| completes_a_step(record.kind)) {
+            // One that is lost may have had a reward.
+            if source.part_of(record).is_none_or(|part| part.reward.is_some()) {
+                return Ok(stored);
+            }
+        }
+        Ok(Summary { total_reward: None, ..stored })
+    }
+}
+
+/// What of a stored summary cannot be believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    None,
+    /// 0.1 said 0.0 also where no reward was given.
+    Zero,
+    /// Whoever scanned a log in 0.1 passed over the times of what stands at its end, and over a long reason.
+    End,
+    /// There is none, or whoever scanned a log in 0.1 passed over a long name.
+    All,
+}
+
+impl Doubt {
+    fn about(stored: Option<&Stored>, is_grouped: bool, entries: &[&FooterEntry]) -> Self {
+        let Some(Stored { summary, is_by_rule }) = stored else { return Self::All };
+        let has_begin = entries.first().is_some_and(|entry| entry.first_seq == 0);
+        if *is_by_rule {
+            Self::None
+        } else if has_begin && (summary.run.is_none() || summary.task.is_none()) {
+            Self::All
+        } else if is_grouped && summary.why.is_none() {
+            Self::End
+        } else if summary.total_reward == Some(0.0) {
+            Self::Zero
+        } else {
+            Self::None
+        }
+    }
+}
+
+/// True for records that a scan of 0.1 summed up whole.
+fn is_told_by_0_1(kind: u8) -> bool {
+    completes_a_step(kind) || kind == Kind::Begin as u8 || kind == Kind::Intent as u8
+}

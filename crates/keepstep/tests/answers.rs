@@ -1,0 +1,216 @@
+//! The same question has the same answer, whoever asks, in whichever way, and whenever.
+//!
+//! `KEEPSTEP_SEED` repeats a run, `KEEPSTEP_CASES` says how many histories.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test stops at the first surprise"
+)]
+#![allow(unreachable_pub, reason = "a test has no outside: `pub` says which parts of a module others use")]
+
+#[path = "answers/ask.rs"]
+mod ask;
+#[path = "answers/history.rs"]
+mod history;
+#[path = "answers/old.rs"]
+mod old;
+#[path = "answers/paper.rs"]
+mod paper;
+mod scratch;
+
+use std::time::Duration;
+
+use keepstep::disk::Disk;
+use keepstep::disk::sim::SimDisk;
+use keepstep::tend::{CompactOptions, PruneFilter};
+use keepstep::{Broken, Ending, EpisodeName, Level, Opening, Run, Step, WhenBusy};
+
+use ask::differences;
+use history::{History, run_on, text};
+use paper::Paper;
+
+fn number_from(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Another process that looks.
+fn reader(sim: &SimDisk, run: &str) -> Run {
+    run_on(sim.process(), run, 1 << 20, None)
+}
+
+fn compact(run: &Run) {
+    let options = CompactOptions { grace: Duration::ZERO, block_bytes_max: 600, ..CompactOptions::default() };
+    for _ in 0..2 {
+        run.store().compact(options.clone(), &mut |_| {}).expect("compacts");
+    }
+}
+
+/// Deletes an episode that shares its log with the others.
+fn prune_around(run: &Run) {
+    let other = run.store().run("other", keepstep::Value::Null).expect("opens");
+    let what = PruneFilter {
+        episodes: vec![other.episode_id(&EpisodeName::task("other"))],
+        reason: "a test".to_owned(),
+        grace: Some(Duration::ZERO),
+        ..PruneFilter::default()
+    };
+    let pruned = run.store().prune(&what, false, &mut |_| {}).expect("prunes");
+    assert_eq!(pruned.episodes.len(), 1, "{pruned:?}");
+    compact(run);
+}
+
+/// Breaks the index of all that `compact` made: it has to be made again, and all summaries with it.
+fn break_indexes(sim: &SimDisk) {
+    let disk = sim.process();
+    for (path, content) in sim.files() {
+        if path.starts_with("grouped/") && path.ends_with(".seg") {
+            let at = content.len() - 60;
+            let file = disk.open_rw(&path).expect("opens");
+            file.write_at(&[content[at] ^ 1], at as u64).expect("writes");
+        }
+    }
+}
+
+/// Asks at one stage; verifying is asking, too.
+fn ask(stage: &str, run: &Run, paper: &Paper, is_whole: bool, found: &mut Vec<String>) {
+    found.extend(differences(run, paper).into_iter().map(|it| format!("{stage}: {it}")));
+    let report = run.store().verify(&mut |_| {}).expect("verifies");
+    if report.is_whole() != is_whole {
+        found.push(format!("{stage}: verify says {report:?}"));
+    }
+}
+
+/// Plays a history, and asks at every stage of it.
+fn play(seed: u64, broken: Option<Broken>) -> Vec<String> {
+    let mut history = History::new(seed, broken);
+    let mut found = Vec::new();
+    let name = history.paper.run.clone();
+    for process in 0..3 {
+        let recording = history.record();
+        ask(&format!("{process} records"), &recording.run, &history.paper, true, &mut found);
+        let stage = format!("{process} is looked at");
+        ask(&stage, &reader(&history.sim, &name), &history.paper, true, &mut found);
+        history.leave(recording);
+        let stage = format!("{process} left");
+        ask(&stage, &reader(&history.sim, &name), &history.paper, true, &mut found);
+    }
+    history.kill_all();
+    let History { sim, mut paper, .. } = history;
+    ask("scanned", &reader(&sim, &name), &paper, true, &mut found);
+    let tending = reader(&sim, &name);
+    tending.store().reap().expect("reaps");
+    paper.reap();
+    ask("reaped", &reader(&sim, &name), &paper, true, &mut found);
+    compact(&tending);
+    ask("compacted, by whoever did it", &tending, &paper, true, &mut found);
+    ask("compacted", &reader(&sim, &name), &paper, true, &mut found);
+    prune_around(&tending);
+    ask("pruned around", &reader(&sim, &name), &paper, true, &mut found);
+    break_indexes(&sim);
+    ask("without indexes", &reader(&sim, &name), &paper, false, &mut found);
+    found
+}
+
+/// Whatever was recorded: everybody is told the same, at every stage, and it is what stands on paper.
+#[test]
+fn the_same_question_has_the_same_answer() {
+    let (seed, cases) = (number_from("KEEPSTEP_SEED", 20_261_116), number_from("KEEPSTEP_CASES", 24));
+    for seed in seed..seed + cases {
+        let found = play(seed, None);
+        assert!(
+            found.is_empty(),
+            "KEEPSTEP_SEED={seed}: {} answers differ:\n{}",
+            found.len(),
+            found.join("\n")
+        );
+    }
+    println!("{cases} histories, from seed {seed}");
+}
+
+/// A writer that sums up by a rule of its own is told from one that keeps to it.
+#[test]
+fn a_summary_of_its_own_is_caught() {
+    let caught = (20_261_116..20_261_126).find_map(|seed| {
+        let found = play(seed, Some(Broken::NoRewardIsZero));
+        found.first().map(|first| format!("seed {seed}: {first}"))
+    });
+    println!("caught: {}", caught.expect("goes unnoticed"));
+}
+
+/// No reward was `None` while a segment was written, and 0.0 once it was sealed.
+#[test]
+fn no_reward_stays_none_when_a_store_is_closed() {
+    let sim = SimDisk::new(1);
+    let run = reader(&sim, "run");
+    let episode = run.episode(EpisodeName::task("task")).expect("begins");
+    episode.step(Step::new().action(1)).expect("records");
+    episode.step(Step::new().action(2).reward(None)).expect("records");
+    episode.end("finished", Ending::default()).and_then(|receipt| receipt.wait()).expect("ends");
+    let total = || {
+        let run = reader(&sim, "run");
+        run.episodes(&keepstep::EpisodeFilter::default()).expect("lists")[0].summary.total_reward
+    };
+    assert_eq!(total(), None);
+    drop(episode);
+    run.store().close();
+    assert_eq!(total(), None, "closed");
+    compact(&reader(&sim, "run"));
+    assert_eq!(total(), None, "compacted");
+}
+
+/// A name that is long enough to be stored once was empty for all but the first episode.
+#[test]
+fn long_names_are_told_for_every_episode() {
+    let sim = SimDisk::new(2);
+    let (name, task) = (text(1, 256), text(2, 9000));
+    let process = sim.process();
+    let run = run_on(process.clone(), &name, 1 << 20, None);
+    let mut held = Vec::new();
+    for sample in 0..3 {
+        let episode = run.episode(EpisodeName { task: task.clone(), iteration: 0, sample }).expect("begins");
+        episode.step(Step::new().action(sample)).expect("records");
+        held.push(episode);
+    }
+    let check = |stage: &str| {
+        let filter = keepstep::EpisodeFilter { task: Some(task.clone()), ..Default::default() };
+        let found = reader(&sim, &name).episodes(&filter).expect("lists");
+        assert_eq!(found.len(), 3, "{stage}");
+        assert!(found.iter().all(|it| it.summary.run.as_ref() == Some(&name)), "{stage}");
+    };
+    check("live");
+    process.kill();
+    drop(held);
+    check("killed");
+    check("scanned");
+    compact(&reader(&sim, &name));
+    check("compacted");
+}
+
+/// `verify` missed the beginning of a copy that never had one: only a tail that nobody had synced was copied.
+#[test]
+fn a_copied_tail_is_whole() {
+    let sim = SimDisk::new(3);
+    let run = reader(&sim, "run");
+    let before = run.episode(EpisodeName::task("task")).expect("begins");
+    before.step(Step::new().action(1)).expect("records");
+    before.submit_at(Step::new().action(2), Level::Kill).and_then(|it| it.wait()).expect("records");
+    let next = reader(&sim, "run");
+    let taking = Opening { busy: WhenBusy::Take, ..Opening::default() };
+    let episode = next.open(EpisodeName::task("task"), taking).expect("takes over");
+    assert_eq!(episode.inherited(), 2);
+    let view = next.view(&EpisodeName::task("task")).expect("reads");
+    let is_tail = |part: &keepstep::read::LineagePart| part.span.copied.is_some() && part.span.from > 0;
+    assert!(view.parts().iter().any(is_tail), "{:?}", view.parts());
+    let verify = || reader(&sim, "run").store().verify(&mut |_| {}).expect("verifies");
+    assert!(verify().is_whole(), "{:?}", verify());
+    drop((episode, before));
+    next.store().close();
+    run.store().close();
+    assert!(verify().is_whole(), "{:?}", verify());
+    // What the base names has to be there: without the log that has the copy, verify says what is missing.
+    let writer = view.writer();
+    sim.process().remove(&format!("writers/{writer}/0.seg")).expect("removes");
+    let missing = verify().missing;
+    assert!(missing.iter().any(|it| (it.writer, it.from, it.to) == (writer, 2, 3)), "{missing:?}");
+}

@@ -1,0 +1,72 @@
+//! Episodes on paper: what should be told of them, as simply as it can be kept.
+
+use std::collections::BTreeMap;
+
+use keepstep::EpisodeName;
+
+/// A step that was completed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    pub action: i64,
+    pub reward: Option<f64>,
+}
+
+/// An attempt, with what it inherited.
+#[derive(Debug, Clone, Default)]
+pub struct Attempt {
+    pub steps: Vec<Step>,
+    /// So many of the steps are inherited.
+    pub inherited: usize,
+    /// A turn that was said and has no result.
+    pub pending: Option<i64>,
+    pub why: Option<String>,
+}
+
+impl Attempt {
+    /// The sum of the rewards, if one was given. Those of these tests are halves, so that no order of adding matters.
+    pub fn total(&self) -> Option<f64> {
+        self.steps.iter().filter_map(|step| step.reward).fold(None, |sum, reward| {
+            let sum: f64 = sum.unwrap_or(0.0);
+            Some(sum + reward)
+        })
+    }
+
+    pub fn is_over(&self) -> bool {
+        matches!(self.why.as_deref(), Some("finished" | "truncated"))
+    }
+}
+
+/// An episode, and all attempts at it.
+#[derive(Debug, Clone)]
+pub struct Episode {
+    pub name: EpisodeName,
+    pub attempts: Vec<Attempt>,
+    /// What was noted on it last.
+    pub score: Option<f64>,
+}
+
+/// Members of a sealed group, and their rewards.
+pub type Members = Vec<(i64, Option<String>)>;
+
+/// All that was recorded.
+#[derive(Debug, Clone, Default)]
+pub struct Paper {
+    pub run: String,
+    pub episodes: Vec<Episode>,
+    /// By task and iteration.
+    pub groups: BTreeMap<(String, i64), Members>,
+}
+
+impl Paper {
+    /// Whatever has no end and no owner any more crashed.
+    pub fn reap(&mut self) {
+        for last in self.episodes.iter_mut().filter_map(|episode| episode.attempts.last_mut()) {
+            last.why.get_or_insert_with(|| "crashed".to_owned());
+        }
+    }
+}
+
+/// A number, so that NaN is like itself.
+pub fn shown(number: Option<f64>) -> Option<String> {
+    number.map(|number| format!("{number:?}"))
+}
