@@ -77,6 +77,8 @@ pub const HELD: u8 = 96;
 pub const TO_DELETE: u8 = 97;
 pub const PRUNED: u8 = 98;
 pub const PRUNING: u8 = 99;
+pub const ORIGINS: u8 = 110;
+pub const MOVED_BY: u8 = 111;
 
 /// The name of a field, as people write it; unknown ones have none.
 pub fn name(field: u8) -> Option<&'static str> {

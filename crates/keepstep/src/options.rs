@@ -113,6 +113,7 @@ broken! {
     is_broken_manifest_without_sync => ManifestWithoutSync,
     is_broken_prune_looks_once => PruneLooksOnce,
     is_broken_open_looks_once => OpenLooksOnce,
+    is_broken_compact_forgets_origins => CompactForgetsOrigins,
 }
 
 /// Ways to get it wrong. Each was the obvious thing to do once; the crash tests must catch every one.
@@ -157,4 +158,6 @@ pub enum Broken {
     PruneLooksOnce,
     /// Whoever opens an episode does not look again whether it was pruned since.
     OpenLooksOnce,
+    /// `compact` does not say where the records that it moves stood before.
+    CompactForgetsOrigins,
 }

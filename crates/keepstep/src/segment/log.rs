@@ -196,6 +196,22 @@ impl Log {
         Ok(())
     }
 
+    /// True if the folder has other segments by now, or the newest is longer or shorter.
+    pub fn has_grown(&self) -> Result<bool> {
+        let manifest = self.storage.manifest()?;
+        let mut numbers = list_segments(self.storage.disk(), &self.writer)?;
+        numbers.retain(|number| !manifest.is_replaced(&self.writer, *number));
+        if !numbers.iter().eq(self.segments.keys()) {
+            return Ok(true);
+        }
+        let Some(last) = self.segments.values().next_back() else { return Ok(false) };
+        let path = segment_path(&self.writer, last.number);
+        match self.storage.file(&self.writer, last.number) {
+            Err(error) if was_pruned(&error) => Ok(true),
+            file => Ok(file?.bytes().doing("measure", &path)? != last.file_bytes),
+        }
+    }
+
     /// Adds segments that are new, and takes away those that were pruned.
     fn find_segments(&mut self) -> Result<()> {
         let mut numbers = list_segments(self.storage.disk(), &self.writer)?;

@@ -69,7 +69,9 @@ impl Store {
         let deletes_first = self.inner.options.is_broken_delete_before_manifest();
         let skips_directory_sync = self.inner.options.is_broken_manifest_without_sync();
         let prunes_what_it_saw = self.inner.options.is_broken_prune_looks_once();
-        How { options, faults: Faults { deletes_first, skips_directory_sync, prunes_what_it_saw } }
+        let forgets_origins = self.inner.options.is_broken_compact_forgets_origins();
+        let faults = Faults { deletes_first, skips_directory_sync, prunes_what_it_saw, forgets_origins };
+        How { options, faults }
     }
 
     /// For whoever has claimed an episode that others recorded: it is not pruned from here on. An error if it was before.

@@ -70,6 +70,8 @@ pub(crate) struct Faults {
     pub(crate) skips_directory_sync: bool,
     /// What is pruned is not looked at again after that was announced.
     pub(crate) prunes_what_it_saw: bool,
+    /// Nobody can tell afterwards where a record stood before, as 0.1 did it.
+    pub(crate) forgets_origins: bool,
 }
 
 impl Default for CompactOptions {

@@ -8,7 +8,7 @@ use keepstep_format::commit::{Bind, What};
 use super::sources::Sources;
 use crate::error::{Error, Result};
 use crate::segment::cards::decode_fields;
-use crate::segment::{Contents, Log, Storage, Summary};
+use crate::segment::{Contents, Log, SealedIndex, Storage, Summary};
 
 /// All that one writer recorded of one episode, stream or run.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub(super) struct Subject {
     pub(super) writer: Id,
     pub(super) bind: Bind,
     pub(super) summary: Summary,
+    /// The manifest that replaced the log of its writer; none if that is the next one, or nobody said.
+    pub(super) moved_by: Option<u64>,
     segments: Vec<u64>,
 }
 
@@ -34,6 +36,8 @@ pub(super) struct At {
     pub(super) offset: u64,
     pub(super) seq: u32,
     pub(super) kind: u8,
+    /// Where it stood in the log of its writer. None if 0.1 moved it, which did not say.
+    pub(super) origin: Option<(u64, u64)>,
 }
 
 /// All units of a round, siblings beside one another.
@@ -49,11 +53,11 @@ impl Units {
     pub(super) fn of(sources: &Sources, is_pruned: &dyn Fn(&Id) -> bool) -> Self {
         let mut units: BTreeMap<Key, Vec<Subject>> = BTreeMap::new();
         for (log, segment) in sources.segments() {
-            let mut add = |writer: Id, bind: Bind, summary: &Summary| {
+            let mut add = |writer: Id, bind: Bind, summary: &Summary, moved_by: Option<u64>| {
                 let is_of_an_episode = matches!(bind.what, What::Attempt | What::Copied { .. });
                 if !(is_of_an_episode && is_pruned(&bind.id)) {
                     let subjects = units.entry((log, writer, bind.id)).or_default();
-                    note(subjects, writer, bind, summary, segment.number);
+                    note(subjects, writer, bind, (summary, moved_by), segment.number);
                 }
             };
             match &segment.contents {
@@ -62,12 +66,12 @@ impl Units {
                         let summary =
                             Summary::from_fields(&decode_fields(&entry.summary).unwrap_or_default());
                         let bind = Bind { what: entry.what, id: entry.id, attempt: entry.attempt };
-                        add(writer, bind, &summary);
+                        add(writer, bind, &summary, SealedIndex::moved_by(entry));
                     }
                 }
                 Contents::Open(scanned) => {
                     for entry in scanned.entries.iter().filter(|entry| !entry.records.is_empty()) {
-                        add(log, entry.bind, &entry.summary);
+                        add(log, entry.bind, &entry.summary, None);
                     }
                 }
                 Contents::Unreadable(_) => {}
@@ -83,7 +87,13 @@ impl Units {
     }
 }
 
-fn note(subjects: &mut Vec<Subject>, writer: Id, bind: Bind, summary: &Summary, segment: u64) {
+fn note(
+    subjects: &mut Vec<Subject>,
+    writer: Id,
+    bind: Bind,
+    (summary, moved_by): (&Summary, Option<u64>),
+    segment: u64,
+) {
     let known = subjects.iter_mut().find(|it| it.writer == writer && it.bind == bind);
     match known {
         Some(subject) => {
@@ -93,7 +103,8 @@ fn note(subjects: &mut Vec<Subject>, writer: Id, bind: Bind, summary: &Summary, 
             }
         }
         None => {
-            subjects.push(Subject { writer, bind, summary: summary.clone(), segments: vec![segment] });
+            let (summary, segments) = (summary.clone(), vec![segment]);
+            subjects.push(Subject { writer, bind, summary, moved_by, segments });
         }
     }
 }
@@ -122,12 +133,13 @@ impl Subject {
                     for entry in index.entries_by(&self.writer, &self.bind) {
                         let places =
                             index.places(storage, entry)?.ok_or_else(|| lists_damaged(log, number))?;
-                        let numbered = (entry.first_seq..).zip(places);
-                        records.extend(numbered.map(|(seq, (offset, kind))| At {
-                            segment: number,
-                            offset,
-                            seq,
-                            kind,
+                        let moved = (*log.writer() == Id::NONE).then(|| index.origins(storage, entry));
+                        let moved = moved.transpose()?;
+                        let numbered = (entry.first_seq..).zip(places).enumerate();
+                        records.extend(numbered.map(|(nth, (seq, (offset, kind)))| {
+                            let moved = moved.as_ref().map(|it| it.as_ref().and_then(|it| it.get(nth).copied()));
+                            let origin = moved.unwrap_or(Some((number, offset)));
+                            At { segment: number, offset, seq, kind, origin }
                         }));
                     }
                 }
@@ -138,6 +150,7 @@ impl Subject {
                         offset: it.offset,
                         seq: it.seq,
                         kind: it.kind,
+                        origin: Some((number, it.offset)),
                     }));
                 }
                 Contents::Unreadable(_) => {}
