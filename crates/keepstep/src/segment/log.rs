@@ -3,7 +3,6 @@
 //! Whether the writer is alive is asked before its folder is looked at: if it is dead by then, nothing is missed.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
 
 use keepstep_format::Id;
@@ -207,7 +206,7 @@ impl Log {
         let Some(last) = self.segments.values().next_back() else { return Ok(false) };
         let path = segment_path(&self.writer, last.number);
         match self.storage.file(&self.writer, last.number) {
-            Err(error) if was_pruned(&error) => Ok(true),
+            Err(error) if error.is_gone() => Ok(true),
             file => Ok(file?.bytes().doing("measure", &path)? != last.file_bytes),
         }
     }
@@ -225,8 +224,8 @@ impl Log {
             }
             let (head, contents) = match SegmentHead::read(&self.storage, &self.writer, number) {
                 Ok(head) => (Some(head), Contents::Open(Box::new(Scanned::new()))),
-                Err(error @ Error::NewerFormat { .. }) => return Err(error),
-                Err(error) if was_pruned(&error) => continue,
+                Err(error) if concerns_all(&error) => return Err(error),
+                Err(error) if error.is_gone() => continue,
                 // A segment that cannot be read must not keep the others from being read.
                 Err(error) => (None, Contents::Unreadable(error)),
             };
@@ -266,10 +265,11 @@ impl Log {
         }
     }
 
-    /// A segment that cannot be read must not keep the others from being read; one that is too new must.
+    /// A segment that cannot be read must not keep the others from being read; one that is too new must, and so must a
+    /// process that can open no more files.
     fn note(&mut self, number: u64, looked: Result<()>) -> Result<()> {
         match looked {
-            Err(error @ Error::NewerFormat { .. }) => return Err(error),
+            Err(error) if concerns_all(&error) => return Err(error),
             Err(error) => {
                 if let Some(segment) = self.segments.get_mut(&number) {
                     segment.head = None;
@@ -380,6 +380,7 @@ impl Log {
     }
 }
 
-fn was_pruned(error: &Error) -> bool {
-    matches!(error, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+/// True for what says nothing about the segment that it happened to: that must not be taken for damage of it.
+pub(super) fn concerns_all(error: &Error) -> bool {
+    matches!(error, Error::NewerFormat { .. }) || error.is_out_of_files()
 }

@@ -22,7 +22,7 @@ impl Store {
         options: CompactOptions,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<CompactReport> {
-        tend::compact(&self.storage(), &*self.recovery(), &self.how(options), progress)
+        tend::compact(&self.storage_as_it_is(), &*self.recovery(), &self.how(options), progress)
     }
 
     /// Deletes the episodes that fit `what`, each as a whole, and leaves a note that opening one shows. With `dry_run` it
@@ -50,7 +50,7 @@ impl Store {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<PruneReport> {
         let mut look = || self.candidates(&mut self.catalog()?);
-        let (storage, recovery) = (self.storage(), self.recovery());
+        let (storage, recovery) = (self.storage_as_it_is(), self.recovery());
         tend::prune(&storage, &*recovery, &self.how(options), what, &mut look, dry_run, progress)
     }
 
