@@ -6,12 +6,14 @@
     reason = "a test stops at the first surprise"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use keepstep::disk::Disk;
 use keepstep::disk::sim::SimDisk;
+use keepstep::read::{FollowFrom, Item};
 use keepstep::tend::{CompactOptions, PruneFilter};
 use keepstep::{Broken, Ending, EpisodeName, Id, Options, Run, RunEvent, RunFollow, Step, Store, Value};
 
@@ -201,4 +203,70 @@ fn forgetting_where_things_stood_is_caught() {
     let caught = (seed()..seed() + 60).find_map(|seed| history(seed, Some(Broken::CompactForgetsOrigins)));
     let why = caught.expect("went unnoticed in 60 histories");
     println!("caught: {why}");
+}
+
+/// Whose record it is, of what, which attempt, and its number there.
+type Name = (Id, Id, u32, u32);
+
+/// Follows from where somebody stopped: the next records, and where it stops.
+fn follow_on(store: &Store, from: FollowFrom, most: usize, told: &mut Vec<Name>) -> FollowFrom {
+    let mut follow = store.follow(from).expect("follows");
+    for _ in 0..most {
+        let Some(next) = follow.next(Duration::ZERO).expect("follows") else { break };
+        let Item::Record(record) = next.item else { panic!("{next:?}") };
+        told.push((next.writer, next.bind.id, next.bind.attempt, record.seq));
+    }
+    FollowFrom::Behind(follow.position().clone())
+}
+
+fn copy_of_golden(name: &str) -> PathBuf {
+    fn copy(from: &Path, to: &Path) {
+        std::fs::create_dir_all(to).expect("creates");
+        for entry in std::fs::read_dir(from).expect("lists").flatten() {
+            let target = to.join(entry.file_name());
+            if entry.path().is_dir() {
+                copy(&entry.path(), &target);
+            } else {
+                std::fs::copy(entry.path(), &target).expect("copies");
+            }
+        }
+    }
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/grouped/store");
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cursors-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&to);
+    copy(&golden, &to);
+    to
+}
+
+/// 0.1 did not keep where the records stood that it compacted. Going on is exact there all the same, also when they are
+/// regrouped in between.
+#[test]
+fn what_0_1_compacted_is_told_once() {
+    let scratch = copy_of_golden("once");
+    let store = Store::open(&scratch, Options::default()).expect("opens");
+    let mut all = Vec::new();
+    let end = follow_on(&store, FollowFrom::Start, usize::MAX, &mut all);
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "each once");
+    assert!(all.len() > 20, "{} records", all.len());
+    assert_eq!(follow_on(&store, end.clone(), 1, &mut Vec::new()), end, "nothing is new");
+
+    let mut told = Vec::new();
+    let mut at = follow_on(&store, FollowFrom::Start, 1, &mut told);
+    for _ in 0..all.len() / 2 {
+        at = follow_on(&store, at, 1, &mut told);
+    }
+    // One of several in a segment: the others are moved.
+    let shares = |one: &&Name| all.iter().any(|other| other.0 == one.0 && other.1 != one.1);
+    let episode = all.iter().find(shares).expect("some are together").1;
+    let what = PruneFilter { episodes: vec![episode], ..PruneFilter::default() };
+    let report = store.prune_with(&what, at_once(), false, &mut |_| {}).expect("prunes");
+    assert!(report.compacted.segments_made > 0, "what was compacted is regrouped: {report:?}");
+    for _ in 0..all.len() {
+        at = follow_on(&store, at, 1, &mut told);
+    }
+    told.sort_unstable();
+    all.retain(|name| name.1 != episode || told.contains(name));
+    all.sort_unstable();
+    assert_eq!(told, all);
+    std::fs::remove_dir_all(&scratch).expect("removes");
 }

@@ -25,8 +25,8 @@ use crate::segment::{Contents, Log, LogBodies, ScanUnsealed, Storage};
 
 use names::{Moved, Pointer, Wanted, is_settled_at, may_come_back, new_records, next_seqs, visible_to};
 use position::ALL;
-pub use position::{Origin, Position};
 pub(crate) use position::Unsettled;
+pub use position::{Origin, Position};
 
 /// That a writer died changes no file; so now and then it is asked about.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
@@ -180,7 +180,7 @@ impl Follow {
                 Ok(Some(followed)) => return Ok(Some(followed)),
                 Ok(None) => {}
                 // `compact` moved it, and the newest manifest says where.
-                Err(error) if was_deleted(&error) && vanished < VANISHED_MAX => {
+                Err(error) if error.is_gone() && vanished < VANISHED_MAX => {
                     vanished += 1;
                     self.begin_again()?;
                     continue;
@@ -227,7 +227,7 @@ impl Follow {
         loop {
             let first = self.catalog.bind_reader(writer, bind);
             match first.and_then(|mut reader| reader.records().next().transpose()) {
-                Err(error) if was_deleted(&error) && vanished < VANISHED_MAX => {
+                Err(error) if error.is_gone() && vanished < VANISHED_MAX => {
                     vanished += 1;
                     self.begin_again()?;
                 }
@@ -452,9 +452,4 @@ impl Follow {
         bodies.renew(found.doors());
         read_record(bodies, seq, kind, place)
     }
-}
-
-/// True if a file was deleted while it was read.
-fn was_deleted(error: &Error) -> bool {
-    matches!(error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
 }

@@ -131,8 +131,7 @@ fn sealed_names(index: &SealedIndex, wanted: &Wanted, catalog: &Catalog) -> Resu
         }
         let Some(places) = index.places(catalog.storage(), entry)? else { return Ok(None) };
         let numbered = (entry.first_seq..).zip(places);
-        names
-            .extend(numbered.map(|(seq, (offset, kind))| Named { bind, seq, kind, offset, is_lost: false }));
+        names.extend(numbered.map(|(seq, (offset, kind))| Named { bind, seq, kind, offset, is_lost: false }));
     }
     Ok(Some(names))
 }

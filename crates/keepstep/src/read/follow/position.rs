@@ -68,8 +68,9 @@ impl Position {
 /// that were given, and must not be computed otherwise.
 pub(super) fn unknown_origin(bind: &Bind, seq: u32) -> Origin {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in bind.encode().into_iter().chain(seq.to_le_bytes()) {
+    for byte in bind.encode() {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     }
-    (UNKNOWN_SEGMENT, hash >> 1)
+    // One attempt behind the other, each in the order of its records.
+    (UNKNOWN_SEGMENT | hash >> 2, u64::from(seq))
 }

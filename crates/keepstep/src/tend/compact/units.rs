@@ -137,7 +137,8 @@ impl Subject {
                         let moved = moved.transpose()?;
                         let numbered = (entry.first_seq..).zip(places).enumerate();
                         records.extend(numbered.map(|(nth, (seq, (offset, kind)))| {
-                            let moved = moved.as_ref().map(|it| it.as_ref().and_then(|it| it.get(nth).copied()));
+                            let moved =
+                                moved.as_ref().map(|it| it.as_ref().and_then(|it| it.get(nth).copied()));
                             let origin = moved.unwrap_or(Some((number, offset)));
                             At { segment: number, offset, seq, kind, origin }
                         }));
