@@ -22,6 +22,7 @@ fuzz_target!(|input: (u32, u64, u32, &[u8])| {
         grouped::put_list(&mut again, list);
         assert!(data[(inner % (data.len() as u64 + 1)) as usize..].starts_with(&again));
     }
+    let _ = grouped::read_origins(data, inner % (data.len() as u64 + 1), base % 64);
     let Ok(block) = Block::decode(data.to_vec(), 3, offset) else { return };
     assert_eq!(block.encode(offset), data);
     for record in &block.records {

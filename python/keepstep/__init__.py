@@ -31,6 +31,7 @@ from .errors import (
     LevelOutOfReach,
     NewerFormat,
     NotFound,
+    OutOfFiles,
     Poisoned,
 )
 from .wrappers import current, record
@@ -61,6 +62,7 @@ __all__ = [
     "NewerFormat",
     "NotFound",
     "Opts",
+    "OutOfFiles",
     "Poisoned",
     "Receipt",
     "RecordedAsRepr",

@@ -35,6 +35,7 @@ from .errors import (
     LevelOutOfReach,
     NewerFormat,
     NotFound,
+    OutOfFiles,
     Poisoned,
 )
 
@@ -64,6 +65,7 @@ __all__ = [
     "NewerFormat",
     "NotFound",
     "Opts",
+    "OutOfFiles",
     "Poisoned",
     "Receipt",
     "RecordedAsRepr",

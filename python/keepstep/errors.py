@@ -53,6 +53,10 @@ class DiskFull(KeepstepError, OSError):
     """Retry when there is room; nothing acknowledged is lost."""
 
 
+class OutOfFiles(KeepstepError, OSError):
+    """Retry: this process has too many files open. Close some, or raise the limit (`ulimit -n`); nothing is lost."""
+
+
 class LevelOutOfReach(KeepstepError, OSError):
     """This storage cannot give the durability that was asked for."""
 

@@ -40,6 +40,7 @@ HOLD = """
         ("LevelOutOfReach", (OSError,)),
         ("NewerFormat", (ValueError,)),
         ("NotFound", (LookupError,)),
+        ("OutOfFiles", (OSError,)),
         ("Closed", (ValueError,)),
         ("Busy", ()),
         ("Forked", ()),

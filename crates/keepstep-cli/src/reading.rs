@@ -9,6 +9,7 @@ use keepstep::{Error, Id, Listed, Store};
 use keepstep_format::card::kind;
 use keepstep_format::{fields, ids};
 
+use crate::choosing::each_once;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::json::Json;
 use crate::refs::{Name, Ref, SHAPE};
@@ -194,12 +195,7 @@ pub(crate) fn one<'e>(episodes: &'e [Episode], text: &str, wanted: &Ref) -> Outc
         let failure = Failure::new(format!("no episode here is called {text:?}"));
         return Err(failure.hint("`keepstep ls` shows what is there").hint(SHAPE));
     };
-    let mut meant: Vec<&&Episode> = Vec::new();
-    for episode in &found {
-        if meant.iter().all(|had| had.key.episode != episode.key.episode) {
-            meant.push(episode);
-        }
-    }
+    let meant = each_once(&found, |episode| episode.key.episode);
     if meant.len() > 1 {
         let first: Vec<String> = meant.iter().take(5).map(|episode| episode.name().to_string()).collect();
         let more = if meant.len() > first.len() { ", …" } else { "" };

@@ -82,6 +82,8 @@ pub const TO_DELETE: u8 = 97;
 pub const PRUNED: u8 = 98;
 pub const PRUNING: u8 = 99;
 pub const SUMMARY_RULE: u8 = 100;
+pub const ORIGINS: u8 = 110;
+pub const MOVED_BY: u8 = 111;
 
 /// The name of a field, as people write it; unknown ones have none.
 pub fn name(field: u8) -> Option<&'static str> {

@@ -120,6 +120,52 @@ pub fn read_list(lists: &[u8], position: u64, count: u32) -> Result<Vec<(u64, u8
     (0..count).map(|_| step()).collect()
 }
 
+/// Appends where the records of an entry stood in the log of their writer (segment, offset), and gives the position of
+/// that in LISTS. Older readers pass over it: no list of theirs leads there.
+///
+/// # Panics
+/// If a place is none.
+pub fn put_origins(lists: &mut Vec<u8>, origins: impl IntoIterator<Item = (u64, u64)>) -> u64 {
+    let position = lists.len() as u64;
+    let mut before = (0, 0);
+    for (segment, offset) in origins {
+        assert!(offset.is_multiple_of(ALIGN as u64) && offset >= FIRST_FRAME, "no record stands at {offset}");
+        let step = (segment == before.0).then(|| offset.checked_sub(before.1)).flatten();
+        match step.filter(|step| *step > 0) {
+            Some(step) => put_varint(lists, step / ALIGN as u64),
+            // No record stands where the one before does: a step of 0 begins anew.
+            None => [0, segment, offset / ALIGN as u64].iter().for_each(|it| put_varint(lists, *it)),
+        }
+        before = (segment, offset);
+    }
+    position
+}
+
+/// What [`put_origins`] wrote for `count` records.
+pub fn read_origins(lists: &[u8], position: u64, count: u32) -> Result<Vec<(u64, u64)>, Malformed> {
+    let start = usize::try_from(position).ok().filter(|&start| start <= lists.len());
+    let start = start.ok_or(Malformed { what: "a list starts behind the end", at: lists.len() })?;
+    let mut cursor = Cursor::at(lists, start);
+    if count as usize > cursor.left() {
+        return Err(cursor.malformed("a list is longer than the bytes that are left"));
+    }
+    let mut before = (0u64, 0u64);
+    let mut step = || {
+        let mut from = 0;
+        let mut step = cursor.varint()?;
+        if step == 0 {
+            (before.0, step) = (cursor.varint()?, cursor.varint()?);
+        } else {
+            from = before.1;
+        }
+        let offset = step.checked_mul(ALIGN as u64).and_then(|step| from.checked_add(step));
+        let offset = offset.filter(|&it| it >= FIRST_FRAME);
+        before.1 = offset.ok_or_else(|| cursor.malformed("a record stood at no place"))?;
+        Ok(before)
+    };
+    (0..count).map(|_| step()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,6 +223,17 @@ mod tests {
             prop_assert!(read_list(&lists, position, count + 1).is_err());
         }
 
+        /// Places in the log of a writer are read back in any order, and from no part of them.
+        #[test]
+        fn origins_come_back(places in vec((0u64..3, 16u64..1 << 30), 0..40), before in vec(any::<u8>(), 0..9)) {
+            let origins: Vec<(u64, u64)> = places.into_iter().map(|(segment, at)| (segment, at * 8)).collect();
+            let mut lists = before;
+            let position = put_origins(&mut lists, origins.iter().copied());
+            let count = origins.len() as u32;
+            prop_assert_eq!(read_origins(&lists, position, count), Ok(origins));
+            prop_assert!(read_origins(&lists, position, count + 1).is_err());
+        }
+
         /// A binding and its writer are read back, and from no part of it.
         #[test]
         fn bindings_come_back(id: [u8; 16], writer: [u8; 16], attempt: u32) {
@@ -195,6 +252,8 @@ mod tests {
             let _ = decode_footer(&body);
             let _ = read_bind(&body);
             let _ = read_list(&body, position, count);
+            let _ = read_origins(&body, position, count);
+            let _ = read_origins(&body, 0, count);
         }
     }
 }

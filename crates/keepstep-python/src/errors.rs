@@ -11,6 +11,7 @@ use pyo3::types::PyType;
 fn class_of(error: &Error) -> &'static str {
     match error {
         Error::DiskFull { .. } => "DiskFull",
+        Error::Io { .. } if error.is_out_of_files() => "OutOfFiles",
         Error::Io { .. } | Error::Stalled { .. } | Error::Vanished { .. } => "Poisoned",
         Error::EarlierFailed(cause) => class_of(cause),
         Error::Closed => "Closed",

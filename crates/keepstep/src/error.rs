@@ -231,6 +231,18 @@ impl Error {
         }
     }
 
+    /// True if this process, or the machine, has too many files open: nothing is wrong with the one that was to be opened.
+    pub fn is_out_of_files(&self) -> bool {
+        use rustix::io::Errno;
+        let is_limit = |code: i32| code == Errno::MFILE.raw_os_error() || code == Errno::NFILE.raw_os_error();
+        matches!(self, Self::Io { source, .. } if source.raw_os_error().is_some_and(is_limit))
+    }
+
+    /// True if a file was not there: `compact` may have moved what was in it, and the newest manifest says where to.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
     /// An error of the system, with what was being done.
     pub fn io(doing: &'static str, path: impl Into<String>, source: io::Error) -> Self {
         Self::Io { doing, path: path.into(), source: Arc::new(source) }

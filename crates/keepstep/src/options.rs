@@ -117,6 +117,7 @@ broken! {
     is_broken_pass_over_by_evidence => PassOverByEvidence,
     is_broken_act_on_what_was_known => ActOnWhatWasKnown,
     is_broken_no_reward_is_zero => NoRewardIsZero,
+    is_broken_compact_forgets_origins => CompactForgetsOrigins,
 }
 
 /// Ways to get it wrong. Each was the obvious thing to do once; the crash tests must catch every one.
@@ -169,4 +170,6 @@ pub enum Broken {
     ActOnWhatWasKnown,
     /// A writer sums up by a rule of its own: a return where no reward was given.
     NoRewardIsZero,
+    /// `compact` does not say where the records that it moves stood before.
+    CompactForgetsOrigins,
 }

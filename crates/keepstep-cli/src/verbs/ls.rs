@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use keepstep::Id;
 
-use crate::choosing::Filter;
+use crate::choosing::{Filter, each_once};
 use crate::failure::{Failure, Outcome};
 use crate::json::Json;
 use crate::numbers::{count, counted, now_us, reward, span_us};
@@ -79,20 +79,16 @@ pub(crate) fn parse_all(texts: &[String]) -> Outcome<Vec<(String, Ref)>> {
 
 /// The episodes that any of the references means; each must mean one at least.
 pub(crate) fn chosen(episodes: &[Episode], refs: &[(String, Ref)]) -> Outcome<Vec<Episode>> {
-    let mut chosen: Vec<Episode> = Vec::new();
+    let mut chosen: Vec<&Episode> = Vec::new();
     for (text, wanted) in refs {
         let found = reading::matching(episodes, wanted);
         if found.is_empty() {
             let failure = Failure::new(format!("no run or episode here is called {text:?}"));
             return Err(failure.hint("`keepstep ls` without it shows the runs that are there"));
         }
-        for episode in found {
-            if chosen.iter().all(|had| had.key != episode.key) {
-                chosen.push(episode.clone());
-            }
-        }
+        chosen.extend(found);
     }
-    Ok(chosen)
+    Ok(each_once(chosen, |episode| episode.key).into_iter().cloned().collect())
 }
 
 /// What the episodes of a run add up to.

@@ -1,6 +1,8 @@
 //! Notices when files change, so that whoever follows a log can sleep.
 //!
-//! A change is never missed: it is either noticed, or the watch knows that it is blind and looks again soon.
+//! A change is never missed: it is either noticed, or the watch knows that it is blind and looks again soon. That somebody
+//! is alive is no change: who asks for a lock opens and closes it, and a heartbeat is written all the time. Were these
+//! noticed, whoever follows would wake itself with its own questions.
 
 use std::collections::HashSet;
 use std::io;
@@ -11,6 +13,10 @@ use super::Watch;
 
 /// How often a watch that sees nothing (the system has no more watches to give) says that something may have changed.
 const BLIND_WAIT: Duration = Duration::from_millis(100);
+
+/// Files that say only that their writer is alive. Nobody waits for that.
+#[cfg(target_os = "linux")]
+const SIGNS_OF_LIFE: [&std::ffi::CStr; 2] = [c"lock", c"beat"];
 
 /// Directories of a real disk that are watched.
 pub(super) struct RealWatch {
@@ -65,11 +71,14 @@ impl Watch for RealWatch {
 #[cfg(target_os = "linux")]
 mod events {
     use std::io;
+    use std::mem::MaybeUninit;
     use std::os::fd::{AsRawFd, OwnedFd};
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+
+    use super::SIGNS_OF_LIFE;
 
     /// What the kernel tells.
     pub(super) struct Events {
@@ -91,26 +100,42 @@ mod events {
         }
 
         pub(super) fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
+            let started = Instant::now();
+            loop {
+                let left = timeout.saturating_sub(started.elapsed());
+                match self.poll(left) {
+                    Ok(false) => return Ok(false),
+                    Ok(true) if self.drain()? => return Ok(true),
+                    // A signal: whoever waits may want to look at its stop flag.
+                    Err(rustix::io::Errno::INTR) => return Ok(true),
+                    Err(error) => return Err(error.into()),
+                    Ok(true) => {}
+                }
+            }
+        }
+
+        fn poll(&self, timeout: Duration) -> rustix::io::Result<bool> {
             let timeout = Timespec {
                 tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: i64::from(timeout.subsec_nanos()),
             };
             let mut polled = [PollFd::new(&self.fd, PollFlags::IN)];
-            match poll(&mut polled, Some(&timeout)) {
-                Ok(0) => Ok(false),
-                Ok(_) => self.drain().map(|()| true),
-                // A signal: whoever waits may want to look at its stop flag.
-                Err(rustix::io::Errno::INTR) => Ok(true),
-                Err(error) => Err(error.into()),
-            }
+            Ok(poll(&mut polled, Some(&timeout))? > 0)
         }
 
-        fn drain(&self) -> io::Result<()> {
-            let mut buffer = [0u8; 4096];
+        /// Takes all that the kernel has to tell. True if any of it matters.
+        fn drain(&self) -> io::Result<bool> {
+            let mut buffer = [MaybeUninit::uninit(); 4096];
+            let mut told = inotify::Reader::new(&self.fd, &mut buffer);
+            let mut matters = false;
             loop {
-                match rustix::io::read(&self.fd, &mut buffer) {
-                    Ok(0) | Err(rustix::io::Errno::AGAIN) => return Ok(()),
-                    Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                match told.next() {
+                    // An event without a name (the kernel lost some, a folder is gone) always matters.
+                    Ok(event) => {
+                        matters |= !event.file_name().is_some_and(|name| SIGNS_OF_LIFE.contains(&name));
+                    }
+                    Err(rustix::io::Errno::AGAIN) => return Ok(matters),
+                    Err(rustix::io::Errno::INTR) => {}
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -139,5 +164,43 @@ mod events {
         pub(super) fn wait(&mut self, _: Duration) -> io::Result<bool> {
             match *self {}
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::{Disk, RealDisk};
+    use crate::segment::Liveness;
+    use crate::segment::testing::{STORE, TestStore};
+
+    /// An idle follower used a whole core: asking whether a writer is alive woke its own watch, and so did every beat.
+    /// What the kernel tells is there as soon as the call returns, so nothing has to be waited for.
+    #[test]
+    fn signs_of_life_wake_nobody() {
+        let store = TestStore::new("watch");
+        let writer = keepstep_format::Id([7; 16]);
+        let path = |name: &str| format!("writers/{writer}/{name}");
+        for name in ["lock", "beat", "0.seg"] {
+            store.write(&path(name), b"x");
+        }
+        let disk = RealDisk::open(&store.path).expect("opens");
+        let mut watch = disk.watch(&[format!("writers/{writer}")]).expect("watches");
+        let mut wakes = |what: &dyn Fn()| {
+            what();
+            watch.wait(Duration::ZERO).expect("waits")
+        };
+        let write = |name: &'static str| {
+            let path = path(name);
+            let disk = &disk;
+            move || disk.open_rw(&path).and_then(|file| file.write_at(b"y", 0)).expect("writes")
+        };
+        assert!(!wakes(&|| assert_eq!(crate::own::liveness(&disk, &STORE, &writer), Liveness::Unknown)));
+        assert!(!wakes(&write("beat")));
+        assert!(!wakes(&write("lock")));
+        assert!(wakes(&write("0.seg")), "the control: something new is noticed");
+        assert!(!wakes(&|| {}), "and once");
+        assert!(wakes(&|| drop(disk.create_new(&path("1.seg")).expect("creates"))), "a new name too");
     }
 }

@@ -67,6 +67,16 @@ impl AttemptReader {
         std::iter::from_fn(move || places.next().transpose())
     }
 
+    /// A reader of the same, with a new look at where it is.
+    pub(super) fn find_again(&self) -> Result<Self> {
+        self.parts.find_again()
+    }
+
+    /// Fetches its records, wherever it goes.
+    pub(super) fn into_bodies(self) -> LogBodies {
+        self.bodies
+    }
+
     /// Fetches its records.
     pub(super) fn bodies(&mut self) -> &mut LogBodies {
         &mut self.bodies

@@ -135,6 +135,23 @@ impl Catalog {
         self.grouped.refresh(&*self.scan)
     }
 
+    /// Looks whether a log that seemed to be finished has grown all the same: that its writer seemed to be gone is no
+    /// proof. If it has, the next look begins with it anew.
+    pub(super) fn doubt(&mut self, writer: &Id) -> Result<()> {
+        if let Some(log) = self.logs.get(writer)
+            && log.has_grown()?
+        {
+            self.logs.remove(writer);
+        }
+        Ok(())
+    }
+
+    /// Forgets everything, so that the next look begins anew.
+    pub(super) fn forget(&mut self) {
+        self.logs.clear();
+        self.grouped = Log::of_compact(Arc::clone(&self.storage));
+    }
+
     /// What its readers share.
     pub fn storage(&self) -> &Arc<Storage> {
         &self.storage
@@ -192,7 +209,7 @@ impl Catalog {
                 info.summary.merge(summary);
             };
             for segment in log.segments() {
-                for Summed { writer, bind, records, summary } in log.summed(segment, only)? {
+                for Summed { writer, bind, records, summary, .. } in log.summed(segment, only)? {
                     add(writer, &bind, records, &summary);
                 }
             }

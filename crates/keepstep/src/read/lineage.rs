@@ -3,6 +3,7 @@
 //! The outline is read first, without a value: which records there are, which steps they make up, how it ended. Values
 //! are fetched when they are asked for, so that going on with a long episode costs no more than with a short one.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use keepstep_format::Id;
@@ -14,7 +15,7 @@ use keepstep_format::value::Value;
 use super::attempt::{Attempt, AttemptReader, tell_all};
 use super::catalog::Catalog;
 use super::places::{Next, RecordPlace};
-use super::records::{DamagedRecord, Gap, Item, read_record};
+use super::records::{DamagedRecord, Gap, Item, MOVED_MAX, read_record};
 use super::step::{Begin, End, Step};
 use crate::error::{Error, Result};
 use crate::segment::Contents;
@@ -132,11 +133,12 @@ impl Lineage {
             Err(Error::NotFound { .. }) if !must_be_whole => return Ok(()),
             Err(error) => return Err(error),
         };
+        let (reader, outline) = outline_of(reader, &span)?;
         let part = self.parts.len();
         let first_step = self.steps.len() as u64;
         let mut next_seq = span.from;
-        for next in reader.outline(span.from) {
-            let (seq, to) = match next? {
+        for next in outline {
+            let (seq, to) = match next {
                 Next::Gap { from, to } => {
                     self.gaps.extend(cut_gap(from, to, span.to).map(|gap| (part, gap)));
                     (from, to)
@@ -321,7 +323,39 @@ impl Lineage {
         if line.is_lost {
             return Ok(Item::Damaged(DamagedRecord { seq: line.seq, kind: line.kind, place: line.place }));
         }
-        read_record(self.readers[line.part].bodies(), line.seq, line.kind, line.place)
+        let mut read = self.read_line(at);
+        for _ in 0..MOVED_MAX {
+            match &read {
+                Err(error) if error.is_gone() => {
+                    read = self.find_again(line.part).and_then(|()| self.read_line(at));
+                }
+                _ => break,
+            }
+        }
+        read
+    }
+
+    fn read_line(&mut self, at: usize) -> Result<Item> {
+        let Line { part, seq, kind, place, .. } = self.lines[at];
+        read_record(self.readers[part].bodies(), seq, kind, place)
+    }
+
+    /// The log of a part was deleted, since `compact` moved what was in it: the newest manifest says where to. Names and
+    /// sequences are the same there.
+    fn find_again(&mut self, part: usize) -> Result<()> {
+        let span = self.parts[part].span;
+        let reader = self.readers[part].find_again()?;
+        let mut places = BTreeMap::new();
+        for next in reader.outline(span.from) {
+            if let Next::Here { seq, place, .. } | Next::Lost { seq, place, .. } = next? {
+                places.insert(seq, place);
+            }
+        }
+        for line in self.lines.iter_mut().filter(|line| line.part == part) {
+            line.place = places.get(&line.seq).copied().unwrap_or(line.place);
+        }
+        self.readers[part] = reader;
+        Ok(())
     }
 
     /// A step by its index.
@@ -419,6 +453,36 @@ impl Lineage {
             spans.push(Span { to: last.seq + 1, ..part.span });
         }
         spans
+    }
+}
+
+/// Where the records of a span stand, and one that is behind it; wherever `compact` moved them.
+fn outline_of(mut reader: AttemptReader, span: &Span) -> Result<(AttemptReader, Vec<Next>)> {
+    let is_behind = |next: &Next| match next {
+        Next::Here { seq, .. } | Next::Lost { seq, .. } => *seq >= span.to,
+        Next::Gap { from, .. } => *from >= span.to,
+    };
+    let mut moved = 0;
+    loop {
+        let mut outline = Vec::new();
+        let mut failed = None;
+        for next in reader.outline(span.from) {
+            match next {
+                Ok(next) => outline.push(next),
+                Err(error) => failed = Some(error),
+            }
+            if failed.is_some() || outline.last().is_some_and(is_behind) {
+                break;
+            }
+        }
+        match failed {
+            None => return Ok((reader, outline)),
+            Some(error) if error.is_gone() && moved < MOVED_MAX => {
+                moved += 1;
+                reader = reader.find_again()?;
+            }
+            Some(error) => return Err(error),
+        }
     }
 }
 

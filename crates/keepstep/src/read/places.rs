@@ -10,6 +10,8 @@ use keepstep_format::Id;
 use keepstep_format::commit::Bind;
 use keepstep_format::footer::FooterEntry;
 
+use super::attempt::AttemptReader;
+use super::catalog::Catalog;
 use crate::error::Result;
 use crate::segment::bodies::Doors;
 use crate::segment::scanned::{LostRecord, ScannedRecord};
@@ -66,6 +68,7 @@ pub(super) struct Parts {
     storage: Arc<Storage>,
     scan: Arc<dyn ScanUnsealed>,
     doors: Arc<Doors>,
+    writer: Id,
     bind: Bind,
     parts: Vec<Part>,
     lost: BTreeMap<u32, (RecordPlace, u8)>,
@@ -102,7 +105,15 @@ impl Parts {
                 Contents::Unreadable(_) => {}
             }
         }
-        Self { storage, scan, doors, bind, parts, lost }
+        Self { storage, scan, doors, writer: *writer, bind, parts, lost }
+    }
+
+    /// A reader of the same, with a new look at where it is: `compact` may have moved it, and the newest manifest says
+    /// where to. Names and sequences are the same there.
+    pub(super) fn find_again(&self) -> Result<AttemptReader> {
+        let mut catalog = Catalog::unread(Arc::clone(&self.storage), Arc::clone(&self.scan));
+        catalog.refresh_of(&[self.writer])?;
+        catalog.bind_reader(&self.writer, &self.bind)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -185,6 +196,16 @@ pub(super) struct Places<'p> {
 }
 
 impl Places<'_> {
+    /// The sequence that comes next.
+    pub(super) fn next_seq(&self) -> u32 {
+        self.next_seq
+    }
+
+    /// A reader of the same, as it is by now.
+    pub(super) fn find_again(&self) -> Result<AttemptReader> {
+        self.parts.find_again()
+    }
+
     pub(super) fn next(&mut self) -> Result<Option<Next>> {
         loop {
             if let Some(next) = self.ready.pop_front() {

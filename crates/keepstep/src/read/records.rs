@@ -3,6 +3,8 @@
 //! What a record refers to and cannot be fetched costs that value; the others stay. A record whose own bytes are damaged
 //! is told by name and place.
 
+use std::collections::VecDeque;
+
 use keepstep_format::frame::Kind;
 use keepstep_format::value::Value;
 
@@ -77,16 +79,51 @@ pub enum Item {
     Gap(Gap),
 }
 
-/// Iterates over the records of an attempt.
+/// How often in a row what is read may be moved before it counts as trouble.
+pub(super) const MOVED_MAX: usize = 16;
+
+/// Iterates over the records of an attempt. If `compact` moves them meanwhile, it goes on where they are then.
 #[derive(Debug)]
 pub struct Records<'r> {
     places: Places<'r>,
     bodies: &'r mut LogBodies,
+    next_seq: u32,
+    /// What is left, and who fetches it, once they were moved.
+    moved: Option<(VecDeque<Next>, LogBodies)>,
 }
 
 impl<'r> Records<'r> {
     pub(super) fn new(places: Places<'r>, bodies: &'r mut LogBodies) -> Self {
-        Self { places, bodies }
+        let next_seq = places.next_seq();
+        Self { places, bodies, next_seq, moved: None }
+    }
+
+    fn step(&mut self) -> Result<Option<Item>> {
+        let next = match &mut self.moved {
+            Some((rest, _)) => rest.pop_front(),
+            None => self.places.next()?,
+        };
+        let Some(next) = next else { return Ok(None) };
+        let bodies = self.moved.as_mut().map_or(&mut *self.bodies, |(_, bodies)| bodies);
+        let (item, behind) = match next {
+            Next::Gap { from, to } => (Item::Gap(Gap { from, to }), to),
+            Next::Lost { seq, kind, place } => {
+                (Item::Damaged(DamagedRecord { seq, kind, place }), seq.saturating_add(1))
+            }
+            Next::Here { seq, kind, place } => {
+                (read_record(bodies, seq, kind, place)?, seq.saturating_add(1))
+            }
+        };
+        self.next_seq = behind;
+        Ok(Some(item))
+    }
+
+    /// Goes on where things are by now.
+    fn find_again(&mut self) -> Result<()> {
+        let reader = self.places.find_again()?;
+        let rest = reader.outline(self.next_seq).collect::<Result<_>>()?;
+        self.moved = Some((rest, reader.into_bodies()));
+        Ok(())
     }
 }
 
@@ -94,15 +131,14 @@ impl Iterator for Records<'_> {
     type Item = Result<Item>;
 
     fn next(&mut self) -> Option<Result<Item>> {
-        let next = match self.places.next() {
-            Ok(next) => next?,
-            Err(error) => return Some(Err(error)),
-        };
-        Some(match next {
-            Next::Gap { from, to } => Ok(Item::Gap(Gap { from, to })),
-            Next::Lost { seq, kind, place } => Ok(Item::Damaged(DamagedRecord { seq, kind, place })),
-            Next::Here { seq, kind, place } => read_record(self.bodies, seq, kind, place),
-        })
+        let mut step = self.step();
+        for _ in 0..MOVED_MAX {
+            match &step {
+                Err(error) if error.is_gone() => step = self.find_again().and_then(|()| self.step()),
+                _ => break,
+            }
+        }
+        step.transpose()
     }
 }
 

@@ -16,6 +16,7 @@ use super::lru::Lru;
 use super::record::{StoredRecord, Unreadable, load};
 use super::storage::Storage;
 use super::window::{RECORD_BYTES, Window};
+use crate::error::Error;
 
 /// How much of unpacked bodies is kept, and as much of decoded values.
 const CACHE_BYTES_MAX: usize = 16 << 20;
@@ -82,6 +83,8 @@ pub struct LogBodies {
     values: Lru<Place, Unfolded>,
     uses_heals: bool,
     missing: Vec<Hash>,
+    /// Why something that was referred to could not be fetched this time, though it may be there.
+    failed: Option<Error>,
 }
 
 impl std::fmt::Debug for LogBodies {
@@ -103,6 +106,7 @@ impl LogBodies {
             values: Lru::new(CACHE_BYTES_MAX),
             uses_heals: true,
             missing: Vec::new(),
+            failed: None,
         }
     }
 
@@ -156,16 +160,29 @@ impl LogBodies {
 
     /// The fields of a record; what they refer to and cannot be fetched is [`Value::Lost`].
     pub fn fields(&mut self, record: &OpenRecord) -> Result<Vec<(u8, Value)>, Unreadable> {
-        self.missing.clear();
-        decode::read_fields_of(&record.body, &record.part, self)
-            .map_err(|_| Unreadable::Damaged(Some(record.header)))
+        self.begin();
+        let read = decode::read_fields_of(&record.body, &record.part, self);
+        self.finish(read.map_err(|_| Unreadable::Damaged(Some(record.header))))
     }
 
     /// The value of a VALUE record.
     pub fn value(&mut self, record: &OpenRecord) -> Result<Value, Unreadable> {
+        self.begin();
+        let read = decode::read_value_of(&record.body, &record.part, self);
+        self.finish(read.map_err(|_| Unreadable::Damaged(Some(record.header))))
+    }
+
+    fn begin(&mut self) {
         self.missing.clear();
-        decode::read_value_of(&record.body, &record.part, self)
-            .map_err(|_| Unreadable::Damaged(Some(record.header)))
+        self.failed = None;
+    }
+
+    /// What was not fetched because its file was moved, or too many were open, is not lost: the next time it is there.
+    fn finish<T>(&mut self, read: Result<T, Unreadable>) -> Result<T, Unreadable> {
+        match self.failed.take() {
+            Some(error) => Err(Unreadable::Io(error)),
+            None => read,
+        }
     }
 
     /// How many records stand at a place: one, or those of a block.
@@ -218,8 +235,8 @@ impl LogBodies {
         }
         let is_open = self.windows[which].as_ref().is_some_and(|(number, _)| *number == segment);
         if !is_open {
-            let window =
-                self.storage.window(&self.writer, segment, self.ahead_bytes).map_err(Unreadable::Io)?;
+            let storage = Arc::clone(&self.storage);
+            let window = Window::pooled(storage, self.writer, segment, self.ahead_bytes);
             self.windows[which] = Some((segment, window));
         }
         match &mut self.windows[which] {
@@ -238,13 +255,24 @@ impl LogBodies {
             if is_plain { Ok(found.stored) } else { Err(Unreadable::Damaged(None)) }
         });
         let header = stored.header;
-        stored.unpack(Some(&*dictionary.map_err(|_| Unreadable::Damaged(Some(header)))?))
+        let dictionary = dictionary.map_err(|reason| match reason {
+            Unreadable::Io(error) if error.is_gone() || error.is_out_of_files() => Unreadable::Io(error),
+            _ => Unreadable::Damaged(Some(header)),
+        });
+        stored.unpack(Some(&*dictionary?))
     }
 }
 
 impl Bodies for LogBodies {
     fn body(&mut self, segment: u64, offset: u64) -> Option<Arc<Body>> {
-        self.open(1, segment, offset).ok().map(|opened| Arc::clone(&opened.body))
+        match self.open(1, segment, offset) {
+            Ok(opened) => Some(Arc::clone(&opened.body)),
+            Err(Unreadable::Io(error)) if error.is_gone() || error.is_out_of_files() => {
+                self.failed = Some(error);
+                None
+            }
+            Err(_) => None,
+        }
     }
 
     fn healed(&mut self, hash: &Hash) -> Option<Value> {
@@ -260,6 +288,10 @@ impl Bodies for LogBodies {
     }
 
     fn cache(&mut self, place: &Place, unfolded: &Unfolded) {
+        if self.failed.is_some() {
+            // Something in it is missing that may be there the next time.
+            return;
+        }
         let bytes = usize::try_from(unfolded.bytes).unwrap_or(usize::MAX);
         self.values.put(*place, unfolded.clone(), bytes);
     }

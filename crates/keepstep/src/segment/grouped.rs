@@ -15,7 +15,7 @@ use keepstep_format::record::decompress;
 use keepstep_format::scan::{Rules, Walk};
 
 use super::head::SegmentHead;
-use super::log::{Contents, Log, Segment};
+use super::log::{Contents, Log, Segment, concerns_all};
 use super::names::segment_path;
 use super::record::{StoredRecord, Unreadable, load};
 use super::sealed::{SealedIndex, read_trailer};
@@ -52,6 +52,11 @@ fn open(storage: &Storage, number: u64, bytes: u64) -> Result<Segment> {
     let file_bytes = storage
         .file(&Id::NONE, number)
         .and_then(|file| file.bytes().doing("measure", &segment_path(&Id::NONE, number)));
+    if let Err(error) = &file_bytes
+        && concerns_all(error)
+    {
+        return Err(error.clone());
+    }
     let opened = SegmentHead::read(storage, &Id::NONE, number)
         .and_then(|head| Ok((index(storage, &head, bytes)?, head)));
     let mut segment = Segment {
@@ -69,7 +74,7 @@ fn open(storage: &Storage, number: u64, bytes: u64) -> Result<Segment> {
             segment.trailer = Some(index.trailer);
             (segment.contents, segment.head) = (Contents::Sealed(Arc::new(index)), Some(head));
         }
-        Err(error @ Error::NewerFormat { .. }) => return Err(error),
+        Err(error) if concerns_all(&error) => return Err(error),
         Err(error) => segment.contents = Contents::Unreadable(error),
     }
     Ok(segment)

@@ -4,7 +4,6 @@
 //! it seems dead proves nothing: its log is looked at again each time, unless its owner said that it is closed.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
 
 use keepstep_format::card::kind;
@@ -199,6 +198,22 @@ impl Log {
         }
     }
 
+    /// True if the folder has other segments by now, or the newest is longer or shorter.
+    pub fn has_grown(&self) -> Result<bool> {
+        let manifest = self.storage.manifest()?;
+        let mut numbers = list_segments(self.storage.disk(), &self.writer)?;
+        numbers.retain(|number| !manifest.is_replaced(&self.writer, *number));
+        if !numbers.iter().eq(self.segments.keys()) {
+            return Ok(true);
+        }
+        let Some(last) = self.segments.values().next_back() else { return Ok(false) };
+        let path = segment_path(&self.writer, last.number);
+        match self.storage.file(&self.writer, last.number) {
+            Err(error) if error.is_gone() => Ok(true),
+            file => Ok(file?.bytes().doing("measure", &path)? != last.file_bytes),
+        }
+    }
+
     /// Adds segments that are new, and takes away those that were pruned.
     fn find_segments(&mut self) -> Result<()> {
         let mut numbers = list_segments(self.storage.disk(), &self.writer)?;
@@ -212,8 +227,8 @@ impl Log {
             }
             let (head, contents) = match SegmentHead::read(&self.storage, &self.writer, number) {
                 Ok(head) => (Some(head), Contents::Open(Box::new(Scanned::new()))),
-                Err(error @ Error::NewerFormat { .. }) => return Err(error),
-                Err(error) if was_pruned(&error) => continue,
+                Err(error) if concerns_all(&error) => return Err(error),
+                Err(error) if error.is_gone() => continue,
                 // A segment that cannot be read must not keep the others from being read.
                 Err(error) => (None, Contents::Unreadable(error)),
             };
@@ -253,10 +268,11 @@ impl Log {
         }
     }
 
-    /// A segment that cannot be read must not keep the others from being read; one that is too new must.
+    /// A segment that cannot be read must not keep the others from being read; one that is too new must, and so must a
+    /// process that can open no more files.
     fn note(&mut self, number: u64, looked: Result<()>) -> Result<()> {
         match looked {
-            Err(error @ Error::NewerFormat { .. }) => return Err(error),
+            Err(error) if concerns_all(&error) => return Err(error),
             Err(error) => {
                 if let Some(segment) = self.segments.get_mut(&number) {
                     segment.head = None;
@@ -378,6 +394,7 @@ pub fn closed_by_its_owner(storage: &Storage, writer: &Id, segment: u64) -> Resu
     })
 }
 
-fn was_pruned(error: &Error) -> bool {
-    matches!(error, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+/// True for what says nothing about the segment that it happened to: that must not be taken for damage of it.
+pub(super) fn concerns_all(error: &Error) -> bool {
+    matches!(error, Error::NewerFormat { .. }) || error.is_out_of_files()
 }

@@ -5,13 +5,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use keepstep_format::Id;
 use keepstep_format::commit::{Bind, What};
 use keepstep_format::footer::{Footer, FooterEntry, read_list};
 use keepstep_format::frame::{FIRST_FRAME, Flags, Kind, join};
 use keepstep_format::grouped;
 use keepstep_format::segment::{TRAILER_BYTES, Trailer};
+use keepstep_format::{Id, fields};
 
+use super::cards::decode_fields;
 use super::head::SegmentHead;
 use super::storage::Storage;
 use super::summary::Summary;
@@ -135,6 +136,11 @@ impl SealedIndex {
         self.footer.entries.iter().enumerate().map(|(at, entry)| (self.writer_of(at), entry))
     }
 
+    /// An entry by its position in the footer, and whose it is.
+    pub fn entry(&self, at: usize) -> Option<(Id, &FooterEntry)> {
+        Some((self.writer_of(at), self.footer.entries.get(at)?))
+    }
+
     /// All entries but that of the log itself, and whose they are.
     pub fn owned_entries(&self) -> impl Iterator<Item = (Id, &FooterEntry)> {
         self.all_entries().filter(|(_, entry)| entry.what != What::Log)
@@ -191,6 +197,22 @@ impl SealedIndex {
             return self.places_again(storage, entry);
         }
         Ok(places.filter(|places| places.last().is_none_or(|(offset, _)| *offset < self.trailer.lists)))
+    }
+
+    /// Where the records of an entry stood in the log of their writer, if `compact` kept that: the names by which they
+    /// are told apart, wherever they are moved. Nothing if 0.1 made the segment, or the lists are damaged.
+    pub fn origins(&self, storage: &Storage, entry: &FooterEntry) -> Result<Option<Vec<(u64, u64)>>> {
+        let number = |field| decode_fields(&entry.summary).and_then(|summary| summary.number(field));
+        let Some(position) = number(fields::ORIGINS).filter(|_| self.rebuilt.is_none()) else {
+            return Ok(None);
+        };
+        let lists = storage.lists(&self.writer, self.number, || self.read_lists(storage))?;
+        Ok(lists.and_then(|lists| grouped::read_origins(&lists, position, entry.count).ok()))
+    }
+
+    /// The manifest that replaced the log of the entry's writer. Nothing if 0.1 did it, which did not say.
+    pub fn moved_by(entry: &FooterEntry) -> Option<u64> {
+        decode_fields(&entry.summary)?.number(fields::MOVED_BY)
     }
 
     /// The lists of what `compact` made are damaged: the blocks still say it all. What stands in a block that is damaged

@@ -1,8 +1,10 @@
 //! What all readers of a store share: its disk, its id, the files that are open, dictionaries, healed values.
 //!
-//! Nothing here is ever written to a writer's folder.
+//! Nothing here is ever written to a writer's folder. Files are open in one bounded pool a store, however many readers it
+//! has: whoever reads takes the file from there each time, and keeps none.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use keepstep_format::Id;
@@ -19,7 +21,7 @@ use super::window::Window;
 use crate::disk::{Disk, File};
 use crate::error::{Doing, Result};
 
-/// How many segments are kept open. Each costs a file descriptor.
+/// How many segments are kept open for all readers of a store. Each costs a file descriptor.
 const FILES_MAX: usize = 128;
 /// How much of indexes' lists is kept in memory.
 const LISTS_BYTES_MAX: usize = 32 << 20;
@@ -31,14 +33,19 @@ type DictionaryPlace = (Id, u64, u64);
 /// What is kept of segments, by writer and number.
 type BySegment<T> = Mutex<Lru<(Id, u64), Arc<T>>>;
 
+/// What is kept at hand of segments, which never change once they are written.
+struct Pool {
+    files: BySegment<dyn File>,
+    lists: BySegment<Vec<u8>>,
+    dictionaries: Mutex<HashMap<DictionaryPlace, Arc<Dictionary>>>,
+}
+
 /// A store, as its readers see it.
 pub struct Storage {
     disk: Arc<dyn Disk>,
     store: Id,
     key: ContentKey,
-    files: BySegment<dyn File>,
-    lists: BySegment<Vec<u8>>,
-    dictionaries: Mutex<HashMap<DictionaryPlace, Arc<Dictionary>>>,
+    pool: Arc<Pool>,
     heals: Mutex<Heals>,
     manifest: Mutex<Option<Arc<Manifest>>>,
 }
@@ -56,9 +63,24 @@ impl Storage {
             disk,
             store,
             key: ContentKey::new(&store.0),
-            files: Mutex::new(Lru::new(FILES_MAX)),
-            lists: Mutex::new(Lru::new(LISTS_BYTES_MAX)),
-            dictionaries: Mutex::default(),
+            pool: Arc::new(Pool {
+                files: Mutex::new(Lru::new(FILES_MAX)),
+                lists: Mutex::new(Lru::new(LISTS_BYTES_MAX)),
+                dictionaries: Mutex::default(),
+            }),
+            heals: Mutex::default(),
+            manifest: Mutex::default(),
+        }
+    }
+
+    /// The same store for another reader, with the same files open. Which segments are in force it finds out itself.
+    #[must_use]
+    pub fn for_another(&self) -> Self {
+        Self {
+            disk: Arc::clone(&self.disk),
+            store: self.store,
+            key: self.key.clone(),
+            pool: Arc::clone(&self.pool),
             heals: Mutex::default(),
             manifest: Mutex::default(),
         }
@@ -81,12 +103,16 @@ impl Storage {
 
     /// A segment, open for reading.
     pub fn file(&self, writer: &Id, number: u64) -> Result<Arc<dyn File>> {
-        if let Some(file) = lock(&self.files).get(&(*writer, number)) {
+        self.open(writer, number).doing("open", &segment_path(writer, number))
+    }
+
+    /// A segment, open for reading, or what the system said.
+    pub(super) fn open(&self, writer: &Id, number: u64) -> io::Result<Arc<dyn File>> {
+        if let Some(file) = lock(&self.pool.files).get(&(*writer, number)) {
             return Ok(file);
         }
-        let path = segment_path(writer, number);
-        let file = self.disk.open(&path).doing("open", &path)?;
-        lock(&self.files).put((*writer, number), Arc::clone(&file), 1);
+        let file = self.disk.open(&segment_path(writer, number))?;
+        lock(&self.pool.files).put((*writer, number), Arc::clone(&file), 1);
         Ok(file)
     }
 
@@ -102,12 +128,12 @@ impl Storage {
         number: u64,
         read: impl FnOnce() -> Result<Option<Vec<u8>>>,
     ) -> Result<Option<Arc<Vec<u8>>>> {
-        if let Some(lists) = lock(&self.lists).get(&(*writer, number)) {
+        if let Some(lists) = lock(&self.pool.lists).get(&(*writer, number)) {
             return Ok(Some(lists));
         }
         let Some(lists) = read()? else { return Ok(None) };
         let lists = Arc::new(lists);
-        lock(&self.lists).put((*writer, number), Arc::clone(&lists), lists.len());
+        lock(&self.pool.lists).put((*writer, number), Arc::clone(&lists), lists.len());
         Ok(Some(lists))
     }
 
@@ -117,11 +143,11 @@ impl Storage {
         place: DictionaryPlace,
         read: impl FnOnce() -> Result<Vec<u8>, Unreadable>,
     ) -> Result<Arc<Dictionary>, Unreadable> {
-        if let Some(dictionary) = lock(&self.dictionaries).get(&place) {
+        if let Some(dictionary) = lock(&self.pool.dictionaries).get(&place) {
             return Ok(Arc::clone(dictionary));
         }
         let dictionary = Arc::new(Dictionary::new(read()?));
-        let mut dictionaries = lock(&self.dictionaries);
+        let mut dictionaries = lock(&self.pool.dictionaries);
         if dictionaries.len() >= DICTIONARIES_MAX {
             dictionaries.clear();
         }

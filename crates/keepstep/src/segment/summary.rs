@@ -144,7 +144,7 @@ impl Summary {
     }
 
     /// The fields of a footer's entry.
-    fn to_fields(&self) -> Vec<(u8, Value)> {
+    pub fn to_fields(&self) -> Vec<(u8, Value)> {
         let mut out = Vec::new();
         let mut put = |number: u8, value: Option<Value>| out.extend(value.map(|value| (number, value)));
         put(fields::RUN, self.run.as_deref().map(Value::from));

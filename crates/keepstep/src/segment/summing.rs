@@ -85,6 +85,8 @@ pub struct Summed {
     pub records: u64,
     /// What they say, if it is an attempt.
     pub summary: Summary,
+    /// The manifest that replaced the log of its writer, if `compact` moved it here and said so.
+    pub moved_by: Option<u64>,
 }
 
 impl Log {
@@ -99,6 +101,7 @@ impl Log {
                     bind: it.bind,
                     records: it.records.len() as u64,
                     summary: it.summary.clone(),
+                    moved_by: None,
                 });
                 return Ok(summed.collect());
             }
@@ -118,7 +121,8 @@ impl Log {
             let records = entries.iter().map(|(_, entry)| u64::from(entry.count)).sum();
             let entries: Vec<&FooterEntry> = entries.iter().map(|(_, entry)| *entry).collect();
             let summary = self.summary_of(segment.number, index, (writer, bind), &entries)?;
-            out.push(Summed { writer, bind, records, summary });
+            let moved_by = entries.iter().find_map(|entry| SealedIndex::moved_by(entry));
+            out.push(Summed { writer, bind, records, summary, moved_by });
         }
         Ok(out)
     }

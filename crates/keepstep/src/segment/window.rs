@@ -2,17 +2,27 @@
 
 use std::sync::Arc;
 
-use crate::disk::File;
+use keepstep_format::Id;
 use keepstep_format::scan::Walk;
+
+use super::Storage;
+use crate::disk::File;
 
 /// How much is read at a time where a whole segment is read. A frame of any length fits.
 pub const SCAN_BYTES: usize = 8 << 20;
 /// How much is read at a time where one record is: most are shorter.
 pub const RECORD_BYTES: usize = 16 << 10;
 
+/// Where a window reads.
+enum Source {
+    Open(Arc<dyn File>),
+    /// A segment, taken from the pool each time: whoever keeps the window keeps no file open.
+    Pooled(Arc<Storage>, Id, u64),
+}
+
 /// The part of a file that was read last.
 pub struct Window {
-    file: Arc<dyn File>,
+    source: Source,
     data: Vec<u8>,
     start: u64,
     ahead_bytes: usize,
@@ -27,12 +37,20 @@ impl std::fmt::Debug for Window {
 impl Window {
     /// Reads at least `ahead_bytes` at a time.
     pub fn new(file: Arc<dyn File>, ahead_bytes: usize) -> Self {
-        Self { file, data: Vec::new(), start: 0, ahead_bytes }
+        Self { source: Source::Open(file), data: Vec::new(), start: 0, ahead_bytes }
     }
 
-    /// The file.
-    pub fn file(&self) -> &Arc<dyn File> {
-        &self.file
+    /// Of a segment, without keeping it open.
+    pub(super) fn pooled(storage: Arc<Storage>, writer: Id, number: u64, ahead_bytes: usize) -> Self {
+        let source = Source::Pooled(storage, writer, number);
+        Self { source, data: Vec::new(), start: 0, ahead_bytes }
+    }
+
+    fn file(&self) -> std::io::Result<Arc<dyn File>> {
+        match &self.source {
+            Source::Open(file) => Ok(Arc::clone(file)),
+            Source::Pooled(storage, writer, number) => storage.open(writer, *number),
+        }
     }
 
     /// The bytes from `offset` on: at least so many, unless the file ends before.
@@ -40,16 +58,18 @@ impl Window {
         let is_there = offset >= self.start
             && (offset - self.start).saturating_add(bytes as u64) <= self.data.len() as u64;
         if !is_there {
-            let left = self.file.bytes()?.saturating_sub(offset);
-            self.fill(offset, bytes.max(self.ahead_bytes).min(usize::try_from(left).unwrap_or(usize::MAX)))?;
+            let file = self.file()?;
+            let left = file.bytes()?.saturating_sub(offset);
+            let bytes = bytes.max(self.ahead_bytes).min(usize::try_from(left).unwrap_or(usize::MAX));
+            self.fill(&*file, offset, bytes)?;
         }
         Ok(&self.data[(offset - self.start) as usize..])
     }
 
-    fn fill(&mut self, offset: u64, bytes: usize) -> std::io::Result<()> {
+    fn fill(&mut self, file: &dyn File, offset: u64, bytes: usize) -> std::io::Result<()> {
         self.start = offset;
         self.data.resize(bytes, 0);
-        let read = self.file.read_at(&mut self.data, offset);
+        let read = file.read_at(&mut self.data, offset);
         self.data.truncate(*read.as_ref().unwrap_or(&0));
         read.map(|_| ())
     }

@@ -1,12 +1,20 @@
 //! Where somebody stopped reading a run, as a string that survives restarts.
 //!
-//! `1~<writer>.<segment>.<offset>~…~?<writer>.<episode>.<attempt>.<seq>.<why>~…~!<writer>.<group>.<time>~…~<checksum>`:
-//! how far each log was told, and the ends and seals that were seen and could not be decided yet.
+//! `2~=<manifest>~<writer>.<segment>.<offset>~…~+<writer>.<segment>.<offset>.<bind>.<seq>~…~?<writer>.<episode>.<attempt>.<seq>.<why>~…~!<writer>.<group>.<time>~…~<checksum>`:
+//! all logs that manifests up to `=` replaced were told; how far each other log was told, by the places where things were
+//! recorded, wherever they are by now; what was told while its writer could still write it elsewhere (`+`); and the ends (`?`)
+//! and seals (`!`) that were seen and could not be decided yet.
+//!
+//! What was seen is named by its writer and sequence, or by group and time, and decided by cards: it means the same when its
+//! writer's log was compacted. An end of an episode that was pruned is not told any more.
+//!
+//! 0.1 gave cursors that begin with `1` and have no `=` and no `+`: they are read as they are.
 
 use keepstep_format::Id;
+use keepstep_format::commit::Bind;
 
 use crate::error::{Error, Result};
-use crate::read::Position;
+use crate::read::{Position, Unsettled};
 
 /// An end that was seen while it was not known whether it counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,13 +42,22 @@ pub(super) struct Cursor {
     pub(super) announced: Vec<Announced>,
 }
 
-const VERSION: &str = "1";
+const VERSION: &str = "2";
+const VERSION_OF_0_1: &str = "1";
 
 impl Cursor {
     pub(super) fn to_text(&self) -> String {
         let mut text = VERSION.to_owned();
-        for (writer, (segment, offset)) in &self.position {
+        let Position { replaced_by, writers, unsettled } = &self.position;
+        if let Some(manifest) = replaced_by {
+            text += &format!("~={manifest}");
+        }
+        for (writer, (segment, offset)) in writers {
             text += &format!("~{writer}.{segment}.{offset}");
+        }
+        for Unsettled { writer, origin: (segment, offset), bind, seq } in unsettled {
+            let bind: String = bind.encode().iter().map(|byte| format!("{byte:02x}")).collect();
+            text += &format!("~+{writer}.{segment}.{offset}.{bind}.{seq}");
         }
         for Held { writer, episode, attempt, seq, why } in &self.held {
             text += &format!("~?{writer}.{episode}.{attempt}.{seq}.{why}");
@@ -66,7 +83,7 @@ impl Cursor {
             return None;
         }
         let mut parts = body.split('~');
-        if parts.next() != Some(VERSION) {
+        if !matches!(parts.next()?, VERSION | VERSION_OF_0_1) {
             return None;
         }
         let mut cursor = Self::default();
@@ -75,11 +92,15 @@ impl Cursor {
                 cursor.held.push(read_held(held)?);
             } else if let Some(announced) = part.strip_prefix('!') {
                 cursor.announced.push(read_announced(announced)?);
+            } else if let Some(unsettled) = part.strip_prefix('+') {
+                cursor.position.unsettled.push(read_unsettled(unsettled)?);
+            } else if let Some(manifest) = part.strip_prefix('=') {
+                cursor.position.replaced_by = Some(manifest.parse().ok()?);
             } else {
                 let mut fields = part.splitn(3, '.');
                 let writer = fields.next()?.parse().ok()?;
                 let place = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-                cursor.position.insert(writer, place);
+                cursor.position.writers.insert(writer, place);
             }
         }
         Some(cursor)
@@ -97,6 +118,18 @@ fn read_held(text: &str) -> Option<Held> {
     })
 }
 
+fn read_unsettled(text: &str) -> Option<Unsettled> {
+    let mut fields = text.splitn(5, '.');
+    let writer = fields.next()?.parse().ok()?;
+    let origin = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    let bind = fields.next()?.as_bytes().chunks(2).map(|digits| {
+        let digits = std::str::from_utf8(digits).ok()?;
+        u8::from_str_radix(digits, 16).ok()
+    });
+    let bind = Bind::decode(&bind.collect::<Option<Vec<u8>>>()?).ok()?;
+    Some(Unsettled { writer, origin, bind, seq: fields.next()?.parse().ok()? })
+}
+
 fn read_announced(text: &str) -> Option<Announced> {
     let mut fields = text.splitn(3, '.');
     Some(Announced {
@@ -109,6 +142,7 @@ fn read_announced(text: &str) -> Option<Announced> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use keepstep_format::commit::What;
 
     /// A cursor comes back as it was, and one that somebody touched is refused.
     #[test]
@@ -120,7 +154,10 @@ mod tests {
             seq: 4,
             why: "finished".to_owned(),
         };
-        let position = [(Id([1; 16]), (0, 128)), (Id([2; 16]), (u64::MAX, 7))].into_iter().collect();
+        let writers = [(Id([1; 16]), (0, 128)), (Id([2; 16]), (u64::MAX, 7))].into_iter().collect();
+        let bind = Bind { what: What::Copied { from: Id([8; 16]) }, id: Id([9; 16]), attempt: 300 };
+        let unsettled = vec![Unsettled { writer: Id([5; 16]), origin: (1, 256), bind, seq: 7 }];
+        let position = Position { replaced_by: Some(12), writers, unsettled };
         let announced = vec![Announced { writer: Id([3; 16]), group: Id([4; 16]), time: -5 }];
         let cursor = Cursor { position, held: vec![held], announced };
         let text = cursor.to_text();
@@ -133,5 +170,17 @@ mod tests {
             assert!(Cursor::parse(&touched).is_err(), "{touched}");
         }
         assert!(Cursor::parse("").is_err() && Cursor::parse("1~").is_err());
+    }
+
+    /// What 0.1 gave is read: how far each log was told, and what is done.
+    #[test]
+    fn a_cursor_of_0_1_is_read() {
+        let (one, two) = (Id([1; 16]), Id([2; 16]));
+        let body = format!("1~{one}.3.4096~{two}.{max}.{max}~!{one}.{two}.77", max = u64::MAX);
+        let text = format!("{body}~{:08x}", crc32c::crc32c(body.as_bytes()));
+        let cursor = Cursor::parse(&text).expect("reads");
+        let writers = [(one, (3, 4096)), (two, (u64::MAX, u64::MAX))].into_iter().collect();
+        assert_eq!(cursor.position, Position { writers, ..Position::default() });
+        assert_eq!(cursor.announced, [Announced { writer: one, group: two, time: 77 }]);
     }
 }

@@ -16,7 +16,7 @@ use keepstep_format::{Id, commit::Bind};
 use super::cursor::{Announced, Cursor, Held};
 use super::run::Run;
 use crate::error::Result;
-use crate::read::{Catalog, Follow, FollowFrom, Followed, Item, SEAL_NOTE, is_final};
+use crate::read::{Follow, FollowFrom, Followed, Item, SEAL_NOTE, is_final};
 use crate::segment::cards::as_id;
 use crate::segment::chain::Chain;
 
@@ -102,7 +102,11 @@ impl RunFollow {
             match self.follow.next(patience)? {
                 Some(followed) => match followed.bind.what {
                     What::Run => self.announced.extend(self.announcement(&followed)),
-                    _ => self.held.extend(self.seen(&followed)?),
+                    _ => {
+                        // What could not be looked into is told again: the cursor must not stand behind it.
+                        let seen = self.seen(&followed).inspect_err(|_| self.follow.take_back())?;
+                        self.held.extend(seen);
+                    }
                 },
                 None if left <= patience => return Ok(None),
                 None => {}
@@ -140,7 +144,7 @@ impl RunFollow {
     }
 
     /// An END of this run, or nothing of interest.
-    fn seen(&self, followed: &Followed) -> Result<Option<Held>> {
+    fn seen(&mut self, followed: &Followed) -> Result<Option<Held>> {
         let Followed { writer, bind, item } = followed;
         if matches!(item, Item::Record(record) if record.kind() != Some(Kind::End)) {
             return Ok(None);
@@ -173,11 +177,8 @@ impl RunFollow {
     }
 
     /// Nobody claims an episode without a name: its own beginning says which run it is in.
-    fn began_here(&self, writer: &Id, bind: &Bind) -> Result<bool> {
-        let store = self.run.store();
-        let mut catalog = Catalog::unread(store.storage(), store.recovery());
-        catalog.refresh_of(&[*writer])?;
-        let begin = catalog.bind_reader(writer, bind)?.records().next().transpose()?;
+    fn began_here(&mut self, writer: &Id, bind: &Bind) -> Result<bool> {
+        let begin = self.follow.first_of(writer, bind)?;
         let Some(Item::Record(begin)) = begin else { return Ok(false) };
         let birth = begin.get(fields::BIRTH).and_then(|birth| birth.as_bytes());
         Ok(birth == Some(&self.run.birth().0[..]))
@@ -190,6 +191,7 @@ impl RunFollow {
                 index += 1;
                 continue;
             };
+            let counts = counts && self.run.store().pruned(&self.held[index].episode)?.is_none();
             let Held { episode, attempt, why, .. } = self.held.remove(index);
             if counts {
                 return Ok(Some(RunEvent::Ended { episode, attempt, why }));

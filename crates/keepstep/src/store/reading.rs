@@ -22,7 +22,7 @@ impl Store {
     /// What the store holds now; [`Catalog::refresh`] brings it up to date.
     pub fn catalog(&self) -> Result<Catalog> {
         self.show();
-        Catalog::open(Arc::clone(self.disk()), self.id(), self.recovery())
+        Catalog::over(self.storage(), self.recovery())
     }
 
     /// Everything that comes in, from all writers, as it becomes durable.
@@ -37,12 +37,12 @@ impl Store {
 
     /// Reads everything, checks everything, and says what is damaged and what that cost.
     pub fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
-        tend::verify(&self.storage(), &*self.recovery(), progress)
+        tend::verify(&self.storage_as_it_is(), &*self.recovery(), progress)
     }
 
     /// Looks for lost values elsewhere in the store, and publishes what it finds for all readers.
     pub fn heal(&self, progress: &mut dyn FnMut(Progress)) -> Result<HealReport> {
-        tend::heal(&self.storage(), &*self.recovery(), progress)
+        tend::heal(&self.storage_as_it_is(), &*self.recovery(), progress)
     }
 
     /// Whoever records and reads sees what it recorded.
@@ -52,7 +52,13 @@ impl Store {
         }
     }
 
+    /// For a reader: what is open in this store stays open for all.
     pub(super) fn storage(&self) -> Arc<Storage> {
+        Arc::new(self.cards().for_another())
+    }
+
+    /// For whoever checks or moves what is there: with nothing that was opened, or read, before.
+    pub(super) fn storage_as_it_is(&self) -> Arc<Storage> {
         Arc::new(Storage::new(Arc::clone(self.disk()), self.id()))
     }
 

@@ -24,7 +24,7 @@ impl Store {
         options: CompactOptions,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<CompactReport> {
-        tend::compact(&self.storage(), &self.closer(), &self.how(options), progress)
+        tend::compact(&self.storage_as_it_is(), &self.closer(), &self.how(options), progress)
     }
 
     /// Deletes the episodes that fit `what`, each as a whole, and leaves a note that opening one shows. With `dry_run` it
@@ -51,7 +51,8 @@ impl Store {
         dry_run: bool,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<PruneReport> {
-        tend::prune(&self.storage(), &self.closer(), &self.how(options), what, self, dry_run, progress)
+        let storage = self.storage_as_it_is();
+        tend::prune(&storage, &self.closer(), &self.how(options), what, self, dry_run, progress)
     }
 
     /// That an episode was pruned, if it was: when, and why.
@@ -70,10 +71,10 @@ impl Store {
         let skips_directory_sync = self.inner.options.is_broken_manifest_without_sync();
         let prunes_what_it_saw = self.inner.options.is_broken_prune_looks_once();
         let asks_nobody = self.inner.options.is_broken_close_by_evidence();
-        How {
-            options,
-            faults: Faults { deletes_first, skips_directory_sync, prunes_what_it_saw, asks_nobody },
-        }
+        let forgets_origins = self.inner.options.is_broken_compact_forgets_origins();
+        let faults =
+            Faults { deletes_first, skips_directory_sync, prunes_what_it_saw, asks_nobody, forgets_origins };
+        How { options, faults }
     }
 
     /// For whoever has claimed an episode that others recorded: it is not pruned from here on. An error if it was before.

@@ -155,3 +155,65 @@ fn a_follower_tells_of_damage() {
         assert_eq!(told, [(0, true), (1, true), (2, false), (3, true)], "{liveness:?}");
     }
 }
+
+fn position(follow: &Follow) -> FollowFrom {
+    FollowFrom::Behind(follow.position().clone())
+}
+
+fn seqs(follow: &mut Follow) -> Vec<u32> {
+    std::iter::from_fn(|| follow.next(Duration::ZERO).unwrap()).map(|followed| seq(&followed)).collect()
+}
+
+/// A writer seemed to be gone, and was not: what it goes on to record is told, in its segment and in the next one.
+#[test]
+fn a_log_that_seemed_finished_is_followed_when_it_grows() {
+    let store = TestStore::new("follow-undead");
+    let mut maker = LogMaker::new(1);
+    let bind = attempt(1);
+    maker.record(&bind, Kind::Step, &step(0, "x".into()));
+    maker.commit_synced();
+    append(&maker, &store);
+    let mut follow = Follow::store(store.storage(), scan(Liveness::Dead), FollowFrom::Start).unwrap();
+    assert_eq!(seqs(&mut follow), [0]);
+    maker.record(&bind, Kind::Step, &step(1, "y".into()));
+    maker.commit_synced();
+    append(&maker, &store);
+    assert_eq!(seqs(&mut follow), [1]);
+    maker.seal();
+    maker.next_segment(None);
+    maker.record(&bind, Kind::Step, &step(2, "z".into()));
+    maker.commit_synced();
+    append(&maker, &store);
+    assert_eq!(seqs(&mut follow), [2]);
+    let mut again = Follow::store(store.storage(), scan(Liveness::Dead), position(&follow)).unwrap();
+    assert_eq!(seqs(&mut again), Vec::<u32>::new());
+}
+
+/// What was told of a writer that seemed to be gone may be given up by it and written again, elsewhere: it was told.
+#[test]
+fn what_is_written_again_is_told_once_across_a_cursor() {
+    let store = TestStore::new("follow-again");
+    let mut maker = LogMaker::new(1);
+    let bind = attempt(1);
+    maker.record(&bind, Kind::Step, &step(0, "x".into()));
+    maker.commit_synced();
+    let given_up = maker.offset();
+    maker.record(&bind, Kind::Step, &step(1, "y".into()));
+    maker.commit();
+    append(&maker, &store);
+    let mut follow = Follow::store(store.storage(), scan(Liveness::Unknown), FollowFrom::Start).unwrap();
+    assert_eq!(seqs(&mut follow), [0, 1]);
+    let before = position(&follow);
+    maker.next_segment(Some((0, given_up)));
+    maker.rewind(&bind, 1);
+    maker.record(&bind, Kind::Step, &step(1, "y".into()));
+    maker.record(&bind, Kind::Step, &step(2, "z".into()));
+    maker.commit_synced();
+    append(&maker, &store);
+    let mut again = Follow::store(store.storage(), scan(Liveness::Live), before).unwrap();
+    assert_eq!(seqs(&mut again), [2]);
+    assert_eq!(seqs(&mut follow), [2]);
+    for follow in [follow, again] {
+        assert!(follow.position().unsettled.is_empty(), "nothing is left to be remembered");
+    }
+}

@@ -1,19 +1,21 @@
 //! Puts records into blocks, their references pointing to where things stand now.
 
-use keepstep_format::Id;
 use keepstep_format::block::Block;
 use keepstep_format::commit::Bind;
 use keepstep_format::decode::{Bodies, Part};
 use keepstep_format::footer::FooterEntry;
 use keepstep_format::frame::{Kind, Reference};
 use keepstep_format::grouped;
+use keepstep_format::value::Value;
+use keepstep_format::{Id, fields};
 
 use super::Failed;
 use super::output::Output;
 use super::shared::{Moves, Shared, open, records_of};
 use super::sources::Sources;
-use super::units::{Subject, Unit};
+use super::units::{At, Subject, Unit};
 use crate::segment::Storage;
+use crate::segment::cards::encode_fields;
 use crate::segment::summary::has_summary;
 
 /// Fills one segment.
@@ -21,13 +23,20 @@ pub(super) struct Filling<'f, 's> {
     pub(super) storage: &'f Storage,
     pub(super) output: &'f mut Output<'s>,
     pub(super) block_bytes_max: usize,
+    /// The manifest that will say so; none if it is not to be told where records came from.
+    moved_by: Option<u64>,
     /// What stands in front, for all.
     shared: Moves,
 }
 
 impl<'f, 's> Filling<'f, 's> {
-    pub(super) fn new(storage: &'f Storage, output: &'f mut Output<'s>, block_bytes_max: usize) -> Self {
-        Self { storage, output, block_bytes_max, shared: Moves::default() }
+    pub(super) fn new(
+        storage: &'f Storage,
+        output: &'f mut Output<'s>,
+        block_bytes_max: usize,
+        moved_by: Option<u64>,
+    ) -> Self {
+        Self { storage, output, block_bytes_max, moved_by, shared: Moves::default() }
     }
 
     /// Puts the shared values in front.
@@ -71,7 +80,8 @@ impl<'f, 's> Filling<'f, 's> {
         }
         let slot = self.output.bind(&subject.writer, &subject.bind)?;
         let mut listed = Vec::with_capacity(records.len());
-        let mut summary = has_summary(subject.bind.what).then(|| subject.summary.encode(self.storage.key()));
+        let is_summed = has_summary(subject.bind.what);
+        let mut summary = if is_summed { subject.summary.to_fields() } else { Vec::new() };
         for run in records.chunk_by(|a, b| a.seq.checked_add(1) == Some(b.seq)) {
             let mut block = Block::default();
             let mut block_seq = run[0].seq;
@@ -93,11 +103,28 @@ impl<'f, 's> Filling<'f, 's> {
             let Bind { what, id, attempt } = subject.bind;
             let list_position = grouped::put_list(&mut self.output.lists, listed.iter().copied());
             let (first_seq, count) = (run[0].seq, run.len() as u32);
-            let summary = summary.take().unwrap_or_default();
+            let mut said = std::mem::take(&mut summary);
+            said.extend(self.put_origins(unit, subject, run));
+            let summary = if said.is_empty() { None } else { encode_fields(self.storage, &said) };
+            let summary = summary.unwrap_or_default();
             let entry = FooterEntry { what, id, attempt, slot, first_seq, count, list_position, summary };
             self.output.entries.push((subject.writer, entry));
         }
         Ok(())
+    }
+
+    /// Says where records stood in the log of their writer, and which manifest replaced it: so a follower knows what it
+    /// has told, wherever that was moved. What 0.1 moved has lost its place for good.
+    fn put_origins(&mut self, unit: &Unit, subject: &Subject, run: &[At]) -> Vec<(u8, Value)> {
+        let moved_by = if unit.log == Id::NONE { subject.moved_by } else { self.moved_by };
+        let origins: Option<Vec<(u64, u64)>> = run.iter().map(|at| at.origin).collect();
+        let (Some(moved_by), Some(origins), true) = (moved_by, origins, self.moved_by.is_some()) else {
+            return Vec::new();
+        };
+        let position = grouped::put_origins(&mut self.output.lists, origins);
+        [(fields::ORIGINS, position), (fields::MOVED_BY, moved_by)]
+            .map(|(field, number)| (field, Value::Int(number as i64)))
+            .into()
     }
 
     fn flush(&mut self, block: &mut Block, slot: u32, first_seq: u32) -> Result<(), Failed> {

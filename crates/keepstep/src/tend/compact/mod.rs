@@ -73,6 +73,8 @@ pub(crate) struct Faults {
     pub(crate) prunes_what_it_saw: bool,
     /// Logs are replaced because their writers seem gone: nobody is asked.
     pub(crate) asks_nobody: bool,
+    /// Nobody can tell afterwards where a record stood before, as 0.1 did it.
+    pub(crate) forgets_origins: bool,
 }
 
 impl Default for CompactOptions {

@@ -71,7 +71,8 @@ pub(super) fn write_all(
     while !rest.is_empty() && !made.lost_race {
         let (batch, shared, behind) = next_batch(storage, sources, rest, options, &mut pace)?;
         let mut output = Output::create(storage, number)?;
-        let mut filling = Filling::new(storage, &mut output, options.block_bytes_max);
+        let moved_by = (!options.faults.forgets_origins).then(|| manifest.next_number());
+        let mut filling = Filling::new(storage, &mut output, options.block_bytes_max, moved_by);
         filling.put_shared(sources, &shared)?;
         for unit in batch {
             filling.put_unit(sources, unit)?;

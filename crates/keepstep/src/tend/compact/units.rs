@@ -24,6 +24,8 @@ pub(super) struct Subject {
     pub(super) writer: Id,
     pub(super) bind: Bind,
     pub(super) summary: Summary,
+    /// The manifest that replaced the log of its writer; none if that is the next one, or nobody said.
+    pub(super) moved_by: Option<u64>,
     segments: Vec<u64>,
 }
 
@@ -34,6 +36,8 @@ pub(super) struct At {
     pub(super) offset: u64,
     pub(super) seq: u32,
     pub(super) kind: u8,
+    /// Where it stood in the log of its writer. None if 0.1 moved it, which did not say.
+    pub(super) origin: Option<(u64, u64)>,
 }
 
 /// All units of a round, siblings beside one another.
@@ -50,11 +54,11 @@ impl Units {
         let mut units: BTreeMap<Key, Vec<Subject>> = BTreeMap::new();
         for (id, segment) in sources.segments() {
             let Some(log) = sources.log(&id) else { continue };
-            for Summed { writer, bind, records, summary } in log.summed(segment, None)? {
+            for Summed { writer, bind, records, summary, moved_by } in log.summed(segment, None)? {
                 let is_of_an_episode = matches!(bind.what, What::Attempt | What::Copied { .. });
                 if records > 0 && !(is_of_an_episode && is_pruned(&bind.id)) {
                     let subjects = units.entry((id, writer, bind.id)).or_default();
-                    note(subjects, writer, bind, &summary, segment.number);
+                    note(subjects, writer, bind, (&summary, moved_by), segment.number);
                 }
             }
         }
@@ -68,7 +72,13 @@ impl Units {
     }
 }
 
-fn note(subjects: &mut Vec<Subject>, writer: Id, bind: Bind, summary: &Summary, segment: u64) {
+fn note(
+    subjects: &mut Vec<Subject>,
+    writer: Id,
+    bind: Bind,
+    (summary, moved_by): (&Summary, Option<u64>),
+    segment: u64,
+) {
     let known = subjects.iter_mut().find(|it| it.writer == writer && it.bind == bind);
     match known {
         Some(subject) => {
@@ -78,7 +88,8 @@ fn note(subjects: &mut Vec<Subject>, writer: Id, bind: Bind, summary: &Summary, 
             }
         }
         None => {
-            subjects.push(Subject { writer, bind, summary: summary.clone(), segments: vec![segment] });
+            let (summary, segments) = (summary.clone(), vec![segment]);
+            subjects.push(Subject { writer, bind, summary, moved_by, segments });
         }
     }
 }
@@ -107,12 +118,14 @@ impl Subject {
                     for entry in index.entries_by(&self.writer, &self.bind) {
                         let places =
                             index.places(storage, entry)?.ok_or_else(|| lists_damaged(log, number))?;
-                        let numbered = (entry.first_seq..).zip(places);
-                        records.extend(numbered.map(|(seq, (offset, kind))| At {
-                            segment: number,
-                            offset,
-                            seq,
-                            kind,
+                        let moved = (*log.writer() == Id::NONE).then(|| index.origins(storage, entry));
+                        let moved = moved.transpose()?;
+                        let numbered = (entry.first_seq..).zip(places).enumerate();
+                        records.extend(numbered.map(|(nth, (seq, (offset, kind)))| {
+                            let moved =
+                                moved.as_ref().map(|it| it.as_ref().and_then(|it| it.get(nth).copied()));
+                            let origin = moved.unwrap_or(Some((number, offset)));
+                            At { segment: number, offset, seq, kind, origin }
                         }));
                     }
                 }
@@ -123,6 +136,7 @@ impl Subject {
                         offset: it.offset,
                         seq: it.seq,
                         kind: it.kind,
+                        origin: Some((number, it.offset)),
                     }));
                 }
                 Contents::Unreadable(_) => {}

@@ -1,0 +1,455 @@
+//! Tells of records as they come in, and sleeps when nothing happens.
+//!
+//! The watch stands before the files are looked at, so nothing falls between the look and the sleep. Of writers that are
+//! alive only what is synced is told; of the others all that is whole. That a writer seems to be gone is a hint and no
+//! proof: its log is looked at again, and counts as done only when a manifest replaced it.
+
+mod names;
+mod position;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use keepstep_format::Id;
+use keepstep_format::commit::{Bind, What};
+use keepstep_format::frame::{FIRST_FRAME, Kind};
+
+use super::catalog::Catalog;
+use super::records::{DamagedRecord, Gap, Item, read_record};
+use crate::disk::Watch;
+use crate::error::{Doing, Error, Result};
+use crate::segment::names::{GROUPED, WRITERS, list_writers, segment_path, writer_dir};
+use crate::segment::{Contents, Log, LogBodies, ScanUnsealed, Storage};
+
+use names::{Moved, Pointer, Wanted, is_settled_at, may_come_back, new_records, next_seqs, visible_to};
+use position::ALL;
+pub(crate) use position::Unsettled;
+pub use position::{Origin, Position};
+
+/// That a writer died changes no file; so now and then it is asked about.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// How often the stop flag is looked at while asleep.
+const STOP_LATENCY: Duration = Duration::from_millis(200);
+/// For how many writers what was fetched is kept.
+const BODIES_MAX: usize = 8;
+/// How many logs of writers that seem to be gone are looked at again at a time, one after the other.
+const DOUBTED_MAX: usize = 32;
+/// How often in a row files may vanish before it counts as trouble.
+const VANISHED_MAX: usize = 16;
+
+/// Where to begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FollowFrom {
+    /// With the first record that is there.
+    Start,
+    /// With the next one.
+    Now,
+    /// Behind what was told before.
+    Behind(Position),
+}
+
+/// Something new.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Followed {
+    /// Whose log it is in.
+    pub writer: Id,
+    /// What it belongs to.
+    pub bind: Bind,
+    /// The record, or that there is one and it cannot be read.
+    pub item: Item,
+}
+
+/// Follows a store, or one attempt in it.
+pub struct Follow {
+    catalog: Catalog,
+    watch: Box<dyn Watch>,
+    wanted: Wanted,
+    from: FollowFrom,
+    has_begun: bool,
+    position: Position,
+    /// How far each segment was told: by writer and number.
+    told_to: BTreeMap<(Id, u64), u64>,
+    moved: Moved,
+    next_seq: HashMap<(Id, Bind), u32>,
+    queue: VecDeque<Pointer>,
+    bodies: HashMap<Id, LogBodies>,
+    /// What was told last, and how things stood before.
+    last: Option<Before>,
+    /// The log that was doubted last.
+    doubted: Id,
+    stop: Arc<AtomicBool>,
+}
+
+/// How things stood before a record was told.
+#[derive(Debug, Clone, Copy)]
+struct Before {
+    pointer: Pointer,
+    origin: Option<Origin>,
+    next_seq: Option<u32>,
+}
+
+impl std::fmt::Debug for Follow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "<Follow, {} records ready>", self.queue.len())
+    }
+}
+
+impl Follow {
+    /// Follows everything that is recorded.
+    pub fn store(storage: Arc<Storage>, scan: Arc<dyn ScanUnsealed>, from: FollowFrom) -> Result<Self> {
+        Self::new(storage, scan, from, None, &[])
+    }
+
+    /// Follows all records of some kinds. What is missing between them is not told.
+    pub fn kinds(
+        storage: Arc<Storage>,
+        scan: Arc<dyn ScanUnsealed>,
+        from: FollowFrom,
+        kinds: &[Kind],
+    ) -> Result<Self> {
+        Self::new(storage, scan, from, None, kinds)
+    }
+
+    /// Follows one attempt, also if it has not begun yet.
+    pub fn attempt(
+        storage: Arc<Storage>,
+        scan: Arc<dyn ScanUnsealed>,
+        from: FollowFrom,
+        episode: Id,
+        attempt: u32,
+    ) -> Result<Self> {
+        let bind = Bind { what: What::Attempt, id: episode, attempt };
+        Self::new(storage, scan, from, Some(bind), &[])
+    }
+
+    fn new(
+        storage: Arc<Storage>,
+        scan: Arc<dyn ScanUnsealed>,
+        from: FollowFrom,
+        only: Option<Bind>,
+        kinds: &[Kind],
+    ) -> Result<Self> {
+        let watch = storage.disk().watch(&[String::new(), WRITERS.to_owned()]).doing("watch", WRITERS)?;
+        let position = match &from {
+            FollowFrom::Behind(position) => position.clone(),
+            FollowFrom::Start | FollowFrom::Now => Position::default(),
+        };
+        let mut follow = Self {
+            catalog: Catalog::unread(storage, scan),
+            watch,
+            wanted: Wanted { only, kinds: kinds.iter().map(|&kind| kind as u8).collect() },
+            position,
+            from,
+            has_begun: false,
+            told_to: BTreeMap::new(),
+            moved: Moved::default(),
+            next_seq: HashMap::new(),
+            queue: VecDeque::new(),
+            bodies: HashMap::new(),
+            last: None,
+            doubted: Id::NONE,
+            stop: Arc::default(),
+        };
+        follow.look()?;
+        Ok(follow)
+    }
+
+    /// Whoever sets this ends the waiting, from any thread.
+    pub fn stop_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
+    }
+
+    /// How far it has told.
+    pub fn position(&self) -> &Position {
+        &self.position
+    }
+
+    /// The next record. Waits for one up to `timeout`; nothing if none came, or if it was told to stop.
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<Followed>> {
+        let started = Instant::now();
+        let mut looked = Instant::now();
+        let mut vanished = 0;
+        let mut has_looked_last = false;
+        loop {
+            if self.stop.load(Ordering::Acquire) {
+                return Ok(None);
+            }
+            match self.tell_next() {
+                Ok(Some(followed)) => return Ok(Some(followed)),
+                Ok(None) => {}
+                // `compact` moved it, and the newest manifest says where.
+                Err(error) if error.is_gone() && vanished < VANISHED_MAX => {
+                    vanished += 1;
+                    self.begin_again()?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            self.note_what_is_done();
+            let left = timeout.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                if std::mem::replace(&mut has_looked_last, true) {
+                    return Ok(None);
+                }
+                // One last look, so that a timeout of nothing still sees what is there.
+                self.look()?;
+                continue;
+            }
+            let something = self.watch.wait(left.min(STOP_LATENCY)).doing("watch", WRITERS)?;
+            if something || looked.elapsed() >= LOOK_AGAIN {
+                looked = Instant::now();
+                self.look()?;
+            }
+        }
+    }
+
+    /// Takes back the record that was told last: it is told again. For whoever could not do anything with it yet.
+    pub(crate) fn take_back(&mut self) {
+        let Some(Before { pointer, origin, next_seq }) = self.last.take() else { return };
+        let Pointer { writer, bind, seq, .. } = pointer;
+        match origin {
+            Some(origin) => self.position.writers.insert(writer, origin),
+            None => self.position.writers.remove(&writer),
+        };
+        match next_seq {
+            Some(next) => self.next_seq.insert((writer, bind), next),
+            None => self.next_seq.remove(&(writer, bind)),
+        };
+        self.position.settle(&writer, &bind, seq);
+        self.queue.push_front(pointer);
+    }
+
+    /// The first record that a writer has of something, wherever it is by now.
+    pub(crate) fn first_of(&mut self, writer: &Id, bind: &Bind) -> Result<Option<Item>> {
+        let mut vanished = 0;
+        loop {
+            let first = self.catalog.bind_reader(writer, bind);
+            match first.and_then(|mut reader| reader.records().next().transpose()) {
+                Err(error) if error.is_gone() && vanished < VANISHED_MAX => {
+                    vanished += 1;
+                    self.begin_again()?;
+                }
+                first => return first,
+            }
+        }
+    }
+
+    /// The next record that is there; none if all that is known of was told.
+    fn tell_next(&mut self) -> Result<Option<Followed>> {
+        loop {
+            while let Some(&pointer) = self.queue.front() {
+                // It stays in front until it is told: what fails now may be read the next time.
+                let told = self.tell(&pointer)?;
+                if !matches!(&told, Some(Followed { item: Item::Gap(_), .. })) {
+                    self.queue.pop_front();
+                }
+                if told.is_some() {
+                    return Ok(told);
+                }
+            }
+            if !self.gather()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Watches first, then looks.
+    fn look(&mut self) -> Result<()> {
+        let storage = Arc::clone(self.catalog.storage());
+        self.watch.add(WRITERS).doing("watch", WRITERS)?;
+        self.watch.add(GROUPED).doing("watch", GROUPED)?;
+        self.doubt_some()?;
+        for writer in list_writers(storage.disk())? {
+            if self.catalog.log(&writer).is_none_or(|log| !log.is_finished()) {
+                let dir = writer_dir(&writer);
+                self.watch.add(&dir).doing("watch", &dir)?;
+            }
+        }
+        self.catalog.refresh()?;
+        if !std::mem::replace(&mut self.has_begun, true) {
+            match self.from {
+                FollowFrom::Start => {}
+                FollowFrom::Now => self.pass_over_all(),
+                FollowFrom::Behind(_) => self.doubt_what_is_done(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks again at some logs of writers that seem to be gone: one that is there all the same may have gone on.
+    fn doubt_some(&mut self) -> Result<()> {
+        let finished = || self.catalog.logs().filter(|log| log.is_finished()).map(|log| *log.writer());
+        let behind = finished().filter(|writer| *writer > self.doubted);
+        // Behind the last one come the first.
+        let all_round = behind.chain(finished().filter(|writer| *writer <= self.doubted));
+        let some: Vec<Id> = all_round.take(DOUBTED_MAX).collect();
+        self.doubted = some.last().copied().unwrap_or(Id::NONE);
+        some.iter().try_for_each(|writer| self.catalog.doubt(writer))
+    }
+
+    /// Everything that was looked at is looked at again; what was told stays told.
+    fn begin_again(&mut self) -> Result<()> {
+        self.queue.clear();
+        self.told_to.clear();
+        self.bodies.clear();
+        self.moved = Moved::default();
+        self.catalog.forget();
+        self.look()
+    }
+
+    /// A cursor of 0.1 says that a writer is done where it only seemed to be gone. As long as its log is there, all that
+    /// is in it now counts as told, and what is added does not.
+    fn doubt_what_is_done(&mut self) {
+        for (writer, next) in self.position.writers.iter_mut().filter(|(_, next)| **next == ALL) {
+            let last = self.catalog.log(writer).and_then(|log| log.segments().next_back());
+            if let Some(last) = last {
+                *next = (last.number, visible_to(last));
+            }
+        }
+    }
+
+    /// When all is told: of logs that were replaced by now nothing has to be remembered.
+    fn note_what_is_done(&mut self) {
+        let manifest = self.catalog.manifest().number;
+        let grouped = self.catalog.grouped();
+        let is_whole = grouped.segments().all(|it| matches!(it.contents, Contents::Sealed(_)));
+        if !is_whole || self.moved.as_of != Some(manifest) {
+            return;
+        }
+        self.position.replaced_by = self.position.replaced_by.max(manifest);
+        let (catalog, undated) = (&self.catalog, &self.moved.undated);
+        let log_of = |writer: &Id| catalog.log(writer).filter(|log| log.segments().next().is_some());
+        self.position.writers.retain(|writer, next| {
+            let is_there = log_of(writer).is_some();
+            let is_undated = undated.contains(writer);
+            if !is_there && is_undated {
+                *next = ALL;
+            }
+            is_there || is_undated
+        });
+        self.position.unsettled.retain(|it| {
+            let (number, offset) = it.origin;
+            let segment = |log: &'_ Log| {
+                log.segment(number).is_some_and(|it| is_settled_at(it, offset) && it.exists_at(offset))
+            };
+            log_of(&it.writer).is_some_and(|log| !segment(log))
+        });
+        self.next_seq.retain(|(writer, _), _| log_of(writer).is_some());
+    }
+
+    /// Sequences are noted too: what is there now may be written again elsewhere, and is still not new.
+    fn pass_over_all(&mut self) {
+        self.position.replaced_by = self.catalog.manifest().number;
+        for log in self.catalog.logs().chain([self.catalog.grouped()]) {
+            for segment in log.segments() {
+                let to = visible_to(segment);
+                if *log.writer() != Id::NONE {
+                    self.told_to.insert((*log.writer(), segment.number), to);
+                    self.position.writers.insert(*log.writer(), (segment.number, to));
+                }
+                for (writer, bind, next) in next_seqs(log, segment) {
+                    let known = self.next_seq.entry((writer, bind)).or_default();
+                    *known = next.max(*known);
+                }
+            }
+        }
+        for writer in Moved::list(&self.catalog, &self.position, &self.wanted).undated {
+            self.position.writers.insert(writer, ALL);
+        }
+    }
+
+    /// Queues what is new: of one writer whose log was replaced, or in one segment. True if there was something.
+    fn gather(&mut self) -> Result<bool> {
+        if self.moved.as_of != Some(self.catalog.manifest().number) {
+            self.moved = Moved::list(&self.catalog, &self.position, &self.wanted);
+        }
+        // What was moved comes first: it was recorded before anything that is still in its writer's log.
+        let moved = self.moved.take(&self.catalog, &self.position, &self.wanted)?;
+        let found = if moved.is_empty() { self.gather_from_logs()? } else { moved };
+        self.queue.extend(&found);
+        Ok(!found.is_empty())
+    }
+
+    fn gather_from_logs(&mut self) -> Result<Vec<Pointer>> {
+        for log in self.catalog.logs() {
+            let writer = *log.writer();
+            let next = self.position.writers.get(&writer).copied().unwrap_or_default();
+            for segment in log.segments().filter(|segment| segment.number >= next.0) {
+                if may_come_back(segment) {
+                    // What is behind it would be told first, and it would count as told.
+                    break;
+                }
+                let key = (writer, segment.number);
+                let told = self.told_to.get(&key).copied().unwrap_or(FIRST_FRAME);
+                let from = if segment.number == next.0 { told.max(next.1) } else { told };
+                let to = visible_to(segment);
+                if to <= from {
+                    continue;
+                }
+                let found = new_records(log, segment, from, &self.wanted, &self.catalog)?;
+                self.told_to.insert(key, to);
+                if !found.is_empty() {
+                    return Ok(found);
+                }
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn tell(&mut self, pointer: &Pointer) -> Result<Option<Followed>> {
+        let Pointer { writer, log, bind, seq, kind, place, origin, is_lost, is_settled } = *pointer;
+        if self.position.is_told(&writer, origin) {
+            // `compact` moved it while it was waiting, and it was told from there.
+            return Ok(None);
+        }
+        // Where only some kinds are told, nothing is known to be missing between them.
+        let first = (self.from == FollowFrom::Start && self.wanted.kinds.is_empty()).then_some(0);
+        let known = self.next_seq.get(&(writer, bind)).copied().or(first);
+        let was_told = self.position.settle(&writer, &bind, seq);
+        if was_told || known.is_some_and(|next| seq < next) {
+            // It was written again after its segment was given up.
+            self.position.pass(writer, origin);
+            return Ok(None);
+        }
+        if let Some(from) = known.filter(|next| *next < seq && self.wanted.kinds.is_empty()) {
+            self.next_seq.insert((writer, bind), seq);
+            return Ok(Some(Followed { writer, bind, item: Item::Gap(Gap { from, to: seq }) }));
+        }
+        let item = if is_lost {
+            Item::Damaged(DamagedRecord { seq, kind, place })
+        } else {
+            self.read(log, pointer)?
+        };
+        let before = Before {
+            pointer: *pointer,
+            origin: self.position.writers.get(&writer).copied(),
+            next_seq: self.next_seq.get(&(writer, bind)).copied(),
+        };
+        self.last = Some(before);
+        self.position.pass(writer, origin);
+        self.next_seq.insert((writer, bind), seq.saturating_add(1));
+        if !is_settled {
+            self.position.unsettled.push(Unsettled { writer, origin, bind, seq });
+        }
+        Ok(Some(Followed { writer, bind, item }))
+    }
+
+    fn read(&mut self, log: Id, pointer: &Pointer) -> Result<Item> {
+        let Pointer { seq, kind, place, .. } = *pointer;
+        if !self.bodies.contains_key(&log) && self.bodies.len() >= BODIES_MAX {
+            self.bodies.clear();
+        }
+        let found = if log == Id::NONE { Some(self.catalog.grouped()) } else { self.catalog.log(&log) };
+        let found = found.filter(|found| found.segment(place.segment).is_some());
+        let Some(found) = found else {
+            // It was moved since it was queued: nothing behind it may be told before it.
+            let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
+            return Err(Error::io("read", segment_path(&log, place.segment), gone));
+        };
+        let bodies = self.bodies.entry(log).or_insert_with(|| found.bodies());
+        bodies.renew(found.doors());
+        read_record(bodies, seq, kind, place)
+    }
+}

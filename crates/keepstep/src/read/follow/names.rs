@@ -1,0 +1,287 @@
+//! Which records a segment has, by name: whose they are, what they belong to, and where they stood when they were recorded.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use keepstep_format::Id;
+use keepstep_format::commit::Bind;
+
+use super::super::catalog::Catalog;
+use super::super::places::RecordPlace;
+use super::position::{Origin, Position, unknown_origin};
+use crate::error::{Error, Result};
+use crate::segment::scanned::ScannedEntry;
+use crate::segment::{Contents, Log, Scanned, SealedIndex, Segment};
+
+/// Of what was moved, so many records are named at a time.
+const MOVED_MAX: usize = 1 << 16;
+
+/// A record that is to be told.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pointer {
+    pub(super) writer: Id,
+    /// Where it is read: the writer's own log, or nobody's, if `compact` moved it.
+    pub(super) log: Id,
+    pub(super) bind: Bind,
+    pub(super) seq: u32,
+    pub(super) kind: u8,
+    pub(super) place: RecordPlace,
+    pub(super) origin: Origin,
+    pub(super) is_lost: bool,
+    /// Its writer cannot give it up and write it elsewhere.
+    pub(super) is_settled: bool,
+}
+
+/// What is wanted of all that is recorded.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Wanted {
+    pub(super) only: Option<Bind>,
+    /// Only records of these kinds, if any are named: the others are not even read.
+    pub(super) kinds: Vec<u8>,
+}
+
+impl Wanted {
+    fn is_of(&self, bind: &Bind) -> bool {
+        self.only.is_none_or(|only| only == *bind)
+    }
+
+    fn fits(&self, pointer: &Pointer, catalog: &Catalog) -> bool {
+        self.is_of(&pointer.bind)
+            && (self.kinds.is_empty() || self.kinds.contains(&pointer.kind))
+            && !catalog.is_pruned(&pointer.bind)
+    }
+}
+
+/// Up to where a segment can be told.
+pub(super) fn visible_to(segment: &Segment) -> u64 {
+    let to = match &segment.contents {
+        Contents::Sealed(index) => index.trailer.lists,
+        Contents::Open(scanned) => scanned.valid_to,
+        Contents::Unreadable(_) => 0,
+    };
+    segment.voided_from.map_or(to, |from| to.min(from))
+}
+
+/// True if a segment could not be read this time, and may be the next: nothing behind it can be told yet.
+pub(super) fn may_come_back(segment: &Segment) -> bool {
+    match &segment.contents {
+        Contents::Unreadable(error) => !matches!(error, Error::Damaged { .. }),
+        _ => false,
+    }
+}
+
+/// True if what stands there stays there: nothing but a sync is proof of it.
+pub(super) fn is_settled_at(segment: &Segment, offset: u64) -> bool {
+    match &segment.contents {
+        Contents::Sealed(_) => true,
+        Contents::Open(scanned) => offset < scanned.synced_to,
+        Contents::Unreadable(_) => false,
+    }
+}
+
+/// The records of a writer's own segment from an offset on, in the order of the file.
+pub(super) fn new_records(
+    log: &Log,
+    segment: &Segment,
+    from: u64,
+    wanted: &Wanted,
+    catalog: &Catalog,
+) -> Result<Vec<Pointer>> {
+    let named = match &segment.contents {
+        Contents::Unreadable(_) => Vec::new(),
+        Contents::Open(scanned) => scanned_names(scanned),
+        Contents::Sealed(index) => match sealed_names(index, wanted, catalog)? {
+            Some(names) => names,
+            None => scanned_names(&rescan(log, segment.number, catalog)?),
+        },
+    };
+    let is_new = |name: &Named| name.offset >= from && segment.exists_at(name.offset);
+    let pointer = |name: Named| Pointer {
+        writer: *log.writer(),
+        log: *log.writer(),
+        bind: name.bind,
+        seq: name.seq,
+        kind: name.kind,
+        place: RecordPlace { segment: segment.number, offset: name.offset },
+        origin: (segment.number, name.offset),
+        is_lost: name.is_lost,
+        is_settled: is_settled_at(segment, name.offset),
+    };
+    let found = named.into_iter().filter(is_new).map(pointer);
+    let mut found: Vec<Pointer> = found.filter(|it| wanted.fits(it, catalog)).collect();
+    found.sort_by_key(|pointer| pointer.origin);
+    Ok(found)
+}
+
+/// A record of a writer's own segment.
+struct Named {
+    bind: Bind,
+    seq: u32,
+    kind: u8,
+    offset: u64,
+    is_lost: bool,
+}
+
+/// What an index lists; nothing if its lists are damaged.
+fn sealed_names(index: &SealedIndex, wanted: &Wanted, catalog: &Catalog) -> Result<Option<Vec<Named>>> {
+    let mut names = Vec::new();
+    for entry in index.entries() {
+        let bind = Bind { what: entry.what, id: entry.id, attempt: entry.attempt };
+        if !wanted.is_of(&bind) {
+            continue;
+        }
+        let Some(places) = index.places(catalog.storage(), entry)? else { return Ok(None) };
+        let numbered = (entry.first_seq..).zip(places);
+        names.extend(numbered.map(|(seq, (offset, kind))| Named { bind, seq, kind, offset, is_lost: false }));
+    }
+    Ok(Some(names))
+}
+
+fn scanned_names(scanned: &Scanned) -> Vec<Named> {
+    let mut names = Vec::new();
+    for ScannedEntry { bind, records, .. } in &scanned.entries {
+        let named =
+            |seq: u32, kind: u8, offset: u64| Named { bind: *bind, seq, kind, offset, is_lost: false };
+        names.extend(records.iter().map(|it| named(it.seq, it.kind, it.offset)));
+    }
+    let damage = scanned.lost.iter().filter(|range| range.damage);
+    for lost in damage.flat_map(|range| &range.records) {
+        if let Some(bind) = lost.bind {
+            let (seq, kind, offset) = (lost.seq, lost.kind, lost.offset);
+            names.push(Named { bind, seq, kind, offset, is_lost: true });
+        }
+    }
+    names
+}
+
+fn rescan(log: &Log, number: u64, catalog: &Catalog) -> Result<Scanned> {
+    let mut scanned = Scanned::new();
+    if let Some((head, standing)) = log.rescan(number) {
+        catalog.scan().scan(catalog.storage(), &head, log.doors(), &standing, &mut scanned)?;
+    }
+    Ok(scanned)
+}
+
+/// What of each attempt is behind a segment: whose it is, and the sequence that comes next.
+pub(super) fn next_seqs(log: &Log, segment: &Segment) -> Vec<(Id, Bind, u32)> {
+    match &segment.contents {
+        Contents::Unreadable(_) => Vec::new(),
+        Contents::Sealed(index) => {
+            let entries = index.owned_entries();
+            let next = entries.map(|(writer, it)| {
+                let bind = Bind { what: it.what, id: it.id, attempt: it.attempt };
+                (writer, bind, it.first_seq.saturating_add(it.count))
+            });
+            next.collect()
+        }
+        Contents::Open(scanned) => {
+            let last = |entry: &ScannedEntry| entry.records.iter().map(|record| record.seq).max();
+            let entries = scanned.entries.iter();
+            let next =
+                entries.filter_map(|entry| Some((*log.writer(), entry.bind, last(entry)?.saturating_add(1))));
+            next.collect()
+        }
+    }
+}
+
+/// What `compact` made of the logs of writers, and is not told yet. Of a writer all is there at once.
+#[derive(Debug, Default)]
+pub(super) struct Moved {
+    /// The manifest that says so.
+    pub(super) as_of: Option<Option<u64>>,
+    /// Of each writer: the segment, and which entry of its footer.
+    entries: BTreeMap<Id, Vec<(u64, usize)>>,
+    /// Writers that 0.1 moved: nobody knows by which manifest.
+    pub(super) undated: BTreeSet<Id>,
+}
+
+impl Moved {
+    /// Lists what may have something new.
+    pub(super) fn list(catalog: &Catalog, position: &Position, wanted: &Wanted) -> Self {
+        // Of a writer all is told in order: as long as a part cannot be read, nothing is.
+        if catalog.grouped().segments().any(may_come_back) {
+            return Self::default();
+        }
+        let as_of = Some(catalog.manifest().number);
+        let mut moved = Self { as_of, ..Self::default() };
+        for segment in catalog.grouped().segments() {
+            let Contents::Sealed(index) = &segment.contents else { continue };
+            for (at, (writer, entry)) in index.all_entries().enumerate() {
+                let bind = Bind { what: entry.what, id: entry.id, attempt: entry.attempt };
+                if writer == Id::NONE || !wanted.is_of(&bind) {
+                    continue;
+                }
+                let moved_by = SealedIndex::moved_by(entry);
+                if moved_by.is_none() {
+                    moved.undated.insert(writer);
+                }
+                if !position.is_behind(&writer, moved_by) {
+                    moved.entries.entry(writer).or_default().push((segment.number, at));
+                }
+            }
+        }
+        moved
+    }
+
+    /// The next records of one writer, in the order of their origins; none if all were listed.
+    pub(super) fn take(
+        &mut self,
+        catalog: &Catalog,
+        position: &Position,
+        wanted: &Wanted,
+    ) -> Result<Vec<Pointer>> {
+        while let Some((&writer, entries)) = self.entries.first_key_value() {
+            let mut found = Vec::new();
+            let mut below = None;
+            for &entry in entries {
+                let is_new = |it: &Pointer| {
+                    below.is_none_or(|below| it.origin < below)
+                        && !position.is_told(&writer, it.origin)
+                        && wanted.fits(it, catalog)
+                };
+                found.extend(moved_records(catalog, entry)?.into_iter().filter(is_new));
+                // Memory stays bounded: what is further behind is listed when this was told.
+                if found.len() > 2 * MOVED_MAX {
+                    let (_, first_behind, _) =
+                        found.select_nth_unstable_by_key(MOVED_MAX, |it: &Pointer| it.origin);
+                    below = Some(first_behind.origin);
+                    found.truncate(MOVED_MAX);
+                }
+            }
+            let is_all = below.is_none();
+            if is_all {
+                self.entries.remove(&writer);
+            }
+            if !found.is_empty() {
+                found.sort_by_key(|it| it.origin);
+                return Ok(found);
+            }
+        }
+        Ok(Vec::new())
+    }
+}
+
+/// The records of one entry of what `compact` made.
+fn moved_records(catalog: &Catalog, (number, at): (u64, usize)) -> Result<Vec<Pointer>> {
+    let segment = catalog.grouped().segment(number);
+    let Some(Contents::Sealed(index)) = segment.map(|it| &it.contents) else { return Ok(Vec::new()) };
+    let Some((writer, entry)) = index.entry(at) else { return Ok(Vec::new()) };
+    let bind = Bind { what: entry.what, id: entry.id, attempt: entry.attempt };
+    let Some(places) = index.places(catalog.storage(), entry)? else { return Ok(Vec::new()) };
+    let origins = index.origins(catalog.storage(), entry)?;
+    let numbered = (entry.first_seq..).zip(places).enumerate();
+    let pointer = |(nth, (seq, (offset, kind)))| {
+        let known = origins.as_ref().and_then(|origins: &Vec<Origin>| origins.get(nth).copied());
+        Pointer {
+            writer,
+            log: Id::NONE,
+            bind,
+            seq,
+            kind,
+            place: RecordPlace { segment: number, offset },
+            origin: known.unwrap_or_else(|| unknown_origin(&bind, seq)),
+            is_lost: false,
+            is_settled: true,
+        }
+    };
+    Ok(numbered.map(pointer).collect())
+}
