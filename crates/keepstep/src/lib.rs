@@ -9,6 +9,7 @@ mod error;
 pub mod export;
 mod options;
 mod own;
+mod process;
 pub mod read;
 pub mod recover;
 pub mod segment;

@@ -15,6 +15,7 @@ mod index;
 mod log;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod moved;
 mod note;
 mod putter;
 mod ready;

@@ -24,6 +24,7 @@ use super::stats::{Counters, WriterStats};
 use super::subject::{Progress, Subject, SubjectKey};
 use crate::error::{Error, Result};
 use crate::options::{Level, Options};
+use crate::process::Process;
 
 /// Says that this process is alive; called now and then.
 pub(crate) type Beat = Box<dyn FnMut() + Send>;
@@ -48,7 +49,7 @@ struct Inner {
     counters: Arc<Counters>,
     trainer: Trainer,
     spares: Arc<Spares>,
-    process: u32,
+    process: Process,
 }
 
 impl Writer {
@@ -83,7 +84,7 @@ impl Writer {
             counters,
             trainer: Trainer::new(options.dictionary),
             spares,
-            process: std::process::id(),
+            process: Process::this(),
         });
         let thread = if options.background { Some(spawn(Arc::clone(&inner), beat)?) } else { None };
         Ok(Self { inner, thread: Mutex::new(thread) })
@@ -118,6 +119,7 @@ impl Writer {
         level: Level,
     ) -> Result<(Pending, Option<Hash>)> {
         let inner = &*self.inner;
+        let generation = inner.index.generation();
         let mut encoder = Encoder::fields_into(&inner.key, &*inner.index, inner.spares.get());
         // A value that was given away is gone before its bytes are compressed: a large array is not held twice for that.
         for (number, value) in fields {
@@ -133,7 +135,8 @@ impl Writer {
         inner.index.announce(&encoded.fresh);
         inner.index.keep_young(&encoded.links);
         inner.trainer.sample(&encoded.body);
-        let ready = Ready::new(encoded, inner.trainer.current());
+        let mut ready = Ready::new(encoded, inner.trainer.current());
+        ready.generation = generation;
         let last = kind == Kind::End;
         Ok((Pending { subject: Some(Arc::clone(subject)), epoch, kind, ready, level, progress, last }, hash))
     }
@@ -235,9 +238,7 @@ impl Writer {
     }
 
     pub(crate) fn check_process(&self) -> Result<()> {
-        let child = std::process::id();
-        let parent = self.inner.process;
-        if child == parent { Ok(()) } else { Err(Error::Forked { parent, child }) }
+        self.inner.process.check()
     }
 
     /// Lets readers see all that is acknowledged by now, rather than a moment later. A committer that is busy says it
