@@ -75,6 +75,9 @@ impl Disk for Door {
     fn now_us(&self) -> i64 {
         self.disk.now_us()
     }
+    fn uptime_us(&self) -> i64 {
+        self.disk.uptime_us()
+    }
     fn random(&self, out: &mut [u8]) -> io::Result<()> {
         self.disk.random(out)
     }
