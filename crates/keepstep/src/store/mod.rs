@@ -31,7 +31,7 @@ mod tending;
 mod view;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use keepstep_format::card;
 use keepstep_format::commit::What;
@@ -59,6 +59,7 @@ use crate::disk::{self, Disk, FileSystem, RealDisk};
 use crate::error::{Doing, Error, Result};
 use crate::options::{Level, Options};
 use crate::own::{self, ClaimDesk, Home, Leases, Mailbox, Postman, Press};
+use crate::process::Process;
 use crate::read::{Catalog, Outcomes};
 use crate::segment::Storage;
 use crate::write::{
@@ -72,7 +73,24 @@ pub struct Store {
     inner: Arc<Inner>,
 }
 
+/// A store that this does not keep open: for whoever closes all that is open at the end.
+#[derive(Debug, Clone)]
+pub struct WeakStore(Weak<Inner>);
+
+impl WeakStore {
+    /// The store, if somebody still has it.
+    pub fn upgrade(&self) -> Option<Store> {
+        self.0.upgrade().map(|inner| Store { inner })
+    }
+
+    /// True if nobody has it any more.
+    pub fn is_gone(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+}
+
 struct Inner {
+    process: Process,
     disk: Arc<dyn Disk>,
     id: Id,
     key: ContentKey,
@@ -134,6 +152,7 @@ impl Store {
         let cards = Arc::new(Storage::new(Arc::clone(&disk), id));
         let press = Arc::new(Press::new(Arc::clone(&disk), options.is_broken_rename()));
         let inner = Inner {
+            process: Process::this(),
             desk: ClaimDesk::new(Arc::clone(&press), id, key.clone(), &options),
             press,
             leases: Leases::new(Arc::clone(&disk), id, options.lease),
@@ -180,17 +199,37 @@ impl Store {
     ///
     /// Episodes that are still open end as `aborted`.
     pub fn close(&self) {
-        for recorder in self.inner.seats.recorders() {
+        // A forked child has nothing to close: the log is its parent's.
+        if self.check_process().is_err() {
+            return;
+        }
+        for recorder in self.inner.seats.close() {
             episode::abort(&recorder, "the store was closed");
         }
-        if let Some(writer) = self.inner.writer.get() {
-            writer.close();
-        }
+        self.inner.close_writer();
+    }
+
+    /// A handle that does not keep the store open.
+    pub fn downgrade(&self) -> WeakStore {
+        WeakStore(Arc::downgrade(&self.inner))
+    }
+
+    /// An error if the store was closed: nothing is recorded or claimed any more.
+    fn check_open(&self) -> Result<()> {
+        if self.inner.seats.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// Rings a bell whenever something that this process records was acknowledged, for as long as the bell is kept.
     pub fn add_bell(&self, bell: &Arc<dyn Bell>) {
-        self.inner.bells.add(bell);
+        if self.check_process().is_ok() {
+            self.inner.bells.add(bell);
+        }
+    }
+
+    /// An error in a process that was forked from the one that opened the store: nothing that it inherited can be used
+    /// there. It opens the store again.
+    pub fn check_process(&self) -> Result<()> {
+        self.inner.process.check()
     }
 
     pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
@@ -249,11 +288,12 @@ impl Store {
     }
 
     fn writer(&self) -> Result<&Arc<Writer>> {
+        self.check_process()?;
         if let Some(writer) = self.inner.writer.get() {
-            writer.check_process()?;
             return Ok(writer);
         }
         let _one = self.inner.making_writer.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_open()?;
         if self.inner.writer.get().is_none() {
             let writer = self.start_writer()?;
             let _ = self.inner.writer.set(Arc::new(writer));
@@ -288,8 +328,28 @@ impl Store {
         start: Start,
     ) -> Result<Recorder> {
         let writer = Arc::clone(self.writer()?);
+        self.inner.seats.begin(&id)?;
         let subject = Subject::new(SubjectKey { what: What::Attempt, id, attempt }, name).starting(start);
         Recorder::begin(writer, subject, Arc::clone(&self.inner.disk), self.inner.level, begin)
+    }
+}
+
+impl Inner {
+    fn close_writer(&self) {
+        // One that is just being made is closed too.
+        let _one = self.making_writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(writer) = self.writer.get() {
+            writer.close();
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Receipts that somebody keeps know the writer too: it is closed all the same.
+        if self.process.is_this() {
+            self.close_writer();
+        }
     }
 }
 

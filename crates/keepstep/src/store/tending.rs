@@ -22,6 +22,7 @@ impl Store {
         options: CompactOptions,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<CompactReport> {
+        self.check_process()?;
         tend::compact(&self.storage(), &*self.recovery(), &self.how(options), progress)
     }
 
@@ -49,6 +50,7 @@ impl Store {
         dry_run: bool,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<PruneReport> {
+        self.check_process()?;
         let mut look = || self.candidates(&mut self.catalog()?);
         let (storage, recovery) = (self.storage(), self.recovery());
         tend::prune(&storage, &*recovery, &self.how(options), what, &mut look, dry_run, progress)
@@ -56,11 +58,13 @@ impl Store {
 
     /// That an episode was pruned, if it was: when, and why.
     pub fn pruned(&self, episode: &Id) -> Result<Option<Pruned>> {
+        self.check_process()?;
         Ok(self.inner.tended.renew_manifest()?.pruned(episode).cloned())
     }
 
     /// An error if an episode was pruned. One look-up that finds nothing, if nothing was tended since the last.
     pub(crate) fn refuse_pruned(&self, episode: &Id) -> Result<()> {
+        self.check_process()?;
         self.inner.tended.renew_manifest()?.refuse_pruned(episode)
     }
 

@@ -206,14 +206,23 @@ impl Writer {
 
     /// Looks whether a record has reached a level, or will not.
     pub(crate) fn poll(&self, ticket: &Ticket, level: Level) -> Option<Result<()>> {
-        if let Some(error) = ticket.event.failure(ticket.index) {
-            return Some(Err(error));
+        // Loops ask for many at once: whose process this is matters only where there is a lock to be taken.
+        if ticket.event.has_failures() {
+            if let Err(forked) = self.check_process() {
+                return Some(Err(forked));
+            }
+            if let Some(error) = ticket.event.failure(ticket.index) {
+                return Some(Err(error));
+            }
         }
         let stage = if level >= Level::Power { Stage::Power } else { Stage::Kill };
         if ticket.event.has_come(stage) {
             return Some(Ok(()));
         }
         if ticket.event.stage() == Stage::Kill {
+            if let Err(forked) = self.check_process() {
+                return Some(Err(forked));
+            }
             self.inner.role.handoff.want_sync();
         }
         None
