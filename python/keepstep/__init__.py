@@ -2,7 +2,7 @@
 
 import warnings
 
-from . import _core
+from . import _core, _log, _trajectory  # noqa: F401
 from ._core import Receipt, __version__
 from ._endings import Ending, Why
 from ._episode import Episode
@@ -86,6 +86,10 @@ __all__ = [
     "record",
     "register",
 ]
+
+# All of the package is there when its import is done, and nothing of ours is imported on first use: a thread that a fork
+# catches in the middle of that would leave a lock behind that nobody lets go in the child.
+_core.look_up_all()
 
 if _core.IS_DEBUG_BUILD:
     warnings.warn(

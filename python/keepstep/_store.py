@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
@@ -79,7 +78,9 @@ class Store:
         self._core = _core.Store(
             how.where, level=how.level, lease_s=how.lease_s, stall_s=how.stall_s, context=context
         )
-        _open_stores.add(self)
+        with _lock:
+            _closers[:] = [closer for closer in _closers if not closer.is_gone]
+            _closers.append(self._core.closer())
 
     @property
     def where(self) -> str | None:
@@ -153,9 +154,10 @@ class Store:
         return "<Store: null>" if self.where is None else f"<Store {self.where}>"
 
 
-_open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+# Of all stores that something uses: an episode does also when nobody has the store's own object any more.
+_closers: list[_core.Closer] = []
 _shared: dict[tuple[int, How], Store] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 def shared_store(how: How) -> Store:
@@ -172,13 +174,18 @@ def shared_store(how: How) -> Store:
 @atexit.register
 def _close_all() -> None:
     """A process that exits cleanly leaves no episode without a word."""
-    for store in list(_open_stores):
-        store.close()
+    while _closers:
+        # Threads that are still running may open more meanwhile.
+        with _lock:
+            closers = list(_closers)
+            _closers.clear()
+        for closer in closers:
+            closer.close()
 
 
 def _after_fork() -> None:
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
+from ._cached import cached_property
 from ._endings import Ending
 from ._loops import in_thread, warn_if_on_loop
 from ._steps import Step, Steps, error_text, shown, step_of, table_html

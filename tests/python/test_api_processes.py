@@ -162,6 +162,30 @@ EXITS = {
             threading.Thread(target=record, args=(sample,), daemon=True).start()
         time.sleep(0.3)
     """,
+    "daemon threads have the episodes, and nobody the store": """
+        def record(sample):
+            with keepstep.open(sys.argv[1]).run("shop").episode("daemon", sample=sample) as one:
+                one.step(action=1)
+                begun.release()
+                time.sleep(60)
+        begun = threading.Semaphore(0)
+        for sample in range(4):
+            threading.Thread(target=record, args=(sample,), daemon=True).start()
+        for sample in range(4):
+            begun.acquire()
+    """,
+    "daemon threads open more and more": """
+        def record(thread):
+            store = keepstep.open(sys.argv[1])
+            for number in range(100_000):
+                one = store.run("shop").episode("daemon", sample=100_000 * thread + number).__enter__()
+                one.step(action=1)
+                keep.append(one)
+        keep = []
+        for thread in range(4):
+            threading.Thread(target=record, args=(thread,), daemon=True).start()
+        time.sleep(0.5)
+    """,
     "a loop in a daemon thread": """
         async def record(sample):
             async with run.episode("daemon", sample=sample) as one:

@@ -30,12 +30,17 @@ fn class_of(error: &Error) -> &'static str {
     }
 }
 
+/// `keepstep/errors.py`.
+pub(crate) fn module<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyModule>> {
+    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    let module = MODULE.get_or_try_init(py, || py.import("keepstep.errors").map(Bound::unbind))?;
+    Ok(module.bind(py))
+}
+
 /// An exception of `keepstep.errors`, by its name.
 pub(crate) fn exception(py: Python<'_>, class: &str, message: String) -> PyErr {
-    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    let found = MODULE
-        .get_or_try_init(py, || py.import("keepstep.errors").map(Bound::unbind))
-        .and_then(|module| module.bind(py).getattr(class))
+    let found = module(py)
+        .and_then(|module| module.getattr(class))
         .and_then(|class| Ok(class.cast_into::<PyType>()?));
     match found {
         Ok(class) => PyErr::from_type(class, message),

@@ -19,15 +19,16 @@ use crate::view::{NoteShelf, View};
 /// Follows the steps of one attempt.
 #[pyclass(frozen, module = "keepstep._core")]
 pub(crate) struct StepFollow {
+    store: keepstep::Store,
     inner: Mutex<keepstep::StepFollow>,
     stop: Arc<AtomicBool>,
     is_over: AtomicBool,
 }
 
 impl StepFollow {
-    pub(crate) fn new(inner: keepstep::StepFollow) -> Self {
+    pub(crate) fn new(inner: keepstep::StepFollow, store: &keepstep::Store) -> Self {
         let stop = inner.stop_flag();
-        Self { inner: Mutex::new(inner), stop, is_over: AtomicBool::new(false) }
+        Self { store: store.clone(), inner: Mutex::new(inner), stop, is_over: AtomicBool::new(false) }
     }
 }
 
@@ -36,7 +37,11 @@ impl StepFollow {
     /// The next step, if one comes in time.
     fn next<'py>(&self, py: Python<'py>, timeout_s: f64) -> PyResult<Option<Bound<'py, PyDict>>> {
         let timeout = seconds_of("timeout_s", timeout_s).or_raise(py)?;
-        let wait = || self.inner.lock().unwrap_or_else(PoisonError::into_inner).next(timeout);
+        let wait = || {
+            // A forked child does not have the thread that may hold the lock.
+            self.store.check_process()?;
+            self.inner.lock().unwrap_or_else(PoisonError::into_inner).next(timeout)
+        };
         match py.detach(wait).or_raise(py)? {
             StepNews::Step(step) => step_dict(py, &step).map(Some),
             StepNews::Nothing => Ok(None),
@@ -98,6 +103,7 @@ impl RunFollow {
         timeout: Duration,
         mut take: impl FnMut(&mut Inner, RunEvent, String) -> Result<Option<T>>,
     ) -> Result<News<T>> {
+        self.run.store().check_process()?;
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let started = Instant::now();
         loop {

@@ -29,6 +29,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("IS_DEBUG_BUILD", cfg!(debug_assertions))?;
     module.add_class::<store::Store>()?;
+    module.add_class::<store::Closer>()?;
     module.add_class::<run::Run>()?;
     module.add_class::<run::Job>()?;
     module.add_class::<run::Remaining>()?;
@@ -43,6 +44,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<follow::RunFollow>()?;
     module.add_class::<table::Table>()?;
     values::add_to(module)?;
+    module.add_function(wrap_pyfunction!(receipt::look_up_all, module)?)?;
     module.add_function(wrap_pyfunction!(command::command, module)?)?;
     module.add_function(wrap_pyfunction!(references::reference, module)?)?;
     module.add_function(wrap_pyfunction!(references::parse_reference, module)?)?;

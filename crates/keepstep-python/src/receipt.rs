@@ -102,6 +102,8 @@ impl Receipt {
 /// A future of the running loop that is done when the receipt has come.
 fn future_of<'py>(receipt: &Bound<'py, Receipt>) -> PyResult<Bound<'py, PyAny>> {
     let py = receipt.py();
+    // A forked child would wait for ever: nobody there commits.
+    receipt.get().store.check_process().or_raise(py)?;
     let (event_loop, bell) = running_loop(py, &receipt.get().store)?;
     let future = event_loop.call_method0(intern!(py, "create_future"))?;
     match receipt.get().poll() {
@@ -127,11 +129,7 @@ fn running_loop<'py>(
     py: Python<'py>,
     store: &keepstep::Store,
 ) -> PyResult<(Bound<'py, PyAny>, Py<LoopBell>)> {
-    static RUNNING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    static BELL_OF: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let running = RUNNING
-        .get_or_try_init(py, || py.import("asyncio")?.getattr("get_running_loop").map(Bound::unbind))?;
-    let event_loop = running.bind(py).call0()?;
+    let event_loop = get_running_loop(py)?.call0()?;
     let known = LOOP.with_borrow(|last| match last {
         Some((last, bell)) if last.is(&event_loop) => Some(bell.clone_ref(py)),
         _ => None,
@@ -139,10 +137,7 @@ fn running_loop<'py>(
     let bell = match known {
         Some(bell) => bell,
         None => {
-            let bell_of = BELL_OF.get_or_try_init(py, || {
-                py.import("keepstep._loops")?.getattr("bell_of").map(Bound::unbind)
-            })?;
-            let bell = bell_of.bind(py).call1((&event_loop,))?.cast_into::<LoopBell>()?.unbind();
+            let bell = bell_of(py)?.call1((&event_loop,))?.cast_into::<LoopBell>()?.unbind();
             LOOP.set(Some((event_loop.clone().unbind(), bell.clone_ref(py))));
             bell
         }
@@ -153,11 +148,37 @@ fn running_loop<'py>(
 
 /// Waiting on an event loop's thread stops all its tasks: said once.
 pub(crate) fn warn_if_on_loop(py: Python<'_>) -> PyResult<()> {
-    static WARN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let warn = WARN.get_or_try_init(py, || {
-        py.import("keepstep._loops")?.getattr("warn_if_on_loop").map(Bound::unbind)
-    })?;
-    warn.bind(py).call0().map(|_| ())
+    warning(py)?.call0().map(|_| ())
+}
+
+/// What is looked up in Python once. Done when the package is imported ([`look_up_all`]): a look-up runs code of Python's,
+/// so a fork in the middle of one would leave it unfinished for ever in the child.
+macro_rules! looked_up {
+    ($($function:ident => $module:literal, $name:literal;)*) => {
+        $(fn $function<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
+            static FOUND: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+            let found = FOUND.get_or_try_init(py, || py.import($module)?.getattr($name).map(Bound::unbind))?;
+            Ok(found.bind(py))
+        })*
+        fn look_up_names(py: Python<'_>) -> PyResult<()> {
+            $($function(py)?;)*
+            Ok(())
+        }
+    };
+}
+
+looked_up! {
+    get_running_loop => "asyncio", "get_running_loop";
+    bell_of => "keepstep._loops", "bell_of";
+    warning => "keepstep._loops", "warn_if_on_loop";
+}
+
+/// Looks up all that the border needs of Python: at the end of the package's import.
+#[pyfunction]
+pub(crate) fn look_up_all(py: Python<'_>) -> PyResult<()> {
+    crate::errors::module(py)?;
+    crate::values::python_half(py)?;
+    look_up_names(py)
 }
 
 /// A level by its name.

@@ -256,6 +256,8 @@ impl Remaining {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Job>> {
+        // A forked child does not have the thread that may hold the lock.
+        self.run.store().check_process().or_raise(py)?;
         let next = py.detach(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner).next());
         let Some(job) = next.transpose().or_raise(py)? else { return Ok(None) };
         Ok(Some(Job::new(job, &self.run, self.context.clone_ref(py))))

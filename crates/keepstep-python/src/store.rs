@@ -17,6 +17,30 @@ pub(crate) struct Store {
     pub(crate) context: Py<Context>,
 }
 
+/// Closes a store that somebody still uses, and keeps none.
+#[pyclass(frozen, module = "keepstep._core")]
+pub(crate) struct Closer {
+    inner: keepstep::WeakStore,
+}
+
+#[pymethods]
+impl Closer {
+    /// True if nobody uses the store any more.
+    #[getter]
+    fn is_gone(&self) -> bool {
+        self.inner.is_gone()
+    }
+
+    /// As `Store.close`, if somebody uses the store.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| {
+            if let Some(store) = self.inner.upgrade() {
+                store.close();
+            }
+        });
+    }
+}
+
 #[pymethods]
 impl Store {
     #[new]
@@ -93,10 +117,16 @@ impl Store {
 
     /// What this process has recorded to it.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.inner.check_process().or_raise(py)?;
         let stats = self.inner.writer_stats();
         let count = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
         let fields = stats.named().map(|(name, number)| (name, count(number)));
         from_value(py, &Value::map(fields))
+    }
+
+    /// What closes it when the process exits: episodes and runs use it also when this object is gone.
+    fn closer(&self) -> Closer {
+        Closer { inner: self.inner.downgrade() }
     }
 
     /// Writes all that waits; open episodes end as aborted.

@@ -112,6 +112,8 @@ impl View {
     }
 
     fn ask_engine<T>(&self, ask: impl Fn(&keepstep::View) -> Result<T>) -> Result<T> {
+        // A forked child does not have the thread that may hold the lock.
+        self.store.check_process()?;
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = match &*opened {
             Some(view) => ask(view),
@@ -282,7 +284,7 @@ impl View {
     /// Follows its steps, from the first on.
     fn follow(&self, py: Python<'_>) -> PyResult<StepFollow> {
         let follow = py.detach(|| self.open_anew()?.follow()).or_raise(py)?;
-        Ok(StepFollow::new(follow))
+        Ok(StepFollow::new(follow, &self.store))
     }
 }
 

@@ -8,15 +8,15 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ..errors import BadInput
+from ._transparent import Transparent
+from .async_dm_env import RecordedAsyncDmEnv
+from .dm_env import RecordedDmEnv
+from .gymnasium import RecordedGymnasium
 
 if TYPE_CHECKING:
     from .._endings import Ending
     from .._episode import Episode
     from .._run import Run
-    from ._transparent import Transparent
-    from .async_dm_env import RecordedAsyncDmEnv
-    from .dm_env import RecordedDmEnv
-    from .gymnasium import RecordedGymnasium
 
 E = TypeVar("E")
 
@@ -60,8 +60,6 @@ def record(
 
 def current(env: object) -> Episode:
     """The episode that a recorded environment records now, or recorded last."""
-    from ._transparent import Transparent
-
     inner: Any = env
     while inner is not None and not isinstance(inner, Transparent):
         # It may stand inside of other wrappers.
@@ -78,16 +76,10 @@ def flavour_of(env: Any) -> type[Transparent]:
     if not callable(step) or not callable(reset):
         raise BadInput(f"env: {env!r} has no step() and reset(): give an environment")
     if inspect.iscoroutinefunction(step) or inspect.iscoroutinefunction(reset):
-        from .async_dm_env import RecordedAsyncDmEnv
-
         return RecordedAsyncDmEnv
     if hasattr(env, "action_space") or _is_of(env, "gymnasium", "Env"):
-        from .gymnasium import RecordedGymnasium
-
         return RecordedGymnasium
     if hasattr(env, "action_spec") or _is_of(env, "dm_env", "Environment"):
-        from .dm_env import RecordedDmEnv
-
         return RecordedDmEnv
     raise BadInput(
         f"env: {env!r} is of no known shape: it has neither an action_space (Gymnasium) nor an action_spec (dm_env), "
@@ -111,20 +103,3 @@ def _is_of(env: object, module: str, name: str) -> bool:
     for part in name.split("."):
         found = getattr(found, part, None)
     return isinstance(found, type) and isinstance(env, found)
-
-
-def __getattr__(name: str) -> Any:
-    """The classes, when they are asked for: they import what they record."""
-    if name == "RecordedGymnasium":
-        from .gymnasium import RecordedGymnasium
-
-        return RecordedGymnasium
-    if name == "RecordedDmEnv":
-        from .dm_env import RecordedDmEnv
-
-        return RecordedDmEnv
-    if name == "RecordedAsyncDmEnv":
-        from .async_dm_env import RecordedAsyncDmEnv
-
-        return RecordedAsyncDmEnv
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,6 +5,7 @@ What this process left interrupted itself is not gone on with: a loop that reset
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections import deque
@@ -48,6 +49,16 @@ def samples_of(run: Run, task: str, iteration: int) -> Samples:
         if key not in known:
             known[key] = Samples(run, task, iteration)
         return known[key]
+
+
+def _after_fork() -> None:
+    """Threads of the parent may have held the locks, and what it took is not for the child."""
+    global _lock, _of_stores
+    _lock = threading.Lock()
+    _of_stores = weakref.WeakKeyDictionary()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _look(run: Run, task: str, iteration: int) -> tuple[list[int], int]:

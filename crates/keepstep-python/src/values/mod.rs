@@ -25,6 +25,9 @@ use past::Past;
 use place::Place;
 use redact::Redact;
 
+/// So many classes are warned about: programs that make classes without end exist.
+const WARNED_MAX: usize = 1024;
+
 /// How a store takes values: what it refuses, hides and leaves out.
 #[pyclass(frozen, module = "keepstep._core")]
 pub(crate) struct Context {
@@ -81,7 +84,7 @@ impl Context {
     fn count_repr(&self, class: &str) -> bool {
         self.reprs.fetch_add(1, Ordering::Relaxed);
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
-        !warned.contains(class) && warned.insert(class.to_owned())
+        !warned.contains(class) && warned.len() < WARNED_MAX && warned.insert(class.to_owned())
     }
 }
 
@@ -130,7 +133,7 @@ impl<'c> Walk<'c> {
 }
 
 /// The Python half of this: `keepstep/_values.py`.
-fn python_half<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyModule>> {
+pub(crate) fn python_half<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyModule>> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let module = MODULE.get_or_try_init(py, || py.import("keepstep._values").map(Bound::unbind))?;
     Ok(module.bind(py))

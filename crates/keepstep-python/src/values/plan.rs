@@ -72,6 +72,9 @@ enum From {
 
 type Plans = HashMap<usize, (Py<PyType>, Arc<Plan>)>;
 /// By the address of the class, which is held so that no other takes it.
+///
+/// Locked only by threads that hold the interpreter, which run no code of Python's meanwhile: so a fork, which needs the
+/// interpreter too, never leaves it locked in the child.
 static PLANS: LazyLock<Mutex<Plans>> = LazyLock::new(Mutex::default);
 
 /// Forgets all decisions.
@@ -90,9 +93,9 @@ fn plan_of(class: &Bound<'_, PyType>) -> Arc<Plan> {
     let plan = Arc::new(plan);
     let mut plans = PLANS.lock().unwrap_or_else(PoisonError::into_inner);
     let forgotten = if plans.len() < PLANS_MAX { None } else { Some(std::mem::take(&mut *plans)) };
-    plans.insert(key, (class.clone().unbind(), Arc::clone(&plan)));
+    let replaced = plans.insert(key, (class.clone().unbind(), Arc::clone(&plan)));
     drop(plans);
-    drop(forgotten);
+    drop((forgotten, replaced));
     plan
 }
 

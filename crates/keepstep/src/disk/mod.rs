@@ -2,6 +2,7 @@
 //!
 //! Everything above it is the same code on a real disk and on a simulated one that loses power at every point.
 
+mod clock;
 mod held;
 mod real;
 #[cfg(feature = "simulate")]
@@ -73,7 +74,8 @@ pub trait Disk: Send + Sync {
     ///
     /// Whoever follows a log makes the watch first, then looks at the files, then waits: nothing falls in between.
     fn watch(&self, dirs: &[String]) -> io::Result<Box<dyn Watch>>;
-    /// Microseconds since 1970.
+    /// Microseconds since 1970. Within a process each answer is later than the one before, also if somebody set the
+    /// machine's clock back meanwhile. For times that are recorded; how long something took is told by [`Disk::uptime_us`].
     fn now_us(&self) -> i64;
     /// Microseconds by a clock that nobody sets: only differences mean something.
     fn uptime_us(&self) -> i64 {

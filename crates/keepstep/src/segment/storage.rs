@@ -20,6 +20,7 @@ use super::record::Unreadable;
 use super::window::Window;
 use crate::disk::{Disk, File};
 use crate::error::{Doing, Result};
+use crate::process::Process;
 
 /// How many segments are kept open for all readers of a store. Each costs a file descriptor.
 const FILES_MAX: usize = 128;
@@ -42,6 +43,7 @@ struct Pool {
 
 /// A store, as its readers see it.
 pub struct Storage {
+    process: Process,
     disk: Arc<dyn Disk>,
     store: Id,
     key: ContentKey,
@@ -60,6 +62,7 @@ impl Storage {
     /// A store with this id on this disk.
     pub fn new(disk: Arc<dyn Disk>, store: Id) -> Self {
         Self {
+            process: Process::this(),
             disk,
             store,
             key: ContentKey::new(&store.0),
@@ -77,6 +80,7 @@ impl Storage {
     #[must_use]
     pub fn for_another(&self) -> Self {
         Self {
+            process: self.process,
             disk: Arc::clone(&self.disk),
             store: self.store,
             key: self.key.clone(),
@@ -84,6 +88,11 @@ impl Storage {
             heals: Mutex::default(),
             manifest: Mutex::default(),
         }
+    }
+
+    /// An error in a forked child: the locks here may be held by threads that it does not have.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        self.process.check()
     }
 
     /// The disk.
@@ -103,6 +112,7 @@ impl Storage {
 
     /// A segment, open for reading.
     pub fn file(&self, writer: &Id, number: u64) -> Result<Arc<dyn File>> {
+        self.check_process()?;
         self.open(writer, number).doing("open", &segment_path(writer, number))
     }
 
@@ -128,6 +138,7 @@ impl Storage {
         number: u64,
         read: impl FnOnce() -> Result<Option<Vec<u8>>>,
     ) -> Result<Option<Arc<Vec<u8>>>> {
+        self.check_process()?;
         if let Some(lists) = lock(&self.pool.lists).get(&(*writer, number)) {
             return Ok(Some(lists));
         }
@@ -143,6 +154,7 @@ impl Storage {
         place: DictionaryPlace,
         read: impl FnOnce() -> Result<Vec<u8>, Unreadable>,
     ) -> Result<Arc<Dictionary>, Unreadable> {
+        self.check_process().map_err(Unreadable::Io)?;
         if let Some(dictionary) = lock(&self.pool.dictionaries).get(&place) {
             return Ok(Arc::clone(dictionary));
         }
@@ -157,6 +169,7 @@ impl Storage {
 
     /// Which segments are in force, as of the last look.
     pub fn manifest(&self) -> Result<Arc<Manifest>> {
+        self.check_process()?;
         if let Some(manifest) = &*lock(&self.manifest) {
             return Ok(Arc::clone(manifest));
         }
@@ -165,6 +178,7 @@ impl Storage {
 
     /// Looks whether other segments are in force by now.
     pub fn renew_manifest(&self) -> Result<Arc<Manifest>> {
+        self.check_process()?;
         let mut held = lock(&self.manifest);
         if let Some(manifest) = &*held
             && !manifest.is_outdated(self)?
@@ -178,17 +192,20 @@ impl Storage {
 
     /// A value that was lost here and found elsewhere.
     pub fn healed(&self, hash: &Hash) -> Option<Value> {
-        lock(&self.heals).get(self, hash)
+        // Whoever reads in a forked child is refused with the file; here it can only be told that there is none.
+        if self.process.is_this() { lock(&self.heals).get(self, hash) } else { None }
     }
 
     /// Looks for new healed values when one is wanted next.
     pub fn look_for_heals(&self) {
-        lock(&self.heals).look_again();
+        if self.process.is_this() {
+            lock(&self.heals).look_again();
+        }
     }
 
     /// The cards with healed values that cannot be read, after somebody asked for one.
     pub fn bad_heals(&self) -> Vec<String> {
-        lock(&self.heals).bad().to_vec()
+        if self.process.is_this() { lock(&self.heals).bad().to_vec() } else { Vec::new() }
     }
 }
 

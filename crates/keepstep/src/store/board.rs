@@ -8,10 +8,12 @@ use keepstep_format::Id;
 use super::plan::Plan;
 use super::run::EpisodeName;
 use super::survey::Queue;
+use crate::process::Process;
 
 /// The boards of all runs that are open here, and claims that nobody uses.
 #[derive(Debug, Default)]
 pub(super) struct Boards {
+    process: Process,
     open: Mutex<HashMap<Id, Weak<Board>>>,
     idle: Mutex<Vec<Held>>,
 }
@@ -43,6 +45,10 @@ pub(super) struct Held {
 impl Boards {
     /// The board of the run with this birth id.
     pub(super) fn of(&self, birth: &Id) -> Arc<Board> {
+        if !self.process.is_this() {
+            // Of no use, and refused when it is used: but the list may be locked by a thread that is not here.
+            return Arc::default();
+        }
         let mut open = lock(&self.open);
         if let Some(board) = open.get(birth).and_then(Weak::upgrade) {
             return board;
@@ -55,7 +61,10 @@ impl Boards {
 
     /// Keeps a claim for whoever of this process asks next: on disk it stays ours.
     pub(super) fn give_back(&self, held: Held) {
-        lock(&self.idle).push(held);
+        // A forked child has no claims.
+        if self.process.is_this() {
+            lock(&self.idle).push(held);
+        }
     }
 
     /// A claim of this run that nobody uses, if there is one that is wanted.

@@ -127,19 +127,20 @@ impl Episode {
 
     /// How many turns are completed: steps without the first observation.
     pub fn turns(&self) -> u64 {
-        let has_first =
-            self.lock().lineage.as_ref().is_some_and(Lineage::has_first) || self.recorder.has_first();
-        self.recorder.steps() - u64::from(has_first)
+        let inherits_first =
+            self.lock().is_ok_and(|before| before.lineage.as_ref().is_some_and(Lineage::has_first));
+        self.recorder.steps().saturating_sub(u64::from(inherits_first || self.recorder.has_first()))
     }
 
     /// Which of the inherited steps come from which attempt, and by whom.
     pub fn lineage(&self) -> Vec<LineagePart> {
-        self.lock().lineage.as_ref().map_or_else(Vec::new, |lineage| lineage.parts().to_vec())
+        let parts = |before: MutexGuard<'_, Before>| Some(before.lineage.as_ref()?.parts().to_vec());
+        self.lock().ok().and_then(parts).unwrap_or_default()
     }
 
     /// An inherited step.
     pub fn history(&self, index: u64) -> Result<read::Step> {
-        match &mut self.lock().lineage {
+        match &mut self.lock()?.lineage {
             Some(lineage) if index < self.inherited => lineage.step(index),
             _ => Err(Error::NotFound { what: format!("step {index} of {} inherited ones", self.inherited) }),
         }
@@ -147,12 +148,12 @@ impl Episode {
 
     /// The newest state of that name in what was inherited.
     pub fn state(&self, name: &str) -> Result<Option<Value>> {
-        self.lock().lineage.as_mut().map_or(Ok(None), |lineage| lineage.state(name))
+        self.lock()?.lineage.as_mut().map_or(Ok(None), |lineage| lineage.state(name))
     }
 
     /// A turn that was said before the attempt was interrupted, and never got its result.
     pub fn pending(&self) -> Option<read::Step> {
-        self.lock().pending.clone()
+        self.lock().ok()?.pending.clone()
     }
 
     /// Gives up the pending turn, on record.
@@ -163,20 +164,20 @@ impl Episode {
     /// Gives up the turn that was said, by this attempt or before it, on record.
     pub fn discard(&self, reason: &str) -> Result<Receipt> {
         let receipt = self.recorder.discard(reason)?;
-        self.lock().pending = None;
+        self.lock()?.pending = None;
         Ok(receipt)
     }
 
     /// Completes the turn that was said, by this attempt or before it. Durable when it returns.
     pub fn result(&self, result: Step) -> Result<Receipt> {
         let receipt = self.recorder.result(result)?;
-        self.lock().pending = None;
+        self.lock()?.pending = None;
         Ok(receipt)
     }
 
     /// Says a turn, durable when it returns; or adopts the pending one, which must say the same.
     pub fn turn(&self, said: Step) -> Result<Turn<'_>> {
-        let mut before = self.lock();
+        let mut before = self.lock()?;
         let index = self.recorder.steps();
         let Some(pending) = &before.pending else {
             drop(before);
@@ -190,7 +191,7 @@ impl Episode {
 
     /// As [`Episode::turn`], but returns at once: wait for the receipt, if there is one, before the action is taken.
     pub fn say(&self, said: Step) -> Result<Said> {
-        let mut before = self.lock();
+        let mut before = self.lock()?;
         let index = self.recorder.steps();
         let Some(pending) = &before.pending else {
             drop(before);
@@ -204,13 +205,13 @@ impl Episode {
     /// As [`Episode::result`], but returns at once.
     pub fn submit_result(&self, result: Step) -> Result<Receipt> {
         let receipt = self.recorder.submit_result(result)?;
-        self.lock().pending = None;
+        self.lock()?.pending = None;
         Ok(receipt)
     }
 
     /// Looks whether a call of the present turn was made before. Without a key calls are told apart by their order.
     pub fn known(&self, name: &str, key: Option<&str>, arguments: &Value) -> Result<Known> {
-        let mut before = self.lock();
+        let mut before = self.lock()?;
         let turn = self.recorder.steps();
         before.at_turn(turn, turn == self.inherited)?;
         let key = match key {
@@ -263,9 +264,9 @@ impl Episode {
     }
 
     fn remember_call(&self, name: &str, key: &CallKey, arguments: Value, result: Option<Value>) {
-        if let Some(result) = result {
+        if let (Some(result), Ok(mut before)) = (result, self.lock()) {
             let call = Recorded { name: name.to_owned(), key: key.clone(), arguments, result };
-            self.lock().calls.push(call);
+            before.calls.push(call);
         }
     }
 
@@ -322,8 +323,10 @@ impl Episode {
         self.recorder.episode()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Before> {
-        self.before.lock().unwrap_or_else(PoisonError::into_inner)
+    /// In a forked child another thread of the parent may hold the lock for ever: so the process is looked at first.
+    fn lock(&self) -> Result<MutexGuard<'_, Before>> {
+        self.run.store().check_process()?;
+        Ok(self.before.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

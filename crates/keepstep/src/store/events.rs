@@ -53,6 +53,7 @@ const DECIDE_AGAIN: Duration = Duration::from_millis(200);
 impl Run {
     /// Follows what happens in the run, from the beginning or from a cursor that [`RunFollow::next`] gave.
     pub fn follow(&self, after: Option<&str>) -> Result<RunFollow> {
+        self.store().check_process()?;
         let store = self.store();
         let (from, Cursor { held, announced, .. }) = match after {
             None => (FollowFrom::Start, Cursor::default()),
@@ -87,6 +88,7 @@ impl RunFollow {
 
     /// What happened next, and a cursor to go on behind it. Waits up to `timeout`; nothing if nothing happened.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<(RunEvent, String)>> {
+        self.run.store().check_process()?;
         let started = Instant::now();
         loop {
             let decided = match self.decide_held()? {

@@ -74,6 +74,7 @@ impl StepFollow {
 
     /// The next step. Waits for one up to `timeout`.
     pub fn next(&mut self, timeout: Duration) -> Result<StepNews> {
+        self.view.store().check_process()?;
         let started = Instant::now();
         loop {
             if let Some(step) = self.ready.pop_front() {

@@ -53,6 +53,7 @@ struct ToFreeze {
 impl Stream {
     /// What is in the stream now, by whomever it was put: all that was acknowledged, and perhaps what is about to be.
     pub fn read(&self) -> Result<StreamView> {
+        self.store.check_process()?;
         let (files, storage) = (&self.shared.files, &self.shared.storage);
         if files.is_dropped(storage)? {
             return Ok(StreamView { is_hidden: true, ..StreamView::default() });
@@ -79,6 +80,7 @@ impl Stream {
     }
 
     fn freeze_with(&self, goes_on: bool) -> Result<StreamView> {
+        self.store.check_process()?;
         let (files, storage) = (&self.shared.files, &self.shared.storage);
         self.refuse_hidden()?;
         if let Some(card) = files.read_freeze(storage)? {
@@ -111,6 +113,7 @@ impl Stream {
 
     /// Hides the stream from all who read. Its records stay until `prune` deletes them; later entries get `Fenced`.
     pub fn hide(&self) -> Result<()> {
+        self.store.check_process()?;
         let (files, storage) = (&self.shared.files, &self.shared.storage);
         if files.is_dropped(storage)? {
             return files.sync_names(storage);

@@ -102,6 +102,7 @@ impl Run {
 
     /// A group by its id, if it was sealed.
     pub fn sealed_group(&self, group: &Id) -> Result<Option<GroupView>> {
+        self.store().check_process()?;
         let path = seal_path(group);
         match read_seal(self.store().cards(), &path)? {
             Some((birth, view)) if birth == self.birth() && view.group == *group => Ok(Some(view)),
@@ -112,6 +113,7 @@ impl Run {
 
     /// All groups of this run that were sealed.
     pub fn groups(&self) -> Result<SealedGroups> {
+        self.store().check_process()?;
         let store = self.store();
         let list = |dir: &str| store.disk().list(dir).doing("list", dir);
         let mut found = SealedGroups::default();
@@ -183,6 +185,7 @@ impl Group {
         source: &str,
         least: Option<usize>,
     ) -> Result<GroupView> {
+        self.run.store().check_process()?;
         let rewards = rewards.map(|rewards| self.by_episode(rewards)).transpose()?;
         if let Some(sealed) = self.sealed()? {
             return self.same_or_ended(sealed, rewards.as_ref(), source);

@@ -49,6 +49,7 @@ impl Listed {
 impl Store {
     /// All attempts in the store, sorted by episode and attempt. The catalog is brought up to date.
     pub fn list(&self, catalog: &mut Catalog) -> Result<Vec<Listed>> {
+        self.check_process()?;
         // Bases first: all that they rest on is in the logs that are looked at after them.
         let bases = list_bases(self.cards())?;
         catalog.refresh()?;
@@ -66,6 +67,7 @@ impl Store {
 
     /// The attempts at one episode, in order. The catalog is brought up to date.
     pub fn list_one(&self, catalog: &mut Catalog, episode: &Id) -> Result<Vec<Listed>> {
+        self.check_process()?;
         let bases = match Chain::read(self.cards(), episode) {
             Ok(chain) => {
                 let links = chain.links.iter().filter(|link| link.base.is_some());

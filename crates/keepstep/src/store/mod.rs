@@ -32,7 +32,7 @@ mod tending;
 mod view;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use keepstep_format::card;
 use keepstep_format::commit::What;
@@ -60,6 +60,7 @@ use crate::disk::{self, Disk, FileSystem, RealDisk};
 use crate::error::{Doing, Error, Result};
 use crate::options::{Level, Options};
 use crate::own::{self, ClaimDesk, Home, Leases, Mail, Mailbox, Postman, Press};
+use crate::process::Process;
 use crate::read::{Catalog, Outcomes};
 use crate::recover::Recovery;
 use crate::segment::Storage;
@@ -74,7 +75,24 @@ pub struct Store {
     inner: Arc<Inner>,
 }
 
+/// A store that this does not keep open: for whoever closes all that is open at the end.
+#[derive(Debug, Clone)]
+pub struct WeakStore(Weak<Inner>);
+
+impl WeakStore {
+    /// The store, if somebody still has it.
+    pub fn upgrade(&self) -> Option<Store> {
+        self.0.upgrade().map(|inner| Store { inner })
+    }
+
+    /// True if nobody has it any more.
+    pub fn is_gone(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+}
+
 struct Inner {
+    process: Process,
     disk: Arc<dyn Disk>,
     id: Id,
     key: ContentKey,
@@ -82,8 +100,6 @@ struct Inner {
     options: Options,
     /// Made when the first episode is recorded, since reading needs none; and again if others have closed its log.
     writer: Mutex<Option<Arc<Writer>>>,
-    /// Whoever opened the store: in a child of it the lock above may be held for ever.
-    process: u32,
     press: Arc<Press>,
     desk: ClaimDesk,
     leases: Leases,
@@ -139,6 +155,7 @@ impl Store {
         let cards = Arc::new(Storage::new(Arc::clone(&disk), id));
         let press = Arc::new(Press::new(Arc::clone(&disk), options.is_broken_rename()));
         let inner = Inner {
+            process: Process::this(),
             desk: ClaimDesk::new(Arc::clone(&press), id, key.clone(), &options),
             press,
             leases: Leases::new(Arc::clone(&disk), id, options.lease),
@@ -153,7 +170,6 @@ impl Store {
             postman: Postman::default(),
             cards,
             writer: Mutex::default(),
-            process: std::process::id(),
             streams: stream::OpenStreams::default(),
             notes: notes::NotePutters::default(),
             bells: Arc::default(),
@@ -186,17 +202,37 @@ impl Store {
     ///
     /// Episodes that are still open end as `aborted`.
     pub fn close(&self) {
-        for recorder in self.inner.seats.recorders() {
+        // A forked child has nothing to close: the log is its parent's.
+        if self.check_process().is_err() {
+            return;
+        }
+        for recorder in self.inner.seats.close() {
             episode::abort(&recorder, "the store was closed");
         }
-        if let Some(writer) = self.current_writer() {
-            writer.close();
-        }
+        self.inner.close_writer();
+    }
+
+    /// A handle that does not keep the store open.
+    pub fn downgrade(&self) -> WeakStore {
+        WeakStore(Arc::downgrade(&self.inner))
+    }
+
+    /// An error if the store was closed: nothing is recorded or claimed any more.
+    fn check_open(&self) -> Result<()> {
+        if self.inner.seats.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// Rings a bell whenever something that this process records was acknowledged, for as long as the bell is kept.
     pub fn add_bell(&self, bell: &Arc<dyn Bell>) {
-        self.inner.bells.add(bell);
+        if self.check_process().is_ok() {
+            self.inner.bells.add(bell);
+        }
+    }
+
+    /// An error in a process that was forked from the one that opened the store: nothing that it inherited can be used
+    /// there. It opens the store again.
+    pub fn check_process(&self) -> Result<()> {
+        self.inner.process.check()
     }
 
     pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
@@ -263,20 +299,16 @@ impl Store {
     /// What this process records with, if it does.
     fn current_writer(&self) -> Option<Arc<Writer>> {
         self.check_process().ok()?;
-        self.inner.writer.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn check_process(&self) -> Result<()> {
-        let (parent, child) = (self.inner.process, std::process::id());
-        if child == parent { Ok(()) } else { Err(Error::Forked { parent, child }) }
+        lock(&self.inner.writer).clone()
     }
 
     fn writer(&self) -> Result<Arc<Writer>> {
         self.check_process()?;
-        let mut current = self.inner.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.inner.writer);
         if let Some(writer) = current.as_ref().filter(|writer| !writer.is_closed_by_others()) {
             return Ok(Arc::clone(writer));
         }
+        self.check_open()?;
         let writer = Arc::new(self.start_writer()?);
         *current = Some(Arc::clone(&writer));
         Ok(writer)
@@ -313,9 +345,34 @@ impl Store {
         start: Start,
     ) -> Result<Recorder> {
         let writer = Arc::clone(writer);
+        self.inner.seats.begin(&id)?;
         let subject = Subject::new(SubjectKey { what: What::Attempt, id, attempt }, name).starting(start);
         Recorder::begin(writer, subject, Arc::clone(&self.inner.disk), self.inner.level, begin)
     }
+}
+
+impl Inner {
+    fn close_writer(&self) {
+        // One that is just being made is closed too.
+        let writer = lock(&self.writer);
+        if let Some(writer) = &*writer {
+            writer.close();
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Receipts that somebody keeps know the writer too: it is closed all the same.
+        if self.process.is_this() {
+            self.close_writer();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is whole at every moment.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A writer that closes in good order says how long its last segment is, so that a later cut is noticed.

@@ -17,6 +17,9 @@ use crate::write::{Putter, Receipt, SubjectKey, SubjectName, note_fields};
 #[derive(Default)]
 pub(super) struct NotePutters(Mutex<HashMap<Id, Arc<Putter>>>);
 
+/// Of how many runs a putter is kept that nobody uses: one is soon made again.
+const PUTTERS_MAX: usize = 64;
+
 impl Run {
     /// Adds a note on an episode of this run, on an attempt at it, or on a step. Returns at once.
     ///
@@ -42,6 +45,9 @@ impl Run {
         let mut putters = self.store().inner.notes.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Those of a log that others have closed are of no use any more.
         putters.retain(|_, putter| putter.is_of(&writer));
+        if putters.len() >= PUTTERS_MAX && !putters.contains_key(&self.birth()) {
+            putters.retain(|_, putter| Arc::strong_count(putter) > 1);
+        }
         let putter = putters.entry(self.birth()).or_insert_with(|| {
             let key = SubjectKey { what: What::Run, id: self.birth(), attempt: 0 };
             let (run, birth) = (self.name().to_owned(), self.birth());

@@ -62,6 +62,7 @@ impl Run {
     /// Plans episodes: so many samples of each task. What is planned already adds nothing, more samples of a known task
     /// extend it. Durable when it returns.
     pub fn plan(&self, tasks: impl IntoIterator<Item = String>, options: PlanOptions) -> Result<()> {
+        self.store().check_process()?;
         if options.samples == 0 || options.samples > SAMPLES_MAX {
             return Err(Error::BadInput {
                 field: "samples".to_owned(),
@@ -102,6 +103,7 @@ impl Run {
 
     /// What is planned: each task and iteration with its number of samples, in the order of planning.
     pub fn planned(&self) -> Result<Vec<(String, i64, u32)>> {
+        self.store().check_process()?;
         let board = self.board();
         let mut plan = board.plan();
         plan.refresh(self)?;

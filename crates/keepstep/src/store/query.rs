@@ -34,6 +34,7 @@ impl Run {
 
     /// As [`Run::episodes`], with a catalog of the caller's: it is brought up to date, and has what was found.
     pub fn episodes_in(&self, catalog: &mut Catalog, filter: &EpisodeFilter) -> Result<Vec<Listed>> {
+        self.store().check_process()?;
         let mut found = Vec::new();
         for listed in self.store().list(catalog)? {
             if self.wants(catalog, &listed, filter)? {
@@ -49,6 +50,7 @@ impl Run {
 
     /// True if a filter wants an attempt.
     pub fn wants(&self, catalog: &Catalog, listed: &Listed, filter: &EpisodeFilter) -> Result<bool> {
+        self.store().check_process()?;
         Ok(self.fits(listed, filter) && self.has_policy(catalog, listed, filter.policy.as_ref())?)
     }
 

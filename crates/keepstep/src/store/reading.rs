@@ -21,27 +21,32 @@ impl Store {
 
     /// What the store holds now; [`Catalog::refresh`] brings it up to date.
     pub fn catalog(&self) -> Result<Catalog> {
+        self.check_process()?;
         self.show();
         Catalog::over(self.storage(), self.recovery())
     }
 
     /// Everything that comes in, from all writers, as it becomes durable.
     pub fn follow(&self, from: FollowFrom) -> Result<Follow> {
+        self.check_process()?;
         Follow::store(self.storage(), self.recovery(), from)
     }
 
     /// What one attempt records, as it becomes durable; also one that has not begun yet.
     pub fn follow_attempt(&self, episode: Id, attempt: u32, from: FollowFrom) -> Result<Follow> {
+        self.check_process()?;
         Follow::attempt(self.storage(), self.recovery(), from, episode, attempt)
     }
 
     /// Reads everything, checks everything, and says what is damaged and what that cost.
     pub fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
+        self.check_process()?;
         tend::verify(&self.storage_as_it_is(), &*self.recovery(), progress)
     }
 
     /// Looks for lost values elsewhere in the store, and publishes what it finds for all readers.
     pub fn heal(&self, progress: &mut dyn FnMut(Progress)) -> Result<HealReport> {
+        self.check_process()?;
         tend::heal(&self.storage_as_it_is(), &*self.recovery(), progress)
     }
 

@@ -76,6 +76,7 @@ impl Job {
 
     /// Opens the episode with the claim that the job holds. One that is unscored is over: annotate it instead.
     pub fn episode(mut self, how: Opening) -> Result<Episode> {
+        self.run.store().check_process()?;
         how.check()?;
         let (run, name) = (self.run.clone(), self.name.clone());
         let opener = Opener::new(&run, self.id(), name, how)?;
@@ -133,6 +134,7 @@ impl Run {
     ///
     /// One iterator gives no attempt twice: an episode that was left without an end comes again when somebody asks anew.
     pub fn remaining(&self, options: RemainingOptions) -> Result<Remaining> {
+        self.store().check_process()?;
         options.check()?;
         let round = self.board().queue().round;
         Ok(Remaining {
@@ -153,6 +155,7 @@ impl Run {
     /// What remains, without claiming anything, in the order in which this process would get it. What cannot be read is
     /// listed as `damaged`.
     pub fn remaining_list(&self, options: &RemainingOptions) -> Result<Vec<(EpisodeName, Arc<str>)>> {
+        self.store().check_process()?;
         options.check()?;
         let mut queue = self.board().queue();
         queue.refresh(self)?;
@@ -204,6 +207,7 @@ impl Remaining {
         let (run, birth) = (self.run.clone(), self.run.birth());
         // Claims name their writer, so there must be one; and it says where to begin.
         run.store().writer()?;
+        run.store().check_open()?;
         if let Some(held) = run.store().boards().take(&birth, |held| !self.gave(&held.episode, held.attempt))
         {
             return Ok(Some(Pick::Idle(held)));
@@ -268,7 +272,10 @@ impl Remaining {
         };
         let store = self.run.store();
         // Somebody in this process has it open, by its name.
-        let Ok(seat) = store.seats().take(held.episode, &held.name.task) else { return Ok(None) };
+        let seat = match store.seats().take(held.episode, &held.name.task) {
+            Err(Error::Busy { .. }) => return Ok(None),
+            seat => seat?,
+        };
         if is_claimed && is_overtaken(&self.run, &held)? {
             return Ok(None);
         }

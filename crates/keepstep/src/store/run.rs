@@ -89,6 +89,7 @@ impl Store {
 
     /// As [`Store::run`], saying how: the newest generation of the name, or a new one.
     pub fn open_run(&self, name: &str, options: RunOptions) -> Result<Run> {
+        self.check_process()?;
         let folder = folder_of(name);
         for dir in [RUNS, &folder] {
             disk::ensure_dir(&**self.disk(), dir).doing("create", dir)?;
@@ -112,6 +113,7 @@ impl Store {
     /// All runs that were ever made here, each generation of each name, sorted by both. A card that cannot be read stands
     /// in the list as an error, and hides no other.
     pub fn runs(&self) -> Result<Vec<Result<RunInfo>>> {
+        self.check_process()?;
         let mut found = Vec::new();
         for folder in self.disk().list(RUNS).doing("list", RUNS)? {
             if !folder.is_dir || folder.name.parse::<Id>().is_err() {

@@ -1,50 +1,71 @@
 //! Which episodes this process has open: it cannot open one twice, and when the store closes they end.
+//!
+//! A store that closes first lets nobody begin any more, waits for those who are just beginning, and ends all that there are
+//! then: so none escapes between the look and the end of the log.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use keepstep_format::Id;
 
 use crate::error::{Error, Result};
+use crate::process::Process;
 use crate::write::Recorder;
 
 /// The episodes that are open here.
 #[derive(Default)]
 pub(super) struct Seats {
-    taken: Arc<Mutex<Taken>>,
+    process: Process,
+    taken: Arc<Register>,
 }
 
 /// The right to open an episode in this process; given back when it is dropped.
 pub(super) struct Seat {
     episode: Id,
     number: u64,
-    taken: Arc<Mutex<Taken>>,
+    process: Process,
+    taken: Arc<Register>,
+}
+
+#[derive(Default)]
+struct Register {
+    taken: Mutex<Taken>,
+    /// Somebody sat down, or left.
+    changed: Condvar,
 }
 
 #[derive(Default)]
 struct Taken {
     by_episode: HashMap<Id, Sitting>,
     next_number: u64,
+    /// Nobody begins any more.
+    is_closed: bool,
 }
 
 struct Sitting {
     /// Whose seat it is now: one whose episode is over may be taken before it is given back.
     number: u64,
+    /// Its recorder is being made.
+    is_beginning: bool,
     recorder: Option<Weak<Recorder>>,
 }
 
 impl Seats {
     /// Takes the seat of an episode.
     pub(super) fn take(&self, episode: Id, what: &str) -> Result<Seat> {
+        self.process.check()?;
         let mut taken = lock(&self.taken);
+        if taken.is_closed {
+            return Err(Error::Closed);
+        }
         if taken.by_episode.get(&episode).is_some_and(|sitting| !sitting.is_over()) {
             let why = "this process has it open already; close that one first".to_owned();
             return Err(Error::Busy { what: what.to_owned(), why });
         }
         let number = taken.next_number;
         taken.next_number += 1;
-        taken.by_episode.insert(episode, Sitting { number, recorder: None });
-        Ok(Seat { episode, number, taken: Arc::clone(&self.taken) })
+        taken.by_episode.insert(episode, Sitting { number, is_beginning: false, recorder: None });
+        Ok(Seat { episode, number, process: self.process, taken: Arc::clone(&self.taken) })
     }
 
     /// True if somebody of this process has the episode open, or opens it.
@@ -52,9 +73,32 @@ impl Seats {
         lock(&self.taken).by_episode.get(episode).is_some_and(|sitting| !sitting.is_over())
     }
 
-    /// All that record now.
-    pub(super) fn recorders(&self) -> Vec<Arc<Recorder>> {
-        lock(&self.taken).by_episode.values().filter_map(Sitting::recorder).collect()
+    /// To be asked before the recorder of an episode whose seat is taken is made: from here on [`Seats::close`] waits
+    /// until it has sat down, or given its seat back.
+    pub(super) fn begin(&self, episode: &Id) -> Result<()> {
+        let mut taken = lock(&self.taken);
+        if taken.is_closed {
+            return Err(Error::Closed);
+        }
+        if let Some(sitting) = taken.by_episode.get_mut(episode) {
+            sitting.is_beginning = true;
+        }
+        Ok(())
+    }
+
+    /// Nobody begins from here on. Gives all that record now.
+    pub(super) fn close(&self) -> Vec<Arc<Recorder>> {
+        let mut taken = lock(&self.taken);
+        taken.is_closed = true;
+        while taken.by_episode.values().any(|sitting| sitting.is_beginning) {
+            taken = self.taken.changed.wait(taken).unwrap_or_else(PoisonError::into_inner);
+        }
+        taken.by_episode.values().filter_map(Sitting::recorder).collect()
+    }
+
+    /// True if the store was closed, or is being closed.
+    pub(super) fn is_closed(&self) -> bool {
+        lock(&self.taken).is_closed
     }
 }
 
@@ -79,21 +123,28 @@ impl Sitting {
 impl Seat {
     /// This records it.
     pub(super) fn sit(&self, recorder: &Arc<Recorder>) {
-        let sitting = Sitting { number: self.number, recorder: Some(Arc::downgrade(recorder)) };
+        let recorder = Some(Arc::downgrade(recorder));
+        let sitting = Sitting { number: self.number, is_beginning: false, recorder };
         lock(&self.taken).by_episode.insert(self.episode, sitting);
+        self.taken.changed.notify_all();
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
+        // A forked child has nothing to give back, and the lock may be held by a thread that it does not have.
+        if !self.process.is_this() {
+            return;
+        }
         let mut taken = lock(&self.taken);
         if taken.by_episode.get(&self.episode).is_some_and(|sitting| sitting.number == self.number) {
             taken.by_episode.remove(&self.episode);
+            self.taken.changed.notify_all();
         }
     }
 }
 
-fn lock(taken: &Mutex<Taken>) -> MutexGuard<'_, Taken> {
+fn lock(register: &Register) -> MutexGuard<'_, Taken> {
     // A map that is whole at every moment.
-    taken.lock().unwrap_or_else(PoisonError::into_inner)
+    register.taken.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -49,6 +49,8 @@ impl Group {
     /// Many may ask at once, and no two get the same. A slot that this handle gave and that was left without a final end
     /// comes again when somebody asks with another handle. With [`WhenBusy::Wait`] it waits for slots that others record.
     pub fn claim(&self, how: &Opening) -> Result<Option<Episode>> {
+        self.run.store().check_process()?;
+        self.run.store().check_open()?;
         how.check()?;
         if how.busy == WhenBusy::Take {
             return Err(Error::BadInput {
@@ -121,7 +123,10 @@ impl Group {
     fn try_slot(&self, sample: i64, attempt: u32, how: &Opening) -> Result<Option<Episode>> {
         let opener = self.opener(sample, how)?;
         // Whoever of this process sits there opens it just now.
-        let Ok(seat) = self.run.store().seats().take(opener.id, &opener.what()) else { return Ok(None) };
+        let seat = match self.run.store().seats().take(opener.id, &opener.what()) {
+            Err(Error::Busy { .. }) => return Ok(None),
+            seat => seat?,
+        };
         let opened = match opener.open_if_free(seat) {
             // It ended, or was pruned, since we looked; or it is half-done under another policy, and left alone.
             Err(Error::Ended { .. } | Error::Pruned { .. }) => {

@@ -71,16 +71,24 @@ impl Run {
     /// A stream of this run, by name. Nothing is written before the first entry.
     pub fn stream(&self, name: &str) -> Stream {
         let id = ids::stream(&self.birth(), name);
+        if self.store.check_process().is_err() {
+            // It will be refused when it is used: but the list may be locked by a thread that a forked child does not have.
+            return Stream { store: self.store.clone(), shared: self.shared_stream(id, name) };
+        }
         let mut open = self.store.inner.streams.0.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = open.get(&id).and_then(Weak::upgrade).unwrap_or_else(|| {
             open.retain(|_, shared| shared.strong_count() > 0);
-            let files = StreamFiles { stream: id, birth: self.birth(), name: name.to_owned() };
-            let (storage, run) = (self.store.storage(), self.name().to_owned());
-            let shared = Arc::new(Shared { files, storage, run, state: Mutex::default() });
+            let shared = self.shared_stream(id, name);
             open.insert(id, Arc::downgrade(&shared));
             shared
         });
         Stream { store: self.store.clone(), shared }
+    }
+
+    fn shared_stream(&self, id: Id, name: &str) -> Arc<Shared> {
+        let files = StreamFiles { stream: id, birth: self.birth(), name: name.to_owned() };
+        let (storage, run) = (self.store.storage(), self.name().to_owned());
+        Arc::new(Shared { files, storage, run, state: Mutex::default() })
     }
 }
 
@@ -160,7 +168,7 @@ impl Stream {
 
     /// Brings what is known of other processes' entries up to date, now and then.
     fn look_at_others(&self, state: &mut State) -> Result<()> {
-        let now_us = self.store.disk().now_us();
+        let now_us = self.store.disk().uptime_us();
         let is_fresh =
             |others: &Others| (others.looked_us..others.looked_us + LOOK_EVERY_US).contains(&now_us);
         if state.others.as_ref().is_some_and(is_fresh) {

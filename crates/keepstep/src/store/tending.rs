@@ -24,6 +24,7 @@ impl Store {
         options: CompactOptions,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<CompactReport> {
+        self.check_process()?;
         tend::compact(&self.storage_as_it_is(), &self.closer(), &self.how(options), progress)
     }
 
@@ -51,17 +52,20 @@ impl Store {
         dry_run: bool,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<PruneReport> {
+        self.check_process()?;
         let storage = self.storage_as_it_is();
         tend::prune(&storage, &self.closer(), &self.how(options), what, self, dry_run, progress)
     }
 
     /// That an episode was pruned, if it was: when, and why.
     pub fn pruned(&self, episode: &Id) -> Result<Option<Pruned>> {
+        self.check_process()?;
         Ok(self.inner.tended.renew_manifest()?.pruned(episode).cloned())
     }
 
     /// An error if an episode was pruned. One look-up that finds nothing, if nothing was tended since the last.
     pub(crate) fn refuse_pruned(&self, episode: &Id) -> Result<()> {
+        self.check_process()?;
         self.inner.tended.renew_manifest()?.refuse_pruned(episode)
     }
 

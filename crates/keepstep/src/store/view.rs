@@ -39,6 +39,7 @@ impl Run {
 impl Store {
     /// What counts of an episode now.
     pub fn view(&self, episode: &Id) -> Result<View> {
+        self.check_process()?;
         self.show();
         let mut chain = Chain::read(self.cards(), episode)?;
         if let Some(attempt) = chain.in_force().map(|link| link.claim.attempt) {
@@ -75,6 +76,7 @@ impl Store {
 impl Store {
     /// An attempt at an episode, with what it inherited, as a catalog knows it: many can be read from one look.
     pub fn view_of(&self, catalog: &Catalog, key: &AttemptKey) -> Result<View> {
+        self.check_process()?;
         let AttemptKey { episode, attempt, writer } = *key;
         let chain = self.with_found_end(Chain::read(self.cards(), &episode)?, &episode, attempt)?;
         let counts =
@@ -94,6 +96,7 @@ impl Store {
     /// The attempts at an episode that really began, in order: the last is the one that counts. None if nobody ever
     /// claimed it.
     pub fn began(&self, episode: &Id) -> Result<Vec<Began>> {
+        self.check_process()?;
         let chain = Chain::read(self.cards(), episode)?;
         let began = chain.links.iter().filter(|link| link.is_in_force()).map(|link| Began {
             key: AttemptKey { episode: *episode, attempt: link.claim.attempt, writer: link.claim.writer },
@@ -138,6 +141,7 @@ pub struct Happened<'v> {
 impl Happened<'_> {
     /// What comes next in the log; none at its end.
     fn next_item(&mut self) -> Result<Option<Item>> {
+        self.view.store.check_process()?;
         let mut lineage = self.view.lineage.borrow_mut();
         let line = lineage.lines().get(self.at).map(|line| (line.part, line.seq));
         let is_due = |(of, gap): &(usize, Gap)| line.is_none_or(|line| (*of, gap.from) < line);
@@ -237,16 +241,19 @@ impl View {
 
     /// One step.
     pub fn step(&self, index: u64) -> Result<Step> {
+        self.store.check_process()?;
         self.lineage.borrow_mut().step(index)
     }
 
     /// All of it.
     pub fn read(&self) -> Result<Attempt> {
+        self.store.check_process()?;
         self.lineage.borrow_mut().read()
     }
 
     /// How it ended: as somebody found, or as its owner said. None while it runs, or if nobody looked yet.
     pub fn ending(&self) -> Result<Option<End>> {
+        self.store.check_process()?;
         // Whoever found it had told its owner, and then saw no end: one that came later was refused.
         let found = self.store.found_ending(&self.episode, self.attempt)?;
         if found.is_some() {
@@ -262,6 +269,7 @@ impl View {
 
     /// How the attempt began; of one that recorded nothing itself, how the one before it did.
     pub fn begin(&self) -> Result<Option<Begin>> {
+        self.store.check_process()?;
         self.lineage.borrow_mut().begin()
     }
 
@@ -292,11 +300,13 @@ impl View {
 
     /// A record of it, by its number.
     pub(super) fn line(&self, at: usize) -> Result<Item> {
+        self.store.check_process()?;
         self.lineage.borrow_mut().item(at)
     }
 
     /// A turn that was said and has no result.
     pub fn pending(&self) -> Result<Option<Step>> {
+        self.store.check_process()?;
         self.lineage.borrow_mut().pending()
     }
 
@@ -321,6 +331,7 @@ impl View {
 
     /// Another attempt at the episode, with what it inherited.
     pub fn attempt(&self, attempt: u32) -> Result<View> {
+        self.store.check_process()?;
         let what = || Error::NotFound { what: format!("attempt {attempt} at episode {}", self.episode) };
         let chain = self.store.with_found_end(self.chain.clone(), &self.episode, attempt)?;
         let link = chain.link(attempt).filter(|link| link.is_in_force()).ok_or_else(what)?;

@@ -28,6 +28,8 @@ pub(super) struct Round {
     /// What this batch stores, for the records behind in the same batch: record, and what it has.
     pub(super) stored_here: HashMap<Hash, (usize, Place, u64), BuildHasherDefault<FirstBytes>>,
     pub(super) needs_sync: bool,
+    /// It is in the log, and synced if it has to be: only the look into the mailbox is missing.
+    pub(super) is_written: bool,
     pub(super) event: Arc<Event>,
     pub(super) ended: Vec<SubjectKey>,
 }
@@ -89,7 +91,7 @@ impl Log {
         let mut siblings = Vec::new();
         for link in std::mem::take(&mut ready.links) {
             match link {
-                ReadyLink::Placed(reference) => references.push(self.where_it_is_now(reference)),
+                ReadyLink::Placed(reference) => references.push(self.moves.settled(reference)),
                 ReadyLink::Undecided { hash, take, piece } => {
                     let (record, reference) = self.decide_link(round, hash, take, *piece);
                     siblings.extend(record.map(|record| Sibling { reference: references.len(), record }));
@@ -97,7 +99,8 @@ impl Log {
                 }
             }
         }
-        let dictionary = ready.dictionary.as_ref().map(|placed| self.now_at((placed.segment, placed.offset)));
+        // A dictionary is used when it is synced: it is never moved.
+        let dictionary = ready.dictionary.as_ref().map(|placed| (placed.segment, placed.offset));
         let record = round.placed.len();
         round.remember(record, &ready.fresh);
         let (segment, offset) = (0, 0);
@@ -112,6 +115,7 @@ impl Log {
             progress,
             segment,
             offset,
+            known_at: (0, 0),
         });
         record
     }
@@ -126,7 +130,7 @@ impl Log {
     ) -> (Option<usize>, Reference) {
         if let Some((place, stored_take)) = self.index.place_of(&hash) {
             let take = if take > 0 { take } else { stored_take };
-            return (None, self.where_it_is_now(Reference { place, take, hash }));
+            return (None, self.moves.settled(Reference { place, take, hash }));
         }
         if self.options.is_broken_caller_decides() {
             let place = Place { segment: self.next_number.saturating_sub(1), offset: 128, inner: 0, base: 0 };
@@ -157,6 +161,11 @@ impl Log {
             let cause = self.last_failure.clone().unwrap_or(Error::Closed);
             return Some(Error::EarlierFailed(Box::new(cause)));
         }
+        if !pending.ready.links.is_empty() && self.moves.has_forgotten(pending.ready.generation) {
+            // It was encoded many faults ago, and handed over only now: nobody knows any more where what it names is.
+            let cause = self.last_failure.clone().unwrap_or(Error::Closed);
+            return Some(Error::EarlierFailed(Box::new(cause)));
+        }
         None
     }
 
@@ -176,35 +185,6 @@ impl Log {
         let mine = subject.key.attempt;
         (mine < attempt).then_some(Error::Fenced { episode: subject.key.id, mine, attempt })
     }
-
-    /// A reference, if need be to where its record was moved.
-    fn where_it_is_now(&self, reference: Reference) -> Reference {
-        if self.moved.is_empty() {
-            return reference;
-        }
-        let (segment, offset) = self.now_at((reference.place.segment, reference.place.offset));
-        Reference { place: Place { segment, offset, ..reference.place }, ..reference }
-    }
-
-    pub(super) fn now_at(&self, mut at: (u64, u64)) -> (u64, u64) {
-        while let Some(next) = self.moved.get(&at) {
-            at = *next;
-        }
-        at
-    }
-
-    /// What records refer to may have moved since they were decided on.
-    pub(super) fn follow_moves(&self, placed: &mut [Placed]) {
-        if self.moved.is_empty() {
-            return;
-        }
-        for placed in placed {
-            for reference in &mut placed.references {
-                *reference = self.where_it_is_now(*reference);
-            }
-            placed.dictionary = placed.dictionary.map(|at| self.now_at(at));
-        }
-    }
 }
 
 impl Round {
@@ -214,6 +194,7 @@ impl Round {
             members: Vec::with_capacity(count),
             stored_here: HashMap::default(),
             needs_sync: false,
+            is_written: false,
             event,
             ended: Vec::new(),
         }

@@ -38,6 +38,8 @@ pub(crate) struct Placed {
     /// Where it was written last.
     pub(crate) segment: u64,
     pub(crate) offset: u64,
+    /// Where others believe it to be: where it was when it was acknowledged.
+    pub(crate) known_at: (u64, u64),
 }
 
 /// A reference to a value in an earlier record of the same batch.

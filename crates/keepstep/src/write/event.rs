@@ -65,10 +65,15 @@ impl Event {
         word & STAGE >= stage as u32 || word & OVER != 0
     }
 
+    /// True if some step of the batch was not recorded.
+    pub(crate) fn has_failures(&self) -> bool {
+        self.word.load(Ordering::Acquire) & FAILURES != 0
+    }
+
     /// Why this step of the batch was not recorded, if it was not.
     pub(crate) fn failure(&self, index: u32) -> Option<Error> {
         // Everybody in a batch wakes at once: they must not all queue for a lock that nobody needs.
-        if self.word.load(Ordering::Acquire) & FAILURES == 0 {
+        if !self.has_failures() {
             return None;
         }
         lock(&self.failures).iter().find(|(failed, _)| *failed == index).map(|(_, error)| error.clone())

@@ -72,6 +72,8 @@ pub(crate) struct Index {
     forgotten: AtomicU64,
     second_copies: AtomicU64,
     found: AtomicU64,
+    /// Rises when places were forgotten because they were given up.
+    generation: AtomicU64,
 }
 
 impl Index {
@@ -83,6 +85,7 @@ impl Index {
             forgotten: AtomicU64::new(0),
             second_copies: AtomicU64::new(0),
             found: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
         }
     }
 
@@ -127,6 +130,16 @@ impl Index {
             shard.young.retain(|_, entry| !gone(entry));
             shard.old.retain(|_, entry| !gone(entry));
         }
+    }
+
+    /// To be asked before a record is encoded: it then names no place that was given up before.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// After [`Index::forget_from`]. Gives the generation that is over: what was encoded in it may know what is forgotten.
+    pub(crate) fn begin_generation(&self) -> u64 {
+        self.generation.fetch_add(1, Ordering::AcqRel)
     }
 
     /// Where a value is, for the committer: never "pending".

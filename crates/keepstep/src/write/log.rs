@@ -1,7 +1,8 @@
 //! The committer's work: places records in the log, writes and syncs them, and only then says so.
 //!
 //! One thread at a time. A write or sync that fails is never tried again on the same file: the segment is given up from
-//! what is known to be synced, and what was not goes, in the same order, to a new segment that says so in its header.
+//! what is known to be synced, and what was not goes, in the same order, to a new segment that says so in its header. A look
+//! into the mailbox that fails spoils nothing: it alone is tried again, and nothing is acknowledged before it.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -22,6 +23,7 @@ use super::draft::{OpenSegment, Placed};
 use super::event::{Event, Stage};
 use super::handoff::Batch;
 use super::index::{FirstBytes, Index};
+use super::moved::Moves;
 use super::ready::Ready;
 use super::spares::Spares;
 use super::stats::Counters;
@@ -80,14 +82,14 @@ pub(crate) struct Identity {
 
 /// The log of one writer.
 pub(crate) struct Log {
-    identity: Identity,
+    pub(super) identity: Identity,
     dir: String,
     key: ContentKey,
     pub(super) index: Arc<Index>,
     pub(super) options: Options,
     look_up: LookUp,
     counters: Arc<Counters>,
-    segment: Option<OpenSegment>,
+    pub(super) segment: Option<OpenSegment>,
     pub(super) next_number: u64,
     /// A segment that was given up, and from where: the next header says so.
     voids: Option<(u64, u64)>,
@@ -99,11 +101,11 @@ pub(crate) struct Log {
     /// Others have closed this log: nothing more is written or acknowledged in it.
     pub(super) is_closed: Arc<AtomicBool>,
     /// Acknowledged at `kill`, not synced yet: kept until a sync covers them.
-    unsynced: Vec<(Vec<Placed>, Arc<Event>)>,
+    pub(super) unsynced: Vec<(Vec<Placed>, Arc<Event>)>,
     /// What was not synced must be written again, to a new segment.
-    rewrite: bool,
+    pub(super) rewrite: bool,
     /// Records that were moved from a segment that was given up.
-    pub(super) moved: HashMap<(u64, u64), (u64, u64)>,
+    pub(super) moves: Moves,
     pub(super) last_failure: Option<Error>,
     pub(super) vanished: Option<Error>,
     dictionary: Option<(u64, u64)>,
@@ -114,9 +116,11 @@ pub(crate) struct Log {
 }
 
 /// Why a batch could not be made durable just now.
-enum Trouble {
-    /// It may go away.
+pub(super) enum Trouble {
+    /// It may go away. What was not acknowledged goes to another segment.
     Disk(io::Error),
+    /// Nobody knows whether something was claimed. What was written and synced stays: only the look is tried again.
+    LookUp(io::Error),
     /// The store was deleted.
     Vanished(String),
 }
@@ -153,7 +157,7 @@ impl Log {
             is_closed: Arc::default(),
             unsynced: Vec::new(),
             rewrite: false,
-            moved: HashMap::new(),
+            moves: Moves::default(),
             last_failure: None,
             vanished: None,
             dictionary: None,
@@ -171,44 +175,6 @@ impl Log {
     /// Tells these bells when something was acknowledged.
     pub(crate) fn ringing(self, bells: Arc<Bells>) -> Self {
         Self { bells, ..self }
-    }
-
-    /// Says to this one when others have closed the log.
-    pub(crate) fn telling(self, is_closed: Arc<AtomicBool>) -> Self {
-        Self { is_closed, ..self }
-    }
-
-    /// Whose log it is.
-    pub(super) fn writer(&self) -> Id {
-        self.identity.writer
-    }
-
-    /// True once others have closed the log.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Acquire)
-    }
-
-    /// Looks for mail although there is nothing to write: whoever asks whether this writer lives is answered. What fails is
-    /// tried again with the next batch.
-    pub(crate) fn answer(&mut self) {
-        if !self.is_closed() && self.look_for_mail().is_ok() && self.is_closed() {
-            self.leave();
-        }
-    }
-
-    /// Others have closed the log: what it holds belongs to them, and not a byte more is written to it.
-    fn leave(&mut self) {
-        let is_synced = !self.rewrite && self.segment.as_mut().is_some_and(|segment| segment.sync().is_ok());
-        for (_, event) in self.unsynced.drain(..) {
-            // Acknowledged at `kill` before the log was closed, so whoever closed it has it, whatever our sync says.
-            if is_synced { event.raise(Stage::Power) } else { event.close() }
-        }
-        self.wake_the_rest();
-        self.segment = None;
-        self.identity.lock = None;
-        self.rewrite = false;
-        self.subjects.clear();
-        self.moved.clear();
     }
 
     /// Commits a batch: each of its records is acknowledged, or told why not.
@@ -243,7 +209,7 @@ impl Log {
 
     /// Where the newest dictionary is.
     pub(crate) fn dictionary_place(&self) -> Option<(u64, u64)> {
-        self.dictionary.map(|at| self.now_at(at))
+        self.dictionary
     }
 
     /// True while something waits for a sync.
@@ -285,21 +251,29 @@ impl Log {
 
     /// Makes a batch durable, however often that takes, for as long as we may wait.
     fn persist(&mut self, round: &mut Round, stall: Duration) -> Result<(), Error> {
-        let started_us = self.identity.disk.now_us();
+        let started_us = self.identity.disk.uptime_us();
         let mut backoff = BACKOFF_FIRST;
         loop {
-            let error = match self.try_persist(round) {
+            let (error, is_written) = match self.try_persist(round) {
                 Ok(()) => return Ok(()),
                 Err(Trouble::Vanished(path)) => return Err(self.note_vanished(path)),
-                Err(Trouble::Disk(error)) if disk::store_is_deleted(&*self.identity.disk, &error) => {
+                Err(Trouble::Disk(error) | Trouble::LookUp(error))
+                    if disk::store_is_deleted(&*self.identity.disk, &error) =>
+                {
                     return Err(self.note_vanished(self.dir.clone()));
                 }
-                Err(Trouble::Disk(error)) => error,
+                Err(Trouble::Disk(error)) => (error, false),
+                Err(Trouble::LookUp(error)) => (error, true),
             };
             self.wake_the_rest();
-            self.give_up_segment();
-            let waited = Duration::from_micros((self.identity.disk.now_us() - started_us).max(0) as u64);
-            if waited >= stall {
+            let waited = Duration::from_micros((self.identity.disk.uptime_us() - started_us).max(0) as u64);
+            let is_over = waited >= stall;
+            // What is told as failed must never count: if it is written, the segment goes with it.
+            if !is_written || (is_over && round.is_written) {
+                round.is_written = false;
+                self.give_up_segment();
+            }
+            if is_over {
                 return Err(self.stalled(error, round, waited));
             }
             self.identity.disk.sleep(backoff);
@@ -324,28 +298,31 @@ impl Log {
     }
 
     fn try_persist(&mut self, round: &mut Round) -> Result<(), Trouble> {
+        if let (true, Some(segment)) = (round.is_written, &self.segment) {
+            check_it_is_there(segment)?;
+            return self.look_for_mail();
+        }
         self.open_segment()?;
         if self.is_closed() {
             return Ok(());
         }
-        self.follow_moves(&mut round.placed);
         let Some(segment) = &mut self.segment else {
             return Err(io::Error::other("no segment").into());
         };
-        write_round(segment, &mut round.placed, self.options.is_broken_no_synced_to())?;
+        write_round(segment, &mut round.placed, &self.moves, self.options.is_broken_no_synced_to())?;
         round.needs_sync |= segment.end - segment.synced_to > UNSYNCED_BYTES_MAX;
         if round.needs_sync && !self.options.is_broken_ack_before_sync() {
             segment.sync()?;
             self.counters.add_sync();
         }
         check_it_is_there(segment)?;
-        self.look_for_mail()?;
-        Ok(())
+        round.is_written = !round.placed.is_empty();
+        self.look_for_mail()
     }
 
     /// Before anything is acknowledged. A look-up that fails is never an acknowledgement.
-    fn look_for_mail(&mut self) -> io::Result<()> {
-        for news in (self.look_up)()? {
+    pub(super) fn look_for_mail(&mut self) -> Result<(), Trouble> {
+        for news in (self.look_up)().map_err(Trouble::LookUp)? {
             match news {
                 News::Claimed { id, attempt } => {
                     let newest = self.fenced.entry(id).or_insert(0);
@@ -362,14 +339,12 @@ impl Log {
         let mut unsynced = std::mem::take(&mut self.unsynced);
         let mut result = Ok(());
         for (placed, _) in &mut unsynced {
-            let was: Vec<_> = placed.iter().map(|placed| (placed.segment, placed.offset)).collect();
-            self.follow_moves(placed);
-            result = write_round(segment, placed, self.options.is_broken_no_synced_to());
-            for (was, placed) in was.into_iter().zip(placed.iter()) {
-                self.moved.insert(was, (placed.segment, placed.offset));
-            }
+            result = write_round(segment, placed, &self.moves, self.options.is_broken_no_synced_to());
             if result.is_err() {
                 break;
+            }
+            for placed in placed.iter() {
+                self.moves.put(placed.known_at, (placed.segment, placed.offset));
             }
         }
         self.unsynced = unsynced;
@@ -385,6 +360,10 @@ impl Log {
             self.counters.add_given_up();
         }
         self.rewrite = !self.unsynced.is_empty();
+        if self.rewrite {
+            // Only what was encoded before may know the places that are given up: the index has forgotten them.
+            self.moves.begin(self.index.begin_generation());
+        }
     }
 
     /// A segment with room, sealing the full one before it.
@@ -483,6 +462,9 @@ impl Log {
         if round.needs_sync {
             self.spares.take_back(&mut round.placed);
         } else {
+            for placed in &mut round.placed {
+                placed.known_at = (placed.segment, placed.offset);
+            }
             self.unsynced.push((round.placed, round.event));
         }
     }
@@ -499,7 +481,7 @@ impl Log {
 
     /// Whoever was to wake a batch had the time of a sync for it: nobody waits longer than that for a thread that gets
     /// no processor.
-    fn wake_the_rest(&mut self) {
+    pub(super) fn wake_the_rest(&mut self) {
         if let Some(event) = self.relayed.take() {
             event.wake_the_rest();
         }
@@ -518,7 +500,9 @@ impl Log {
             }
             event.raise(Stage::Power);
         }
-        self.rewrite = false;
+        if std::mem::take(&mut self.rewrite) {
+            self.moves.settle();
+        }
     }
 
     /// The batch is not durable: its records never were, and their sequences are free again.
@@ -550,7 +534,12 @@ fn tell(subject: &Subject, placed: &Placed) {
 }
 
 /// Writes records and the commit that makes them exist.
-fn write_round(segment: &mut OpenSegment, placed: &mut [Placed], never_synced: bool) -> io::Result<()> {
+fn write_round(
+    segment: &mut OpenSegment,
+    placed: &mut [Placed],
+    moves: &Moves,
+    never_synced: bool,
+) -> io::Result<()> {
     let synced_to = if never_synced { keepstep_format::frame::FIRST_FRAME } else { segment.synced_to };
     let is_lone = placed.len() == 1 && placed[0].ready.crcs.only().is_some();
     for record in 0..placed.len() {
@@ -560,7 +549,12 @@ fn write_round(segment: &mut OpenSegment, placed: &mut [Placed], never_synced: b
             let place = &mut current.references[sibling.reference].place;
             (place.segment, place.offset) = (before[sibling.record].segment, before[sibling.record].offset);
         }
+        // Records go on naming places by which others are known: those where they are now may change with the next try.
+        let known = moves.now(&current.references).map(|now| std::mem::replace(&mut current.references, now));
         segment.add(current, is_lone.then_some(synced_to));
+        if let Some(known) = known {
+            current.references = known;
+        }
         if segment.list_is_long() {
             segment.add_commit(synced_to);
         }

@@ -12,9 +12,11 @@ mod draft;
 mod event;
 mod handoff;
 mod index;
+mod leaving;
 mod log;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod moved;
 mod note;
 mod putter;
 mod ready;

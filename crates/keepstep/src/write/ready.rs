@@ -31,6 +31,8 @@ pub(crate) struct Ready {
     pub(crate) full_bytes: u64,
     /// How long it is before compression.
     pub(crate) new_bytes: u64,
+    /// Of the index, when this was encoded: it names no place that was given up before.
+    pub(crate) generation: u64,
 }
 
 /// Checksums of a body, one for each frame that it takes: nearly always one, so that is kept without an allocation.
@@ -66,6 +68,7 @@ impl Ready {
             links: links.collect(),
             fresh,
             full_bytes,
+            generation: 0,
         }
     }
 
@@ -108,6 +111,7 @@ impl Ready {
             fresh: Vec::new(),
             full_bytes: new_bytes,
             new_bytes,
+            generation: 0,
         }
     }
 

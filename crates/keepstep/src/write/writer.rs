@@ -25,6 +25,7 @@ use super::stats::{Counters, WriterStats};
 use super::subject::{Progress, Subject, SubjectKey};
 use crate::error::{Error, Result};
 use crate::options::{Level, Options};
+use crate::process::Process;
 
 /// Says that this process is alive; called now and then.
 pub(crate) type Beat = Box<dyn FnMut() + Send>;
@@ -49,7 +50,7 @@ struct Inner {
     counters: Arc<Counters>,
     trainer: Trainer,
     spares: Arc<Spares>,
-    process: u32,
+    process: Process,
     /// Others have closed its log.
     is_closed: Arc<AtomicBool>,
 }
@@ -88,7 +89,7 @@ impl Writer {
             counters,
             trainer: Trainer::new(options.dictionary),
             spares,
-            process: std::process::id(),
+            process: Process::this(),
             is_closed,
         });
         let thread = if options.background { Some(spawn(Arc::clone(&inner), beat)?) } else { None };
@@ -122,6 +123,7 @@ impl Writer {
         level: Level,
     ) -> Result<(Pending, Option<Hash>)> {
         let inner = &*self.inner;
+        let generation = inner.index.generation();
         let mut encoder = Encoder::fields_into(&inner.key, &*inner.index, inner.spares.get());
         let mut progress = Progress::of(kind);
         // A value that was given away is gone before its bytes are compressed: a large array is not held twice for that.
@@ -139,7 +141,8 @@ impl Writer {
         inner.index.announce(&encoded.fresh);
         inner.index.keep_young(&encoded.links);
         inner.trainer.sample(&encoded.body);
-        let ready = Ready::new(encoded, inner.trainer.current());
+        let mut ready = Ready::new(encoded, inner.trainer.current());
+        ready.generation = generation;
         let last = kind == Kind::End;
         Ok((Pending { subject: Some(Arc::clone(subject)), epoch, kind, ready, level, progress, last }, hash))
     }
@@ -218,14 +221,23 @@ impl Writer {
 
     /// Looks whether a record has reached a level, or will not.
     pub(crate) fn poll(&self, ticket: &Ticket, level: Level) -> Option<Result<()>> {
-        if let Some(error) = ticket.event.failure(ticket.index) {
-            return Some(Err(error));
+        // Loops ask for many at once: whose process this is matters only where there is a lock to be taken.
+        if ticket.event.has_failures() {
+            if let Err(forked) = self.check_process() {
+                return Some(Err(forked));
+            }
+            if let Some(error) = ticket.event.failure(ticket.index) {
+                return Some(Err(error));
+            }
         }
         let stage = if level >= Level::Power { Stage::Power } else { Stage::Kill };
         if ticket.event.has_come(stage) {
             return Some(if ticket.event.stage() < stage { Err(self.left()) } else { Ok(()) });
         }
         if ticket.event.stage() == Stage::Kill {
+            if let Err(forked) = self.check_process() {
+                return Some(Err(forked));
+            }
             self.inner.role.handoff.want_sync();
         }
         None
@@ -250,9 +262,7 @@ impl Writer {
     }
 
     pub(crate) fn check_process(&self) -> Result<()> {
-        let child = std::process::id();
-        let parent = self.inner.process;
-        if child == parent { Ok(()) } else { Err(Error::Forked { parent, child }) }
+        self.inner.process.check()
     }
 
     /// Lets readers see all that is acknowledged by now, rather than a moment later. A committer that is busy says it

@@ -308,6 +308,9 @@ impl Disk for Blind {
     fn now_us(&self) -> i64 {
         self.disk.now_us()
     }
+    fn uptime_us(&self) -> i64 {
+        self.disk.uptime_us()
+    }
     fn random(&self, out: &mut [u8]) -> std::io::Result<()> {
         self.disk.random(out)
     }

@@ -201,6 +201,9 @@ impl Disk for Turning {
     fn now_us(&self) -> i64 {
         self.0.process.now_us()
     }
+    fn uptime_us(&self) -> i64 {
+        self.0.process.uptime_us()
+    }
     fn random(&self, out: &mut [u8]) -> std::io::Result<()> {
         self.0.process.random(out)
     }

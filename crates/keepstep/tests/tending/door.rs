@@ -76,11 +76,11 @@ impl Disk for Door {
     fn watch(&self, dirs: &[String]) -> io::Result<Box<dyn Watch>> {
         self.disk.watch(dirs)
     }
-    fn uptime_us(&self) -> i64 {
-        self.disk.uptime_us()
-    }
     fn now_us(&self) -> i64 {
         self.disk.now_us()
+    }
+    fn uptime_us(&self) -> i64 {
+        self.disk.uptime_us()
     }
     fn random(&self, out: &mut [u8]) -> io::Result<()> {
         self.disk.random(out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 import uuid
@@ -11,7 +12,7 @@ from typing import Any
 
 from tinker_cookbook.capture import CaptureExporter
 
-from keepstep import Busy, DiskFull, Run
+from keepstep import Busy, DiskFull, Forked, Run
 
 _PAUSE_S = 0.05
 
@@ -28,9 +29,13 @@ class StreamSink:
         self._nonce = uuid.uuid4().hex[:12]
         self._numbers = itertools.count()
         self._lock = threading.Lock()
+        self._process = os.getpid()
 
     def export(self, records: Sequence[dict[str, Any]], timeout: float | None = None) -> None:
         """Keeps a batch of records."""
+        if os.getpid() != self._process:
+            # The lock may have been held by a thread of the parent.
+            raise Forked("this sink was made before a fork: make another one in the child")
         with self._lock:
             receipts = [self._put(f"{self._nonce}-{next(self._numbers):09}", record) for record in records]
         for receipt in receipts:

@@ -92,9 +92,12 @@ class Shelf:
 
     def close(self) -> None:
         """Ends what this process records here."""
+        if self._pid != os.getpid():
+            # All of it is the parent's, and a thread of the parent may have held the lock.
+            return
         with self._lock:
             writer, self._writer = self._writer, None
-        if writer is not None and self._pid == os.getpid():
+        if writer is not None:
             writer.close()
         self._reader.store.close()
 

@@ -76,6 +76,8 @@ struct Birth {
     seed: u64,
     boot: u64,
     now_us: i64,
+    /// How far the clock on the wall is set wrong.
+    skew_us: i64,
     file_system: FileSystem,
 }
 
@@ -95,7 +97,14 @@ impl SimDisk {
     /// An empty disk. The same seed gives the same randomness, clock and boot id.
     pub fn new(seed: u64) -> Self {
         let file_system = FileSystem::Local("simulated");
-        Self::born(Birth { model: Arc::new(Model::empty()), seed, boot: 1, now_us: START_US, file_system })
+        Self::born(Birth {
+            model: Arc::new(Model::empty()),
+            seed,
+            boot: 1,
+            now_us: START_US,
+            skew_us: 0,
+            file_system,
+        })
     }
 
     fn born(birth: Birth) -> Self {
@@ -151,6 +160,11 @@ impl SimDisk {
     /// Lets time pass.
     pub fn advance(&self, time: Duration) {
         self.inner().pass(time);
+    }
+
+    /// Sets the clock on the wall forward, or back. No time passes by that.
+    pub fn set_clock_by(&self, seconds: i64) {
+        self.inner().birth.skew_us += seconds * 1_000_000;
     }
 
     /// The paths and contents of all files, for comparisons and reports.

@@ -13,12 +13,14 @@ use super::faults::{Errno as Failure, Hit, On};
 use super::model::{Ino, Op};
 use super::watch::SimWatch;
 use super::{Inner, SimDisk};
+use crate::disk::clock::LastSaid;
 use crate::disk::{Disk, Entry, File, FileSystem, LockState, Watch};
 
 /// One process on a simulated disk.
 pub struct SimProcess {
     disk: SimDisk,
     id: u64,
+    last_said: LastSaid,
 }
 
 /// Who has locked what, and who is dead.
@@ -65,7 +67,7 @@ impl SimProcess {
         inner.processes.started += 1;
         let id = inner.processes.started;
         drop(inner);
-        Self { disk: disk.clone(), id }
+        Self { disk: disk.clone(), id, last_said: LastSaid::nothing() }
     }
 
     /// Ends the process as SIGKILL does: its locks are free, what it wrote stays cached, its handles are of no use.
@@ -240,6 +242,12 @@ impl Disk for SimProcess {
     }
 
     fn now_us(&self) -> i64 {
+        let mut inner = self.disk.inner();
+        let now_us = inner.tick() + inner.birth.skew_us;
+        self.last_said.say(now_us)
+    }
+
+    fn uptime_us(&self) -> i64 {
         self.disk.inner().tick()
     }
 

@@ -168,6 +168,7 @@ impl Follow {
 
     /// The next record. Waits for one up to `timeout`; nothing if none came, or if it was told to stop.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Followed>> {
+        self.catalog.storage().check_process()?;
         let started = Instant::now();
         let mut looked = Instant::now();
         let mut vanished = 0;

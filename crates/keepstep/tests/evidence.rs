@@ -1,0 +1,333 @@
+//! Evidence is wrong: an owner lives, and its lock seems free. Whoever acts on that costs it a moment, and never a step.
+//!
+//! One runs as a whole at each call of the other, in both directions: `compact`, `prune`, `reap` and a taker beside an owner
+//! that goes on. Acting on the evidence alone is caught.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test stops at the first surprise"
+)]
+#![allow(unreachable_pub, reason = "a test has no outside: `pub` says which parts of a module others use")]
+
+#[path = "tending/door.rs"]
+mod door;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use door::Door;
+use keepstep::disk::Disk;
+use keepstep::disk::sim::{SimDisk, SimProcess};
+use keepstep::tend::{CompactOptions, PruneFilter};
+use keepstep::{
+    Broken, Ending, Episode, EpisodeName, Error, Opening, Options, Run, Step, Store, Value, WhenBusy,
+};
+
+fn run_on(disk: Arc<dyn Disk>, broken: Option<Broken>) -> Run {
+    let options = Options {
+        background: false,
+        stall: Duration::from_millis(500),
+        dictionary: false,
+        broken,
+        ..Options::default()
+    };
+    Store::on_disk(disk, options).expect("opens").run("run", Value::Null).expect("opens")
+}
+
+fn name() -> EpisodeName {
+    EpisodeName::task("task")
+}
+
+/// An owner in the middle of an episode, and what it was promised.
+struct Owner {
+    run: Run,
+    process: Arc<SimProcess>,
+    episode: Mutex<Option<Episode>>,
+    acknowledged: AtomicU64,
+    is_finished: Mutex<bool>,
+    refused: AtomicU64,
+}
+
+/// What came of recording.
+#[derive(Debug, PartialEq, Eq)]
+enum Came {
+    Recorded,
+    Refused,
+}
+
+impl Owner {
+    /// Has recorded two steps, and then whatever else runs in its process opened and closed its lock.
+    fn start(sim: &SimDisk, disk: impl FnOnce(Arc<SimProcess>) -> Arc<dyn Disk>) -> Arc<Self> {
+        let process = sim.process();
+        let run = run_on(disk(Arc::clone(&process)), None);
+        let episode = run.episode(name()).expect("begins");
+        let (acknowledged, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (episode, is_finished) = (Mutex::new(Some(episode)), Mutex::new(false));
+        let owner = Arc::new(Self { run, process, episode, acknowledged, is_finished, refused });
+        assert_eq!((owner.step(), owner.step()), (Came::Recorded, Came::Recorded));
+        owner.process.lose_locks();
+        owner
+    }
+
+    fn step(&self) -> Came {
+        let episode = self.episode.lock().expect("no panic");
+        let index = self.acknowledged.load(Ordering::Relaxed);
+        let stepped = episode.as_ref().expect("is open").step(Step::new().action(index as i64));
+        self.note(stepped.map(|_| _ = self.acknowledged.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    fn finish(&self) -> Came {
+        let episode = self.episode.lock().expect("no panic");
+        let ended = episode.as_ref().expect("is open").end("finished", Ending::default());
+        self.note(
+            ended.and_then(|end| end.wait()).map(|_| *self.is_finished.lock().expect("no panic") = true),
+        )
+    }
+
+    fn note(&self, done: keepstep::Result<()>) -> Came {
+        match done {
+            Ok(()) => Came::Recorded,
+            Err(error) if is_fenced(&error) || matches!(error, Error::Ended { .. }) => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                Came::Refused
+            }
+            Err(error) => panic!("the owner is told: {error}"),
+        }
+    }
+
+    /// Opens the episode again at once, in the same process, and goes on. What is there is what it was promised, and at most
+    /// what it was refused.
+    fn come_back(&self) -> Result<(), String> {
+        *self.episode.lock().expect("no panic") = None;
+        let taking = Opening { busy: WhenBusy::Take, ..Opening::default() };
+        let episode = match self.run.open(name(), taking) {
+            Err(Error::Ended { .. }) if *self.is_finished.lock().expect("no panic") => return Ok(()),
+            // A refused end may have been seen by whoever closed the log: it is there whole.
+            Err(Error::Ended { .. }) if self.refused.load(Ordering::Relaxed) > 0 => return Ok(()),
+            opened => opened.map_err(|error| format!("cannot open it again: {error}"))?,
+        };
+        let (found, promised) = (episode.inherited(), self.acknowledged.load(Ordering::Relaxed));
+        if found < promised || found > promised + self.refused.load(Ordering::Relaxed) {
+            return Err(format!("{found} steps are there, and {promised} were acknowledged"));
+        }
+        self.acknowledged.store(found, Ordering::Relaxed);
+        *self.episode.lock().expect("no panic") = Some(episode);
+        match self.step() {
+            Came::Recorded => Ok(()),
+            Came::Refused => Err("is refused after it came back".to_owned()),
+        }
+    }
+}
+
+fn is_fenced(error: &Error) -> bool {
+    match error {
+        Error::EarlierFailed(cause) => is_fenced(cause),
+        error => matches!(error, Error::Fenced { .. } | Error::LogClosed { .. }),
+    }
+}
+
+/// What others do to an owner that seems dead.
+#[derive(Debug, Clone, Copy)]
+enum Act {
+    Compact,
+    Reap,
+    Take,
+    Prune,
+}
+
+impl Act {
+    /// True if the episode may be gone afterwards: it was to be deleted, and its owner is told.
+    fn may_delete(self) -> bool {
+        matches!(self, Self::Prune)
+    }
+
+    fn on(self, run: &Run) -> keepstep::Result<()> {
+        let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+        match self {
+            Self::Compact => run.store().compact(options, &mut |_| {}).map(|_| ()),
+            Self::Reap => run.store().reap().map(|_| ()),
+            Self::Take => match run.open(name(), Opening { busy: WhenBusy::Raise, ..Opening::default() }) {
+                // It lives on without a word: the next to come must find what it inherited.
+                Ok(episode) => {
+                    std::mem::forget(episode);
+                    Ok(())
+                }
+                Err(Error::Busy { .. } | Error::Ended { .. } | Error::Fenced { .. }) => Ok(()),
+                Err(error) => Err(error),
+            },
+            Self::Prune => {
+                let episodes = vec![run.episode_id(&name())];
+                let filter = PruneFilter { episodes, reason: "left".to_owned(), ..PruneFilter::default() };
+                run.store().prune_with(&filter, options, false, &mut |_| {}).map(|_| ())
+            }
+        }
+    }
+}
+
+/// What is wrong afterwards, if something is.
+fn what_broke(sim: &SimDisk, owner: &Owner, act: Act) -> Option<String> {
+    let promised = owner.acknowledged.load(Ordering::Relaxed);
+    let refused = owner.refused.load(Ordering::Relaxed);
+    let reader = run_on(sim.process(), None);
+    let report = match reader.store().verify(&mut |_| {}) {
+        Ok(report) => report,
+        Err(error) => return Some(format!("verifying failed: {error}")),
+    };
+    if !report.is_whole() {
+        return Some(format!("the store is damaged: {report:?}"));
+    }
+    let view = match reader.view(&name()) {
+        Ok(view) => view,
+        Err(Error::Pruned { .. } | Error::NotFound { .. }) if act.may_delete() && refused > 0 => return None,
+        // Deleted before its owner said another word, which must then be refused.
+        Err(Error::Pruned { .. } | Error::NotFound { .. }) if act.may_delete() => {
+            return (owner.step() == Came::Recorded).then(|| "it is deleted, and goes on".to_owned());
+        }
+        Err(error) => return Some(format!("cannot be read: {error}")),
+    };
+    let steps = match view.read() {
+        Ok(read) if read.is_whole() => read.steps.len() as u64,
+        other => return Some(format!("cannot be read whole: {other:?}")),
+    };
+    if steps < promised || steps > promised + refused {
+        return Some(format!("{steps} steps are read, {promised} were acknowledged and {refused} refused"));
+    }
+    let why = view.ending().expect("reads").and_then(|end| end.why);
+    if *owner.is_finished.lock().expect("no panic") && why.as_deref() != Some("finished") {
+        return Some(format!("its end was acknowledged, and is {why:?}"));
+    }
+    // A refused step is not there in one look, and gone or grown in the next.
+    let again = run_on(sim.process(), None).view(&name()).and_then(|view| view.read());
+    match again {
+        Ok(read) if read.steps.len() as u64 == steps => {}
+        other => return Some(format!("{steps} steps, and then {:?}", other.map(|read| read.steps.len()))),
+    }
+    owner.come_back().err()
+}
+
+/// The owner does something before call number `at` of another's act. Nothing if there are fewer calls.
+fn owner_inside(
+    act: Act,
+    broken: Option<Broken>,
+    at: u64,
+    finishes: bool,
+) -> Option<(String, Option<String>)> {
+    let sim = SimDisk::new(77);
+    let owner = Owner::start(&sim, |process| process);
+    let (calls, said) = (AtomicU64::new(0), Arc::new(Mutex::new(None)));
+    let (inside, slot) = (Arc::clone(&owner), Arc::clone(&said));
+    let disk = Door::new(sim.process(), move |call| {
+        if calls.fetch_add(1, Ordering::Relaxed) == at {
+            let came = inside.step();
+            if came == Came::Recorded && finishes {
+                inside.finish();
+            }
+            *slot.lock().expect("no panic") = Some(call.to_owned());
+        }
+    });
+    let acted = act.on(&run_on(disk, broken));
+    let call = said.lock().expect("no panic").take()?;
+    Some((call, acted.err().map(|error| error.to_string()).or_else(|| what_broke(&sim, &owner, act))))
+}
+
+/// Another acts before call number `at` of the owner.
+fn owner_outside(
+    act: Act,
+    broken: Option<Broken>,
+    at: u64,
+    finishes: bool,
+) -> Option<(String, Option<String>)> {
+    let sim = SimDisk::new(78);
+    let (calls, said) = (Arc::new(AtomicU64::new(u64::MAX / 2)), Arc::new(Mutex::new(None)));
+    let (count, slot, disk) = (Arc::clone(&calls), Arc::clone(&said), sim.clone());
+    let owner = Owner::start(&sim, |process| {
+        Door::new(process, move |call| {
+            if count.fetch_add(1, Ordering::Relaxed) == at {
+                let acted = act.on(&run_on(disk.process(), broken));
+                *slot.lock().expect("no panic") = Some((call.to_owned(), acted.err()));
+            }
+        })
+    });
+    calls.store(0, Ordering::Relaxed);
+    if owner.step() == Came::Recorded && finishes {
+        owner.finish();
+    }
+    calls.store(u64::MAX / 2, Ordering::Relaxed);
+    let (call, error) = said.lock().expect("no panic").take()?;
+    Some((call, error.map(|error| error.to_string()).or_else(|| what_broke(&sim, &owner, act))))
+}
+
+/// Both directions, with and without an end: how many orders, and what broke in them.
+fn in_all_orders(act: Act, broken: Option<Broken>) -> (u64, Vec<String>) {
+    let (mut orders, mut broke) = (0, Vec::new());
+    for finishes in [false, true] {
+        for at in 0.. {
+            let Some((call, what)) = owner_inside(act, broken, at, finishes) else { break };
+            orders += 1;
+            broke.extend(what.map(|what| format!("the owner before call {at} of {act:?} ({call}): {what}")));
+        }
+        for at in 0.. {
+            let Some((call, what)) = owner_outside(act, broken, at, finishes) else { break };
+            orders += 1;
+            broke.extend(what.map(|what| format!("{act:?} before call {at} of the owner ({call}): {what}")));
+        }
+    }
+    (orders, broke)
+}
+
+fn must_hold(act: Act) {
+    let (orders, broke) = in_all_orders(act, None);
+    println!("{act:?}: {orders} orders");
+    assert!(broke.is_empty(), "{} of {orders}:\n{}", broke.len(), broke.join("\n"));
+    assert!(orders > 30, "{orders}");
+}
+
+fn must_be_caught(act: Act, broken: Broken) {
+    let (orders, broke) = in_all_orders(act, Some(broken));
+    println!("{} of {orders} orders: {}", broke.len(), broke.first().map_or("", String::as_str));
+    assert!(!broke.is_empty(), "{broken:?} is not caught in {orders} orders");
+}
+
+/// `compact` took the live writer for dead: five steps and the end that were acknowledged afterwards were gone.
+#[test]
+fn compacting_the_log_of_an_owner_that_lives() {
+    must_hold(Act::Compact);
+}
+
+/// `reap` recorded a live owner as crashed, and its end counted no more.
+#[test]
+fn reaping_an_owner_that_lives() {
+    must_hold(Act::Reap);
+}
+
+#[test]
+fn taking_from_an_owner_that_lives() {
+    must_hold(Act::Take);
+}
+
+#[test]
+fn pruning_an_episode_whose_owner_lives() {
+    must_hold(Act::Prune);
+}
+
+#[test]
+fn compacting_by_evidence_is_caught() {
+    must_be_caught(Act::Compact, Broken::CloseByEvidence);
+}
+
+#[test]
+fn pruning_by_evidence_is_caught() {
+    must_be_caught(Act::Prune, Broken::CloseByEvidence);
+}
+
+#[test]
+fn reaping_what_was_known_is_caught() {
+    must_be_caught(Act::Reap, Broken::ActOnWhatWasKnown);
+}
+
+#[test]
+fn taking_what_was_known_is_caught() {
+    must_be_caught(Act::Take, Broken::ActOnWhatWasKnown);
+}

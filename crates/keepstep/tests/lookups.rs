@@ -1,0 +1,120 @@
+//! The look into the mailbox that comes before every acknowledgement, when it fails.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::time::Duration;
+
+use keepstep::disk::sim::{Errno, Fault, On, SimDisk};
+use keepstep::{Episode, EpisodeName, Error, Level, Options, Run, Step, Store, Value};
+
+fn run_on(sim: &SimDisk, level: Level) -> Run {
+    let stall = Duration::from_secs(8);
+    let options =
+        Options { background: false, dictionary: false, level: Some(level), stall, ..Options::default() };
+    Store::on_disk(sim.process(), options).expect("opens").run("run", Value::Null).expect("opens")
+}
+
+fn name() -> EpisodeName {
+    EpisodeName::task("task")
+}
+
+fn begun(run: &Run) -> Episode {
+    let episode = run.episode(name()).expect("begins");
+    episode.step(Step::new().action(0)).expect("records");
+    episode
+}
+
+fn unreadable() -> Fault {
+    Fault::new(On::Exists, Errno::Eio).at("mail/")
+}
+
+fn segments(sim: &SimDisk) -> usize {
+    sim.files().iter().filter(|(path, _)| path.ends_with(".seg")).count()
+}
+
+fn given_up(run: &Run) -> u64 {
+    run.store().writer_stats().segments_given_up
+}
+
+/// What another process reads.
+fn actions(sim: &SimDisk) -> Vec<Value> {
+    let run = run_on(sim, Level::Power);
+    let steps = run.view(&name()).expect("reads").read().expect("reads").steps;
+    steps.into_iter().filter_map(|step| step.action).collect()
+}
+
+/// A mailbox that cannot be read for 8 s had the batch written to 24 segments. What is written stays; only the look is tried
+/// again, and if the time is over, the segment is given up, once: what is told as failed never counts.
+#[test]
+fn a_look_that_fails_is_tried_again_by_itself() {
+    let sim = SimDisk::new(1);
+    let run = run_on(&sim, Level::Power);
+    let episode = begun(&run);
+    let before = segments(&sim);
+    sim.faults().plan(unreadable().until_cleared());
+    let error = episode.step(Step::new().action(1)).expect_err("is never acknowledged");
+    assert!(matches!(error, Error::Stalled { waited_s: 8, .. }), "{error}");
+    assert!(sim.faults().hits() > 10, "it was tried again");
+    sim.faults().clear();
+    episode.step(Step::new().action(2)).expect("records");
+    assert_eq!((segments(&sim) - before, given_up(&run)), (1, 1));
+    assert_eq!(actions(&sim), [Value::Int(0), Value::Int(2)]);
+}
+
+/// A look that works again in time costs nothing but the time.
+#[test]
+fn a_look_that_works_again_spoils_nothing() {
+    let sim = SimDisk::new(2);
+    let run = run_on(&sim, Level::Power);
+    let episode = begun(&run);
+    let before = segments(&sim);
+    for action in 1..20 {
+        sim.faults().plan(unreadable().times(5));
+        episode.step(Step::new().action(action)).expect("records");
+    }
+    assert_eq!((segments(&sim), given_up(&run)), (before, 0));
+    assert_eq!(actions(&sim).len(), 20);
+}
+
+/// What was acknowledged at `kill` is not written again because nobody could look whether it may be more.
+#[test]
+fn a_look_that_fails_in_the_background_spoils_nothing() {
+    let sim = SimDisk::new(3);
+    let run = run_on(&sim, Level::Kill);
+    let episode = begun(&run);
+    let receipt = episode.submit(Step::new().action(1)).expect("is taken");
+    let before = segments(&sim);
+    sim.faults().plan(unreadable().until_cleared());
+    for _ in 0..20 {
+        assert!(!receipt.wait_for(Level::Power, Some(Duration::ZERO)).expect("is on its way"));
+    }
+    assert_eq!(receipt.level(), Some(Level::Kill), "nothing is acknowledged without a look");
+    sim.faults().clear();
+    assert!(receipt.wait_for(Level::Power, Some(Duration::ZERO)).expect("is synced"));
+    assert_eq!((segments(&sim), given_up(&run)), (before, 0));
+    assert_eq!(actions(&sim), [Value::Int(0), Value::Int(1)]);
+}
+
+/// The look that comes before a full segment is sealed: nothing of the next batch is written before it.
+#[test]
+fn a_look_that_fails_between_two_segments_spoils_nothing() {
+    let sim = SimDisk::new(4);
+    let options = Options {
+        background: false,
+        dictionary: false,
+        level: Some(Level::Kill),
+        stall: Duration::from_secs(8),
+        segment_bytes_max: 4096,
+        ..Options::default()
+    };
+    let run = Store::on_disk(sim.process(), options).expect("opens").run("run", Value::Null).expect("opens");
+    let episode = begun(&run);
+    for action in 1..30 {
+        sim.faults().plan(unreadable().after(action % 3).times(4));
+        let step = Step::new().action(action as i64).observation(format!("{action}").repeat(300));
+        episode.step(step).expect("records");
+        sim.faults().clear();
+    }
+    assert_eq!(given_up(&run), 0);
+    run.store().close();
+    assert_eq!(actions(&sim).len(), 30);
+}
