@@ -11,8 +11,9 @@ use super::moved::Moves;
 
 impl Log {
     /// Says to this one when others have closed the log.
-    pub(crate) fn telling(self, is_closed: Arc<AtomicBool>) -> Self {
-        Self { is_closed, ..self }
+    pub(crate) fn telling(mut self, is_closed: Arc<AtomicBool>) -> Self {
+        self.is_closed = is_closed;
+        self
     }
 
     /// Whose log it is.
