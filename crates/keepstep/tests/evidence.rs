@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use door::Door;
 use keepstep::disk::Disk;
-use keepstep::disk::sim::{SimDisk, SimProcess};
+use keepstep::disk::sim::{Errno, Fault, On, SimDisk, SimProcess};
 use keepstep::tend::{CompactOptions, PruneFilter};
 use keepstep::{
     Broken, Ending, Episode, EpisodeName, Error, Opening, Options, Run, Step, Store, Value, WhenBusy,
@@ -330,4 +330,160 @@ fn reaping_what_was_known_is_caught() {
 #[test]
 fn taking_what_was_known_is_caught() {
     must_be_caught(Act::Take, Broken::ActOnWhatWasKnown);
+}
+
+/// What was built on an end while its taker was stopped, and what became of the taker.
+struct Stopped {
+    told: Vec<String>,
+    sealed: bool,
+    taken: keepstep::Result<Episode>,
+    why: Option<String>,
+}
+
+/// A taker stops right before it publishes its base, having read before the end was written. The owner says the end, which is
+/// refused; then others follow the run and seal the group, and the taker goes on.
+fn a_stopped_taker(broken: Option<Broken>) -> Stopped {
+    let sim = SimDisk::new(79);
+    let owner = Owner::start(&sim, |process| process);
+    let taker = sim.process();
+    let (inside, process, disk) = (Arc::clone(&owner), Arc::clone(&taker), sim.clone());
+    let seen: Arc<Mutex<(Vec<String>, bool)>> = Arc::default();
+    let slot = Arc::clone(&seen);
+    let door = Door::new(taker, move |call| {
+        if !(call.starts_with("link claims/") && call.ends_with(".1.base")) {
+            return;
+        }
+        assert_eq!(inside.finish(), Came::Refused);
+        process.lose_locks();
+        let other = run_on(disk.process(), broken);
+        let mut follow = other.follow(None).expect("follows");
+        let mut seen = slot.lock().expect("no panic");
+        while let Some((event, _)) = follow.next(Duration::ZERO).expect("follows") {
+            if let keepstep::RunEvent::Ended { why, .. } = event {
+                seen.0.push(why);
+            }
+        }
+        seen.1 = other.group("task", 0, 1).seal(None, "test", None).is_ok();
+    });
+    let taken = run_on(door, None).episode(name());
+    let view = run_on(sim.process(), None).view(&name()).expect("reads");
+    let why = view.ending().expect("reads").and_then(|end| end.why);
+    let (told, sealed) = seen.lock().expect("no panic").clone();
+    Stopped { told, sealed, taken, why }
+}
+
+/// A follower told of an end, and a group was sealed with it, because the taker that could still overrule it seemed dead; then
+/// that one published its base, and went on from before the end.
+#[test]
+fn what_was_told_of_a_stopped_takers_episode_stays_true() {
+    let Stopped { told, sealed, taken, why } = a_stopped_taker(None);
+    assert_eq!((told, sealed), (vec!["finished".to_owned()], true));
+    assert!(matches!(taken, Err(Error::Fenced { .. })), "{taken:?}");
+    assert_eq!(why.as_deref(), Some("finished"));
+}
+
+#[test]
+fn passing_over_a_taker_by_evidence_is_caught() {
+    let Stopped { told, taken, why, .. } = a_stopped_taker(Some(Broken::PassOverByEvidence));
+    assert_eq!(told, ["finished"]);
+    assert!(taken.is_ok() && why.as_deref() != Some("finished"), "the taker went on all the same: {why:?}");
+}
+
+/// An owner of whom nothing is known is asked, and has the time of a lease. One that answers keeps its log; one that does not
+/// answer loses it, and no step with it.
+#[test]
+fn an_owner_that_answers_keeps_its_log() {
+    for answers in [true, false] {
+        let sim = SimDisk::new(80);
+        let owner = Owner::start(&sim, |process| process);
+        // Its lock does not say in which boot it was taken, and is free: then nobody can tell.
+        let disk = sim.process();
+        let writer = disk.list("writers").unwrap().remove(0).name;
+        disk.open_rw(&format!("writers/{writer}/lock")).unwrap().write_at(b"x", 30).unwrap();
+        let inside = Arc::clone(&owner);
+        let asker = run_on(
+            Door::new(sim.process(), move |call| {
+                if answers && call.starts_with("sleep") {
+                    assert_eq!(inside.step(), Came::Recorded);
+                }
+            }),
+            None,
+        );
+        let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+        let report = asker.store().compact(options, &mut |_| {}).expect("compacts");
+        assert_eq!(report.logs, u64::from(!answers), "{report:?}");
+        if answers {
+            assert!(report.left_alone[0].why.contains("says so"), "{report:?}");
+            assert_eq!(owner.step(), Came::Recorded);
+        } else {
+            assert_eq!(owner.step(), Came::Refused);
+            owner.come_back().expect("goes on");
+        }
+    }
+}
+
+/// Two looks that failed, a lease apart, with healthy ones between, passed for an owner that was silent for a lease.
+#[test]
+fn a_look_that_fails_is_no_evidence() {
+    let sim = SimDisk::new(81);
+    let process = sim.process();
+    let run = run_on(process, None);
+    let episode = run.episode(name()).expect("begins");
+    episode.step(Step::new().action(0)).expect("records");
+    let other = run_on(sim.process(), None);
+    let busy = || match other.episode(name()) {
+        Err(Error::Busy { .. }) => {}
+        other => panic!("it is alive: {other:?}"),
+    };
+    let fails = |call| sim.faults().plan(Fault::new(call, Errno::Emfile).until_cleared());
+    for _ in 0..3 {
+        fails(On::Lock);
+        busy();
+        sim.faults().clear();
+        busy();
+        sim.advance(Duration::from_secs(40));
+    }
+    episode.step(Step::new().action(1)).expect("is its own");
+}
+
+/// A writer's sync failed, and it died. Whoever scans its log syncs pages that pass for clean, which proves nothing: what was
+/// taken over on the strength of that was gone with the power.
+#[test]
+fn a_sync_by_whoever_scans_settles_nothing() {
+    let sim = SimDisk::new(82);
+    let process = sim.process();
+    let options = Options {
+        background: false,
+        dictionary: false,
+        level: Some(keepstep::Level::Kill),
+        ..Options::default()
+    };
+    let store = Store::on_disk(process.clone(), options).expect("opens");
+    let run = store.run("run", Value::Null).expect("opens");
+    let episode = run.episode(name()).expect("begins");
+    for index in 0..3 {
+        episode.step(Step::new().action(index)).expect("records");
+    }
+    sim.faults().plan(Fault::new(On::Sync, Errno::Eio).at("writers/"));
+    let receipt = episode.submit(Step::new().action(3)).expect("submits");
+    let _ = receipt.wait_for(keepstep::Level::Power, Some(Duration::ZERO));
+    process.kill();
+    std::mem::forget((episode, run, store));
+
+    // A reader writes down what it found.
+    run_on(sim.process(), None).view(&name()).expect("reads").read().expect("reads");
+    let taker = sim.process();
+    let run = run_on(taker.clone(), None);
+    let taken = run.episode(name()).expect("goes on");
+    let inherited = taken.inherited();
+    assert!(inherited >= 3, "{inherited}");
+    taker.kill();
+    std::mem::forget((taken, run));
+    let trace = sim.trace();
+    for whim in 0..64 {
+        let after = trace.state(trace.cuts() - 1, whim);
+        let view = run_on(after.process(), None).view(&name()).expect("is there");
+        let read = view.read().expect("reads");
+        assert!(read.is_whole() && read.steps.len() as u64 >= inherited, "whim {whim}: {read:?}");
+    }
 }

@@ -69,6 +69,8 @@ pub enum Errno {
     Erofs,
     /// The directory has vanished.
     Enoent,
+    /// Too many files are open.
+    Emfile,
 }
 
 impl From<Errno> for io::Error {
@@ -78,6 +80,7 @@ impl From<Errno> for io::Error {
             Errno::Enospc => rustix::io::Errno::NOSPC,
             Errno::Erofs => rustix::io::Errno::ROFS,
             Errno::Enoent => rustix::io::Errno::NOENT,
+            Errno::Emfile => rustix::io::Errno::MFILE,
         }
         .into()
     }
