@@ -22,9 +22,10 @@ const LEFT_ALONE_SHOWN: usize = 10;
   keepstep compact /mnt/data/runs
   keepstep compact --grace 0 --json
 
-Others may read and record meanwhile. What was replaced stays for the grace period, for readers
-that opened it before; the next `compact` or `prune` after that deletes it. It can be stopped at
-any point, and run again.")]
+Others may read and record meanwhile. A recorder that seems gone is told that its log is closed;
+should it live, its episodes are fenced, and it opens them again. What was replaced stays for the
+grace period, for readers that opened it before; the next `compact` or `prune` after that deletes
+it. It can be stopped at any point, and run again.")]
 pub(crate) struct Args {
     /// The store
     store: Option<PathBuf>,

@@ -21,12 +21,12 @@ use crate::values::brief;
 #[command(after_help = "Examples:
   keepstep reap                       in KEEPSTEP_STORE, or in ./runs
   keepstep reap /mnt/data/runs --dry-run
-  keepstep reap --wait                also those that are silent since a reboot
+  keepstep reap --wait                also those that are only silent so far
   keepstep reap --json | jq -r .ref
 
 What crashed can be gone on with, like all that is not finished or truncated. A recorder whose
-lock cannot be asked, as after a reboot, counts as dead when its heartbeat stands still for the
-lease; until then its episodes are silent.")]
+lock tells nothing counts as dead when its heartbeat stands still for the lease; until then its
+episodes are silent.")]
 pub(crate) struct Args {
     /// The store
     store: Option<PathBuf>,
