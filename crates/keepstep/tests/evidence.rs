@@ -487,3 +487,23 @@ fn a_sync_by_whoever_scans_settles_nothing() {
         assert!(read.is_whole() && read.steps.len() as u64 >= inherited, "whim {whim}: {read:?}");
     }
 }
+
+/// Two letters came at once, and the look at the second failed: the first was dropped with the error, and its owner went on.
+#[test]
+fn a_letter_that_was_read_is_not_lost_by_a_look_that_fails() {
+    let sim = SimDisk::new(83);
+    let run = run_on(sim.process(), None);
+    let (first, second) = (EpisodeName::task("first"), EpisodeName::task("second"));
+    let episodes = [&first, &second].map(|name| run.episode(name.clone()).expect("begins"));
+    episodes.iter().for_each(|episode| drop(episode.step(Step::new().action(0)).expect("records")));
+    let other = run_on(sim.process(), None);
+    for name in [&first, &second] {
+        let taking = Opening { busy: WhenBusy::Take, ..Opening::default() };
+        std::mem::forget(other.open(name.clone(), taking).expect("takes"));
+    }
+    sim.faults().plan(Fault::new(On::Open, Errno::Eio).at("mail/").after(1).times(3));
+    for episode in &episodes {
+        let refused = episode.step(Step::new().action(1)).expect_err("is another's by now");
+        assert!(is_fenced(&refused), "{refused}");
+    }
+}

@@ -32,24 +32,26 @@ pub(crate) struct Mailbox {
     next: u64,
     /// The next number's path, so that a look-up makes none.
     next_path: String,
+    /// Read, and not told yet: a look that fails later does not lose what was read before.
+    untold: Vec<Mail>,
 }
 
 impl Mailbox {
     pub(crate) fn new(storage: Arc<Storage>, writer: Id) -> Self {
-        Self { storage, writer, next: 0, next_path: format!("mail/{writer}/0") }
+        Self { storage, writer, next: 0, next_path: format!("mail/{writer}/0"), untold: Vec::new() }
     }
 
     /// What came since the last look: usually one look-up that finds nothing. Who asks whether we are there is answered.
     ///
     /// What cannot be read, or not be answered, is an error: it may be what takes an episode away.
     pub(crate) fn look(&mut self) -> io::Result<Vec<Mail>> {
-        let mut found = Vec::new();
         while self.storage.disk().exists(&self.next_path)? {
-            found.extend(self.read().map_err(io::Error::other)?);
+            let mail = self.read().map_err(io::Error::other)?;
+            self.untold.extend(mail);
             self.next += 1;
             self.next_path = format!("mail/{}/{}", self.writer, self.next);
         }
-        Ok(found)
+        Ok(std::mem::take(&mut self.untold))
     }
 
     fn read(&self) -> Result<Option<Mail>> {
