@@ -16,7 +16,7 @@ FORKING = """
     store = keepstep.open(where)
     other = keepstep.open(where)
     run = store.run("shop")
-    run.plan([f"planned-{n}" for n in range(100_000)])
+    run.plan([f"planned-{n}" for n in range(2000)])
     held = run.episode("held").__enter__()
     held.step(action=0)
     stream = run.stream("entries")

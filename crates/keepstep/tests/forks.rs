@@ -306,7 +306,9 @@ fn a_forked_child_never_waits_for_a_thread_of_its_parent() {
                 if is_stopped {
                     let mut child = || {
                         let mine = inherited.take().expect("was opened");
-                        all_refused(&it, mine) && goes_on(&own.0, round).unwrap_or(false)
+                        let is_refused = all_refused(&it, mine);
+                        // Now and then is enough: each opens, records and closes.
+                        is_refused && (operations % 8 > 0 || goes_on(&own.0, round).unwrap_or(false))
                     };
                     let failed = in_child(&told, &mut child);
                     stop.goes_on.store(true, Ordering::Release);
