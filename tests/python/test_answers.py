@@ -1,4 +1,4 @@
-"""The same question has the same answer, whoever asks: views, filters, tables, groups, followers, `ls`, `export` and the second reader.
+"""The same question has the same answer, whoever asks: views, filters, tables, groups, `ls`, `export` and the second reader.
 
 Random histories by processes that close, are killed, or go on; asked by other processes, while they record and afterwards.
 `KEEPSTEP_SEED` repeats a run, `KEEPSTEP_CASES` says how many histories.
