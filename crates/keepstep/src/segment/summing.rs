@@ -119,9 +119,8 @@ impl Log {
         for entries in entries.chunk_by(|a, b| whose(a) == whose(b)) {
             let (writer, bind) = whose(&entries[0]);
             let records = entries.iter().map(|(_, entry)| u64::from(entry.count)).sum();
-            let entries: Vec<&FooterEntry> = entries.iter().map(|(_, entry)| *entry).collect();
-            let summary = self.summary_of(segment.number, index, (writer, bind), &entries)?;
-            let moved_by = entries.iter().find_map(|entry| SealedIndex::moved_by(entry));
+            let summary = self.summary_of(segment.number, index, (writer, bind), entries)?;
+            let moved_by = entries.iter().find_map(|(_, entry)| SealedIndex::moved_by(entry));
             out.push(Summed { writer, bind, records, summary, moved_by });
         }
         Ok(out)
@@ -133,9 +132,9 @@ impl Log {
         number: u64,
         index: &SealedIndex,
         whose: (Id, Bind),
-        entries: &[&FooterEntry],
+        entries: &[(Id, &FooterEntry)],
     ) -> Result<Summary> {
-        let stored = entries.iter().find_map(|entry| Stored::decode(&entry.summary));
+        let stored = entries.iter().find_map(|(_, entry)| Stored::decode(&entry.summary));
         let doubt = Doubt::about(stored.as_ref(), *self.writer() == Id::NONE, entries);
         if !has_summary(whose.1.what) || doubt == Doubt::None {
             return Ok(stored.unwrap_or_default().summary);
@@ -149,12 +148,12 @@ impl Log {
         &self,
         number: u64,
         index: &SealedIndex,
-        entries: &[&FooterEntry],
+        entries: &[(Id, &FooterEntry)],
         stored: Summary,
         doubt: Doubt,
     ) -> Result<Summary> {
         let mut records = Vec::new();
-        for entry in entries {
+        for (_, entry) in entries {
             let Some(places) = index.places(self.storage(), entry)? else { return Ok(stored) };
             let numbered = (entry.first_seq..).zip(places);
             records.extend(numbered.map(|(seq, (offset, kind))| ScannedRecord { offset, seq, kind }));
@@ -193,9 +192,9 @@ enum Doubt {
 }
 
 impl Doubt {
-    fn about(stored: Option<&Stored>, is_grouped: bool, entries: &[&FooterEntry]) -> Self {
+    fn about(stored: Option<&Stored>, is_grouped: bool, entries: &[(Id, &FooterEntry)]) -> Self {
         let Some(Stored { summary, is_by_rule }) = stored else { return Self::All };
-        let has_begin = entries.first().is_some_and(|entry| entry.first_seq == 0);
+        let has_begin = entries.first().is_some_and(|(_, entry)| entry.first_seq == 0);
         if *is_by_rule {
             Self::None
         } else if has_begin && (summary.run.is_none() || summary.task.is_none()) {

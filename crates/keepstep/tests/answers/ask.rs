@@ -43,6 +43,9 @@ impl Paper {
 /// What is told of an attempt: run, task, iteration, sample, steps, return, end.
 type Row = (Option<String>, Option<String>, Option<i64>, Option<i64>, u64, Option<String>, Option<String>);
 
+/// The rewards of steps, by their index.
+type Rewards = Vec<(i64, Option<String>)>;
+
 fn row(listed: &Listed) -> Row {
     let it = listed.summary.clone();
     (it.run, it.task, it.iteration, it.sample, it.steps, shown(it.total_reward), it.why)
@@ -208,7 +211,7 @@ impl Asking<'_> {
     /// Whoever follows all records can sum them up: each attempt has what is its own, once.
     fn records(&mut self) {
         let mut follow = self.run.store().follow(FollowFrom::Start).expect("follows");
-        let mut found: BTreeMap<(Id, u32), Vec<(i64, Option<String>)>> = BTreeMap::new();
+        let mut found: BTreeMap<(Id, u32), Rewards> = BTreeMap::new();
         while let Some(next) = follow.next(Duration::ZERO).expect("follows") {
             let Item::Record(record) = next.item else { panic!("lost: {:?}", next.item) };
             if next.bind.what != What::Attempt || !matches!(record.kind, 0x11 | 0x12 | 0x14) {

@@ -103,7 +103,8 @@ fn whatever_a_log_can_have_is_moved() {
         let report = verify(&store.storage(), &recovery(Liveness::Dead), &mut |_| {}).unwrap();
         let gaps: Vec<_> = report.missing.iter().map(|gap| (gap.writer, gap.from, gap.to)).collect();
         let writer = log.writer;
-        assert_eq!(gaps, [(writer, 0, 5), (writer, 2, 7)], "round {round}: {report:?}");
+        // The copy begins with 5, as no base says otherwise.
+        assert_eq!(gaps, [(writer, 2, 7)], "round {round}: {report:?}");
         assert!(report.damage.is_empty() && report.lost.is_empty(), "round {round}: {report:?}");
     }
 }
