@@ -88,7 +88,7 @@ impl World {
             }
             episode.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
             self.happened.insert(run.episode_id(&name), false);
-            if self.tasks % 2 == 0 {
+            if self.tasks.is_multiple_of(2) {
                 let group = run.group(&task, 0, 1);
                 group.seal(None, "trainer", None).expect("seals");
                 self.happened.insert(group.id(), false);

@@ -4,7 +4,11 @@
 
 mod scratch;
 
-use keepstep::{Ending, EpisodeName, Step, Store, Value};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use keepstep::tend::CompactOptions;
+use keepstep::{Ending, EpisodeName, Run, RunEvent, RunFollow, Step, Store, Value};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use scratch::Scratch;
 
@@ -23,6 +27,46 @@ fn open(scratch: &Scratch) -> Store {
 
 fn name(task: u64) -> EpisodeName {
     EpisodeName::task(format!("t{task}"))
+}
+
+/// Occupies all files that this process may open while `act` runs.
+fn with_no_more_files<T>(act: impl FnOnce() -> T) -> T {
+    let limit = getrlimit(Resource::Nofile);
+    let low = Rlimit { current: Some(open_files() as u64 + 1), maximum: limit.maximum };
+    setrlimit(Resource::Nofile, low).expect("sets");
+    let occupied: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+    let done = act();
+    drop(occupied);
+    setrlimit(Resource::Nofile, limit).expect("sets");
+    done
+}
+
+/// A follower whose look fails half-way, just when everything was moved, concludes nothing from it: each end is told once.
+fn follow_through(store: &Store, run: &Run) {
+    let mut follow = run.follow(None).expect("follows");
+    let mut told = Vec::new();
+    let mut hear = |follow: &mut RunFollow, most: usize| {
+        for _ in 0..most {
+            match follow.next(Duration::ZERO) {
+                Ok(Some((RunEvent::Ended { episode, .. }, _))) => told.push(episode),
+                Ok(_) => return Ok(told.clone()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(told.clone())
+    };
+    hear(&mut follow, 10).expect("follows");
+    let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+    for _ in 0..2 {
+        store.compact(options.clone(), &mut |_| {}).expect("compacts");
+    }
+    for _ in 0..3 {
+        let error = with_no_more_files(|| hear(&mut follow, usize::MAX)).expect_err("no file can be opened");
+        assert!(error.is_out_of_files(), "{error:?}");
+    }
+    let told = hear(&mut follow, usize::MAX).expect("follows");
+    let once: BTreeSet<_> = told.iter().collect();
+    assert_eq!((told.len() as u64, once.len() as u64), (WRITERS, WRITERS));
 }
 
 /// Each kept view had a file open for each writer of the store: 13 views of a store with 78 writers reached the limit of 1024,
@@ -57,16 +101,11 @@ fn readers_share_what_is_open_and_the_limit_is_told_as_such() {
     assert!(open_now < OPEN_MAX, "{open_now} files are open for {} views", kept.len());
 
     // No more can be opened than there are.
-    let limit = getrlimit(Resource::Nofile);
-    let low = Rlimit { current: Some(open_now as u64 + 1), maximum: limit.maximum };
     let mut catalog = store.catalog().expect("looks");
-    setrlimit(Resource::Nofile, low).expect("sets");
-    let occupied: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
-    let refreshed = catalog.refresh();
-    let looked = store.catalog().map(|_| ());
-    let read: Vec<_> = kept.iter().map(|(_, view)| view.step(2).map(|step| step.reward)).collect();
-    drop(occupied);
-    setrlimit(Resource::Nofile, limit).expect("sets");
+    let (refreshed, looked, read) = with_no_more_files(|| {
+        let read: Vec<_> = kept.iter().map(|(_, view)| view.step(2).map(|step| step.reward)).collect();
+        (catalog.refresh(), store.catalog().map(|_| ()), read)
+    });
     for failed in [refreshed, looked] {
         let error = failed.expect_err("no file can be opened");
         assert!(error.is_out_of_files(), "{error:?}");
@@ -82,6 +121,7 @@ fn readers_share_what_is_open_and_the_limit_is_told_as_such() {
         }
     }
     assert!(refused > 0, "more logs than files are kept open");
+    follow_through(&store, &run);
     // Nothing of it was remembered.
     catalog.refresh().expect("looks");
     assert!(catalog.troubles().is_empty(), "{:?}", catalog.troubles());

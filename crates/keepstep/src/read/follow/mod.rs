@@ -23,7 +23,7 @@ use crate::error::{Doing, Error, Result};
 use crate::segment::names::{GROUPED, WRITERS, list_writers, segment_path, writer_dir};
 use crate::segment::{Contents, Log, LogBodies, ScanUnsealed, Storage};
 
-use names::{Moved, Pointer, Wanted, is_settled_at, may_come_back, new_records, next_seqs, visible_to};
+use names::{Moved, Pointer, Wanted, is_settled_at, new_records, next_seqs, visible_to, why_not_yet};
 use position::ALL;
 pub(crate) use position::Unsettled;
 pub use position::{Origin, Position};
@@ -68,6 +68,8 @@ pub struct Follow {
     wanted: Wanted,
     from: FollowFrom,
     has_begun: bool,
+    /// A look failed half-way: what is known is of no one moment, and nothing may be concluded from it.
+    is_stale: bool,
     position: Position,
     /// How far each segment was told: by writer and number.
     told_to: BTreeMap<(Id, u64), u64>,
@@ -143,6 +145,7 @@ impl Follow {
             position,
             from,
             has_begun: false,
+            is_stale: true,
             told_to: BTreeMap::new(),
             moved: Moved::default(),
             next_seq: HashMap::new(),
@@ -176,6 +179,9 @@ impl Follow {
         loop {
             if self.stop.load(Ordering::Acquire) {
                 return Ok(None);
+            }
+            if self.is_stale {
+                self.look()?;
             }
             match self.tell_next() {
                 Ok(Some(followed)) => return Ok(Some(followed)),
@@ -258,6 +264,7 @@ impl Follow {
 
     /// Watches first, then looks.
     fn look(&mut self) -> Result<()> {
+        self.is_stale = true;
         let storage = Arc::clone(self.catalog.storage());
         self.watch.add(WRITERS).doing("watch", WRITERS)?;
         self.watch.add(GROUPED).doing("watch", GROUPED)?;
@@ -269,13 +276,15 @@ impl Follow {
             }
         }
         self.catalog.refresh()?;
-        if !std::mem::replace(&mut self.has_begun, true) {
+        if !self.has_begun {
             match self.from {
                 FollowFrom::Start => {}
-                FollowFrom::Now => self.pass_over_all(),
+                FollowFrom::Now => self.pass_over_all()?,
                 FollowFrom::Behind(_) => self.doubt_what_is_done(),
             }
         }
+        self.has_begun = true;
+        self.is_stale = false;
         Ok(())
     }
 
@@ -341,7 +350,7 @@ impl Follow {
     }
 
     /// Sequences are noted too: what is there now may be written again elsewhere, and is still not new.
-    fn pass_over_all(&mut self) {
+    fn pass_over_all(&mut self) -> Result<()> {
         self.position.replaced_by = self.catalog.manifest().number;
         for log in self.catalog.logs().chain([self.catalog.grouped()]) {
             for segment in log.segments() {
@@ -356,15 +365,16 @@ impl Follow {
                 }
             }
         }
-        for writer in Moved::list(&self.catalog, &self.position, &self.wanted).undated {
+        for writer in Moved::list(&self.catalog, &self.position, &self.wanted)?.undated {
             self.position.writers.insert(writer, ALL);
         }
+        Ok(())
     }
 
     /// Queues what is new: of one writer whose log was replaced, or in one segment. True if there was something.
     fn gather(&mut self) -> Result<bool> {
         if self.moved.as_of != Some(self.catalog.manifest().number) {
-            self.moved = Moved::list(&self.catalog, &self.position, &self.wanted);
+            self.moved = Moved::list(&self.catalog, &self.position, &self.wanted)?;
         }
         // What was moved comes first: it was recorded before anything that is still in its writer's log.
         let moved = self.moved.take(&self.catalog, &self.position, &self.wanted)?;
@@ -378,7 +388,7 @@ impl Follow {
             let writer = *log.writer();
             let next = self.position.writers.get(&writer).copied().unwrap_or_default();
             for segment in log.segments().filter(|segment| segment.number >= next.0) {
-                if may_come_back(segment) {
+                if why_not_yet(segment).is_some() {
                     // What is behind it would be told first, and it would count as told.
                     break;
                 }

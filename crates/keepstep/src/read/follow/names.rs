@@ -61,12 +61,16 @@ pub(super) fn visible_to(segment: &Segment) -> u64 {
     segment.voided_from.map_or(to, |from| to.min(from))
 }
 
-/// True if a segment could not be read this time, and may be the next: nothing behind it can be told yet.
-pub(super) fn may_come_back(segment: &Segment) -> bool {
-    match &segment.contents {
-        Contents::Unreadable(error) => !matches!(error, Error::Damaged { .. }),
+/// Why a segment could not be read this time, if it may be the next: nothing behind it can be told yet. What is damaged,
+/// was deleted, or cannot be read from its disk is lost, and told by `verify`.
+pub(super) fn why_not_yet(segment: &Segment) -> Option<&Error> {
+    let Contents::Unreadable(error) = &segment.contents else { return None };
+    let is_lost = match error {
+        Error::Damaged { .. } => true,
+        Error::Io { source, .. } => source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()),
         _ => false,
-    }
+    };
+    (!is_lost && !error.is_gone()).then_some(error)
 }
 
 /// True if what stands there stays there: nothing but a sync is proof of it.
@@ -196,10 +200,10 @@ pub(super) struct Moved {
 
 impl Moved {
     /// Lists what may have something new.
-    pub(super) fn list(catalog: &Catalog, position: &Position, wanted: &Wanted) -> Self {
+    pub(super) fn list(catalog: &Catalog, position: &Position, wanted: &Wanted) -> Result<Self> {
         // Of a writer all is told in order: as long as a part cannot be read, nothing is.
-        if catalog.grouped().segments().any(may_come_back) {
-            return Self::default();
+        if let Some(error) = catalog.grouped().segments().find_map(why_not_yet) {
+            return Err(error.clone());
         }
         let as_of = Some(catalog.manifest().number);
         let mut moved = Self { as_of, ..Self::default() };
@@ -219,7 +223,7 @@ impl Moved {
                 }
             }
         }
-        moved
+        Ok(moved)
     }
 
     /// The next records of one writer, in the order of their origins; none if all were listed.
