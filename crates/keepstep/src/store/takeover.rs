@@ -183,13 +183,17 @@ impl Opener<'_> {
         if self.run.store().options().is_broken_no_copy() {
             return Ok(spans);
         }
-        let Some(first) = *unsynced else { return Ok(spans) };
+        let Some(unsynced) = *unsynced else { return Ok(spans) };
         let Some(span) = spans.last_mut() else { return Ok(spans) };
-        let lines = lineage.lines()[first..*cut].to_vec();
-        let (from, to) = (lines[0].seq, span.to);
-        let what = CopyOf { episode: self.id, attempt: span.attempt, from: span.writer, first_seq: from };
+        let first_seq = lineage.lines()[unsynced].seq;
+        let what = CopyOf { episode: self.id, attempt: span.attempt, from: span.writer, first_seq };
         let writer = &*self.writer;
         let copied = copied_to(writer, &what);
+        // An earlier try copied up to here: copies have no gap, so this one goes on there, also if more is synced by now.
+        let is_next = |at: &usize| lineage.lines()[*at].seq == copied;
+        let first = lineage.own_lines(unsynced).find(is_next).unwrap_or(unsynced);
+        let lines = lineage.lines()[first..*cut].to_vec();
+        let (from, to) = (lines[0].seq, span.to);
         let missing = (first..*cut).filter(|at| lines[at - first].seq >= copied);
         let records = missing.map(|at| match lineage.item(at)? {
             Item::Record(record) => {
