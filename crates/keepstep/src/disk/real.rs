@@ -3,13 +3,16 @@
 //! Held open by a descriptor: moving the store while it is written to does not lead a writer astray.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
+use super::made::{Belonging, create_all};
+#[cfg(target_os = "linux")]
+use super::mount;
 use super::watch::RealWatch;
 use super::{Disk, Entry, File, FileSystem, LockState, Watch};
 
@@ -18,6 +21,7 @@ use super::{Disk, Entry, File, FileSystem, LockState, Watch};
 pub struct RealDisk {
     root: OwnedFd,
     path: PathBuf,
+    belonging: Belonging,
 }
 
 struct RealFile {
@@ -30,16 +34,13 @@ impl RealDisk {
     /// Opens a directory that exists.
     pub fn open(path: &Path) -> io::Result<Self> {
         let root = rustix::fs::open(path, DIR, Mode::empty())?;
-        Ok(Self { root, path: path.to_path_buf() })
+        let belonging = Belonging::of(&root)?;
+        Ok(Self { root, path: path.to_path_buf(), belonging })
     }
 
     /// Opens a directory, creating it and its parents.
     pub fn create(path: &Path) -> io::Result<Self> {
-        std::fs::create_dir_all(path)?;
-        // The new directory's own name must survive as well.
-        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            std::fs::File::open(parent)?.sync_all()?;
-        }
+        create_all(path)?;
         Self::open(path)
     }
 
@@ -48,10 +49,27 @@ impl RealDisk {
         &self.path
     }
 
+    /// Opens a regular file, or a link to one: what anybody may have put under a file's name must neither hang nor do
+    /// something when it is opened, as a pipe and a device do. So it is looked at first, and never waited for.
     fn file(&self, path: &str, flags: OFlags) -> io::Result<Arc<dyn File>> {
-        let mode = Mode::from_raw_mode(0o644);
-        let fd = rustix::fs::openat(&self.root, path, flags | OFlags::CLOEXEC, mode)?;
+        let found = FileType::from_raw_mode(rustix::fs::statat(&self.root, path, AtFlags::empty())?.st_mode);
+        if found != FileType::RegularFile {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it is {}", kind_of(found))));
+        }
+        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = rustix::fs::openat(&self.root, path, flags, Mode::empty())?;
         Ok(Arc::new(RealFile { fd }))
+    }
+}
+
+/// What stands where a file should, for people.
+fn kind_of(found: FileType) -> &'static str {
+    match found {
+        FileType::Directory => "a directory, and not a file",
+        FileType::Fifo => "a pipe, and not a file",
+        FileType::Socket => "a socket, and not a file",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device, and not a file",
+        _ => "no regular file",
     }
 }
 
@@ -61,7 +79,9 @@ pub(super) fn or_dot(path: &str) -> &str {
 
 impl Disk for RealDisk {
     fn create_dir(&self, path: &str) -> io::Result<()> {
-        Ok(rustix::fs::mkdirat(&self.root, path, Mode::from_raw_mode(0o755))?)
+        rustix::fs::mkdirat(&self.root, path, self.belonging.dir_mode())?;
+        self.belonging.adopt_dir(self.root.as_fd(), path);
+        Ok(())
     }
 
     fn sync_dir(&self, path: &str) -> io::Result<()> {
@@ -70,7 +90,10 @@ impl Disk for RealDisk {
     }
 
     fn create_new(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        self.file(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.root, path, flags, self.belonging.file_mode())?;
+        self.belonging.adopt_file(&fd);
+        Ok(Arc::new(RealFile { fd }))
     }
 
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
@@ -78,7 +101,8 @@ impl Disk for RealDisk {
     }
 
     fn open_rw(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        self.file(path, OFlags::RDWR)
+        // Nothing is ever written through a link.
+        self.file(path, OFlags::RDWR | OFlags::NOFOLLOW)
     }
 
     fn link(&self, from: &str, to: &str) -> io::Result<()> {
@@ -124,20 +148,21 @@ impl Disk for RealDisk {
         }
     }
 
+    fn can_write(&self, path: &str) -> io::Result<bool> {
+        use rustix::fs::Access;
+        let wanted = Access::WRITE_OK | Access::EXEC_OK;
+        // A system that cannot tell is no reason to refuse: whoever writes finds out.
+        let told = rustix::fs::accessat(&self.root, or_dot(path), wanted, AtFlags::EACCESS);
+        Ok(!matches!(
+            told,
+            Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM | rustix::io::Errno::ROFS)
+        ))
+    }
+
     fn file_system(&self) -> io::Result<FileSystem> {
         #[cfg(target_os = "linux")]
         {
-            let found = rustix::fs::fstatfs(&self.root)?.f_type as u64 & 0xffff_ffff;
-            Ok(match found {
-                0xef53 => FileSystem::Local("ext4"),
-                0x5846_5342 => FileSystem::Local("xfs"),
-                0x9123_683e => FileSystem::Local("btrfs"),
-                0x2fc1_2fc1 => FileSystem::Local("zfs"),
-                0x794c_7630 => FileSystem::Local("overlay"),
-                0x0102_1994 => FileSystem::Memory("tmpfs"),
-                0x8584_58f6 => FileSystem::Memory("ramfs"),
-                other => FileSystem::Network(other),
-            })
+            mount::storage_of(self.root.as_fd())
         }
         #[cfg(target_os = "macos")]
         {

@@ -122,6 +122,7 @@ impl Group {
         let opener = self.opener(sample, how);
         // Whoever of this process sits there opens it just now.
         let Ok(seat) = self.run.store().seats().take(opener.id, &opener.what()) else { return Ok(None) };
+        self.run.store().check_writable(&opener.id)?;
         let opened = match opener.open_if_free(seat) {
             // It ended, or was pruned, since we looked; or it is half-done under another policy, and left alone.
             Err(Error::Ended { .. } | Error::Pruned { .. }) => {
