@@ -10,6 +10,7 @@ mod errors;
 mod fields;
 mod follow;
 mod group;
+mod interrupt;
 mod listing;
 mod numbers;
 mod receipt;
@@ -44,6 +45,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<table::Table>()?;
     values::add_to(module)?;
     module.add_function(wrap_pyfunction!(command::command, module)?)?;
+    module.add_function(wrap_pyfunction!(store::refuse_address, module)?)?;
     module.add_function(wrap_pyfunction!(references::reference, module)?)?;
     module.add_function(wrap_pyfunction!(references::parse_reference, module)?)?;
     module.add_function(wrap_pyfunction!(numbers::int32_bytes, module)?)?;
