@@ -63,3 +63,21 @@ def test_a_store_is_not_made_anew_over_its_recordings(tmp_path: pathlib.Path) ->
     file.write_text(whole.replace('"created":1', '"created":2'))
     with pytest.warns(RuntimeWarning, match=r"keepstep\.json is damaged"), keepstep.open(tmp_path) as store:
         assert len(store.find("r/t").steps) == 1
+
+
+def test_one_object_twice_in_a_step_is_stored_once(tmp_path: pathlib.Path) -> None:
+    """A prompt that is also in the state, and a screenshot that is observation and info: bytes on disk count them once."""
+    big, messages = os.urandom(400_000), [{"role": "user", "content": os.urandom(200_000).hex()}]
+    with keepstep.open(tmp_path) as store, store.run("r").episode("t") as episode:
+        episode.step(
+            prompt=messages,
+            observation=big,
+            info={"again": big, "list": [big, big]},
+            state={"messages": messages},
+        )
+        episode.end("finished")
+    stored = sum(file.stat().st_size for file in tmp_path.rglob("*.seg"))
+    assert stored < 400_000 + 250_000, stored
+    with keepstep.open(tmp_path) as store:
+        (step,) = store.find("r/t").steps
+        assert step.info == {"again": big, "list": [big, big]} and step.prompt == messages

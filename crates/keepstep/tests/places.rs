@@ -109,7 +109,7 @@ fn an_identity_is_never_guessed() {
     let damaged = whole.replace("\"format\":1", "\"format\":2");
     std::fs::write(&path, &damaged).unwrap();
     let error = Store::open(&scratch.0, Options::default()).expect_err("nobody can tell");
-    assert!(matches!(&error, Error::Damaged { path, .. } if path == "keepstep.json"), "{error}");
+    assert!(matches!(&error, Error::NotAStore { path, .. } if path == "keepstep.json"), "{error}");
     std::fs::write(&path, &whole).unwrap();
     scratch.store().run("run", Value::Null).unwrap();
     std::fs::write(&path, &damaged).unwrap();

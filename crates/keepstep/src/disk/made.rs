@@ -116,7 +116,11 @@ mod tests {
         std::fs::create_dir_all(&base).unwrap();
         let synced = |path: &Path| {
             let mut synced = Vec::new();
-            create_all_with(path, &mut |dir| Ok(synced.push(dir.to_path_buf()))).unwrap();
+            let mut sync = |dir: &Path| {
+                synced.push(dir.to_path_buf());
+                Ok(())
+            };
+            create_all_with(path, &mut sync).unwrap();
             synced
         };
         let deep = base.join("a/b/c");

@@ -151,8 +151,12 @@ fn recover(disk: &dyn Disk, text: &str) -> Result<(Id, i64)> {
     }
     match (found.len(), found.pop_first()) {
         (1, Some(found)) => Ok(found),
+        (0, _) if !has_recordings(disk)? => Err(Error::NotAStore {
+            path: PATH.to_owned(),
+            why: "it is damaged, or another program's, and nothing is recorded here: delete it to begin a store".to_owned(),
+        }),
         (0, _) => Err(damaged(
-            "its checksum does not hold, and no log here says which store this was: put it back from a copy, or, if nothing was recorded yet, delete it",
+            "its checksum does not hold, and no log here says which store this was: put it back from a copy",
         )),
         (count, _) => Err(damaged(&format!(
             "its checksum does not hold, and the logs here are of {count} different stores: put it back from a copy"
