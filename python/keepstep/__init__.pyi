@@ -116,7 +116,8 @@ def open(
 
     Parameters:
         where: the directory, or None.
-        level: what an acknowledged step has to survive; without it, the most that the storage gives.
+        level: what an acknowledged step has to survive; without it, the most that the storage gives: `power`, or `kill`
+            with a warning where a sync reaches no disk (tmpfs). One that cannot be reached raises `LevelOutOfReach`.
         strict: refuse what can only be recorded as its `repr`, instead of warning about it once.
         lease_s: after how many seconds of silence a process on another machine counts as dead.
         stall_s: how long a step waits for room on a full disk before it raises `DiskFull`.

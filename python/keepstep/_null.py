@@ -201,6 +201,7 @@ class NullStore:
 
     level: str | None = None
     id = "0" * 32
+    warnings: tuple[str, ...] = ()
 
     def run(self, name: str, *, config: Any, links: dict[str, str], new: bool) -> NullRun:
         return NullRun(name, config, links)

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+# How long leaving a scope by Ctrl-C waits for the disk.
+INTERRUPTED_S = 1.0
+
+
 class Scope:
     """Something that is entered and left. Leaving it waits for what is in flight."""
 
@@ -47,7 +51,8 @@ class Scope:
 
     def _settle(self, receipt: Any, raised: BaseException | None) -> None:
         try:
-            receipt.wait()
+            # Who pressed Ctrl-C does not wait for a full disk; what was handed over goes on being written.
+            receipt.wait(INTERRUPTED_S if isinstance(raised, KeyboardInterrupt) else None)
         except Exception:
             # What the caller raised is what the caller hears of.
             if raised is None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import _core
+from ._loops import _level_of_caller
 from ._null import NullStore
 from ._run import Run
 from .errors import BadInput, ConfigChanged
@@ -49,7 +51,8 @@ def open(
 
     Parameters:
         where: the directory, or None.
-        level: what an acknowledged step has to survive; without it, the most that the storage gives.
+        level: what an acknowledged step has to survive; without it, the most that the storage gives: `power`, or `kill`
+            with a warning where a sync reaches no disk (tmpfs). One that cannot be reached raises `LevelOutOfReach`.
         strict: refuse what can only be recorded as its `repr`, instead of warning about it once.
         lease_s: after how many seconds of silence a process on another machine counts as dead.
         stall_s: how long a step waits for room on a full disk before it raises `DiskFull`.
@@ -57,10 +60,17 @@ def open(
         skip: fields of steps that are not recorded, such as `"info"`.
     """
     if where is not None:
-        where = os.path.abspath(os.fspath(where))
+        where = place_of(where)
     if isinstance(skip, str):
         raise BadInput(f"skip: is the text {skip!r}: give a collection of field names")
     return Store(How(where, level, strict, lease_s, stall_s, redact, tuple(skip)))
+
+
+def place_of(where: str | PathLike[str]) -> str:
+    """The directory that is meant, from the root on. An address such as `s3://bucket` is refused, not made a folder of."""
+    given = os.fspath(where)
+    _core.refuse_address(given)
+    return os.path.abspath(given)
 
 
 class Store:
@@ -81,6 +91,8 @@ class Store:
         with _lock:
             _closers[:] = [closer for closer in _closers if not closer.is_gone]
             _closers.append(self._core.closer())
+        for warning in self._core.warnings:
+            warnings.warn(f"{how.where}: {warning}", RuntimeWarning, stacklevel=_level_of_caller())
 
     @property
     def where(self) -> str | None:

@@ -6,7 +6,9 @@ import dataclasses
 import datetime
 import typing
 
+import keepstep
 import keepstep._core as core
+import outside
 import pytest
 from coming_back import roundtrip
 from keepstep import _values
@@ -35,6 +37,39 @@ def test_names_are_hidden_at_any_depth():
     assert roundtrip("s3cret", "state.token", redact=["token"]) == "[redacted]"
     assert roundtrip({datetime.date.min: 1, "token": "s3cret"}, redact=("token",))["token"] == "[redacted]"
     assert roundtrip({"token": 1}, redact=[]) == {"token": 1}
+
+
+def test_names_are_hidden_under_keys_that_are_no_texts():
+    """A header dictionary of bytes went into the store as it was."""
+    value = {b"token": "s3cret", ("auth", "token"): "s3cret", ("auth", b"token"): "s3cret", 1: "shown"}
+    back = roundtrip(value, redact=["token"])
+    assert "s3cret" not in repr(back) and back[1] == "shown"
+    assert roundtrip("s3cret", "tokens.arrays.token", redact=["token"]) == "[redacted]"
+
+
+def test_every_text_of_a_run_is_hidden(tmp_path):
+    """Links, reasons, sources, agents: whatever way a text goes into the store, `redact` sees it."""
+
+    def record(store):
+        run = store.run("r", links={"token": "s3cret", "wandb": "url?token=s3cret"})
+        with run.episode("t") as episode:
+            episode.note("score", 1.0, source="token=s3cret")
+            episode.step(action={b"token": "s3cret"}, agent="token: s3cret")
+            episode.turn(action="token").__enter__()
+        with run.episode("t") as episode:
+            episode.pending.discard("token=s3cret")
+            episode.end("truncated", limit="token=s3cret")
+        run.annotate("r/t", "score", 2.0, source="token=s3cret").wait()
+        return dict(run.links)
+
+    hide = lambda path, value: value.replace("s3cret", "***") if isinstance(value, str) else value  # noqa: E731
+    for name, redact in {"names": ["token"], "function": hide}.items():
+        with pytest.warns(RuntimeWarning), keepstep.open(tmp_path / name, redact=redact) as store:
+            links = record(store)
+        assert "s3cret" not in repr(links) and set(links) == {"token", "wandb"}
+        assert "s3cret" not in outside.command("dump", tmp_path / name)
+        small = [file for file in (tmp_path / name).rglob("*") if file.is_file() and file.suffix != ".seg"]
+        assert not [file for file in small if b"s3cret" in file.read_bytes()]
 
 
 def test_names_are_hidden_in_tracebacks_and_marked_texts():

@@ -54,8 +54,9 @@ fn split(store: Option<&Path>, mut targets: Vec<String>) -> (PathBuf, Vec<String
     (PathBuf::from(first), targets)
 }
 
+/// An address counts as one: it is refused as a store, not looked for as a run.
 fn is_path(text: &str) -> bool {
-    text.starts_with(['.', '/']) || Path::new(text).is_dir()
+    text.starts_with(['.', '/']) || keepstep::refuse_address(text).is_err() || Path::new(text).is_dir()
 }
 
 /// A path as an argument of a shell, for lines that people copy.

@@ -5,8 +5,11 @@
 use keepstep::Value;
 use keepstep::export::json::big_digits;
 
-use crate::numbers::bytes;
+use crate::numbers::{bytes, count};
 use crate::screen::{cut, shown};
+
+/// Integers of more bytes are shown by their length.
+const DIGITS_OF_BYTES_MAX: usize = 64;
 
 /// A value on one line, at most so many characters of it.
 pub(crate) fn brief(value: &Value, chars_max: usize) -> String {
@@ -50,12 +53,21 @@ fn write_brief(out: &mut String, value: &Value, chars_max: usize, is_outermost: 
     }
 }
 
+fn bits_of(magnitude: &[u8]) -> u64 {
+    let top = magnitude.iter().rposition(|&byte| byte != 0);
+    top.map_or(0, |top| top as u64 * 8 + u64::from(8 - magnitude[top].leading_zeros()))
+}
+
 /// A value without parts.
 fn leaf(value: &Value) -> String {
     match value.plain() {
         Value::Null | Value::Shared(_) => "null".to_owned(),
         Value::Bool(truth) => truth.to_string(),
         Value::Int(number) => number.to_string(),
+        // Thousands of digits tell nobody anything; `export` and --json have them all.
+        Value::Big { magnitude, .. } if magnitude.len() > DIGITS_OF_BYTES_MAX => {
+            format!("<an integer of {} bits>", count(bits_of(magnitude)))
+        }
         Value::Big { negative, magnitude } => big_digits(*negative, magnitude),
         Value::Float(number) => format!("{number:?}"),
         Value::Str(text) => shown(text).into_owned(),
@@ -138,6 +150,20 @@ mod tests {
         assert_eq!(brief(&messages(), 10), "[{role: \"…");
         assert_eq!(brief(&Value::from("a\rb"), 10), "a\\rb");
         assert_eq!(brief(&Value::Lost([0; 16]), 20), "<lost to damage>");
+    }
+
+    /// `show` of an integer of 128 KB took 15 s, and filled the screen.
+    #[test]
+    fn a_huge_integer_is_shown_by_its_length() {
+        let big = |bytes: usize| {
+            let mut magnitude = vec![0xa5; bytes];
+            magnitude[bytes - 1] = 0x10;
+            Value::Big { negative: false, magnitude: magnitude.into() }
+        };
+        assert_eq!(brief(&big(128 << 10), 80), "<an integer of 1,048,573 bits>");
+        assert_eq!(lines(&Value::map([("n", big(128 << 10))]), 0), ["n: <an integer of 1,048,573 bits>"]);
+        let shown = brief(&big(12), 80);
+        assert!(shown.len() > 20 && shown.chars().all(|c| c.is_ascii_digit()), "{shown}");
     }
 
     #[test]

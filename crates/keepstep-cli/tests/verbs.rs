@@ -122,6 +122,62 @@ fn what_is_not_there_is_told_with_a_hint() {
     }
 }
 
+/// An address is no store and no run: each verb says so, and makes no folder called `s3:`.
+#[test]
+fn an_address_is_refused_by_every_verb() {
+    let scratch = Scratch::new();
+    let address = "s3://bucket/runs";
+    let mut cases = vec![
+        vec!["ls", address],
+        vec!["tail", address],
+        vec!["show", "-s", address, "run/task"],
+        vec!["diff", "-s", address, "run/a", "run/b"],
+        vec!["export", "jsonl", "-s", address, "--all"],
+        vec!["export", "jsonl", "-s", "runs", "--all", "-o", address],
+        vec!["torture", address, "--seconds", "1"],
+        vec!["demo", address],
+        vec!["prune", "-s", address, "--run", "x", "--reason", "y"],
+    ];
+    for verb in ["stats", "verify", "reap", "compact", "doctor", "dump"] {
+        cases.push(vec![verb, address]);
+    }
+    for arguments in cases {
+        let said = run(scratch.dir(), &arguments);
+        assert_eq!(said.code, Some(1), "{arguments:?}: {said:?}");
+        assert!(said.err.contains("directories only"), "{arguments:?}: {said:?}");
+    }
+    assert_eq!(std::fs::read_dir(scratch.dir()).unwrap().count(), 0);
+}
+
+/// Damage to `keepstep.json` is told with exit code 3, the store is read all the same, and `verify --heal` mends it.
+#[test]
+fn a_store_gets_its_identity_back() {
+    let scratch = Scratch::new();
+    let file = demo_store(&scratch).join("keepstep.json");
+    let dir = scratch.dir();
+    let whole = std::fs::read_to_string(&file).unwrap();
+    let healed = |before: &str| {
+        let said = run(dir, ["verify", "./demo", "--heal"]);
+        assert_eq!(said.code, Some(0), "{before}: {said:?}");
+        assert!(said.err.contains("keepstep.json was written again"), "{before}: {said:?}");
+        let known = whole.split('"').nth(9).unwrap();
+        assert!(std::fs::read_to_string(&file).unwrap().contains(known), "{before}");
+        assert_eq!(run(dir, ["ls", "./demo"]).code, Some(0), "{before}");
+    };
+    std::fs::write(&file, whole.replace("\"created\":1", "\"created\":2")).unwrap();
+    assert_eq!(run(dir, ["ls", "./demo"]).code, Some(0));
+    let said = run(dir, ["verify", "./demo"]);
+    assert!(said.code == Some(3) && said.out.contains("keepstep.json"), "{said:?}");
+    assert!(said.err.contains("--heal"), "{said:?}");
+    healed("a digit was changed");
+    std::fs::remove_file(&file).unwrap();
+    for verb in ["ls", "stats", "verify"] {
+        let said = run(dir, [verb, "./demo"]);
+        assert!(said.code == Some(3) && said.err.contains("verify --heal"), "{verb}: {said:?}");
+    }
+    healed("it was deleted");
+}
+
 /// KEEPSTEP_STORE stands in for an argument, and an argument beats it.
 #[test]
 fn the_store_is_an_argument_a_variable_or_runs() {

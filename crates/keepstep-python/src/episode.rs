@@ -217,7 +217,8 @@ impl Episode {
 
     fn discard(&self, py: Python<'_>, reason: &str) -> PyResult<Receipt> {
         let engine = self.engine().or_raise(py)?;
-        self.receipt(py.detach(|| engine.discard(reason)).or_raise(py)?).or_raise(py)
+        let reason = Walk::new(self.context.get()).text(py, reason, "reason")?;
+        self.receipt(py.detach(|| engine.discard(&reason)).or_raise(py)?).or_raise(py)
     }
 
     /// Appends to the recording list.
@@ -276,9 +277,10 @@ impl Episode {
         source: &str,
         step: Option<u64>,
     ) -> PyResult<Receipt> {
-        let value = Walk::new(self.context.get()).value(value, name)?;
+        let mut walk = Walk::new(self.context.get());
+        let (value, source) = (walk.value(value, name)?, walk.text(py, source, "source")?);
         let engine = self.engine().or_raise(py)?;
-        self.receipt(py.detach(|| engine.note(name, value, source, step)).or_raise(py)?).or_raise(py)
+        self.receipt(py.detach(|| engine.note(name, value, &source, step)).or_raise(py)?).or_raise(py)
     }
 
     fn end(
@@ -291,6 +293,8 @@ impl Episode {
     ) -> PyResult<Receipt> {
         let mut walk = Walk::new(self.context.get());
         let error = error.map(|error| walk.value(error, "error")).transpose()?;
+        let limit = limit.map(|limit| walk.text(py, &limit, "limit")).transpose()?;
+        let said_by = said_by.map(|said_by| walk.text(py, &said_by, "said_by")).transpose()?;
         let engine = self.engine().or_raise(py)?;
         let ending = Ending { limit, error, said_by };
         self.receipt(py.detach(|| engine.end(why, ending)).or_raise(py)?).or_raise(py)
@@ -303,7 +307,10 @@ impl Drop for Episode {
         // One that was left without a word records that, and waits for it: not with the interpreter held.
         // While the interpreter is ending it cannot be given away any more, and nobody else wants it.
         let mut inner = Some(inner);
-        Python::try_attach(|py| py.detach(|| drop(inner.take())));
+        Python::try_attach(|py| {
+            py.detach(|| drop(inner.take()));
+            crate::interrupt::put_back(py);
+        });
     }
 }
 

@@ -50,6 +50,12 @@ pub(crate) fn exception(py: Python<'_>, class: &str, message: String) -> PyErr {
 
 /// Turns an error of the engine into its exception.
 pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
+    // What the signal's handler raised is what the caller hears of.
+    if matches!(error, Error::Interrupted)
+        && let Some(raised) = crate::interrupt::take_raised()
+    {
+        return raised;
+    }
     exception(py, class_of(error), error.to_string())
 }
 

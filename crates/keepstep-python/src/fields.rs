@@ -76,7 +76,7 @@ fn add(step: Step, name: &str, given: &Bound<'_, PyAny>, walk: &mut Walk<'_>) ->
         "policy" if given.is_none() => step,
         "policy" => step.policy(walk.value(given, name)?),
         "agent" if given.is_none() => step,
-        "agent" => step.agent(text(name, given)?),
+        "agent" => step.agent(walk.text(given.py(), &text(name, given)?, name)?),
         "reward" => step.reward(number(name, given)?),
         "discount" => step.discount(number(name, given)?),
         "reward_terms" if given.is_none() => step,

@@ -7,8 +7,8 @@ use pyo3::types::PyDict;
 
 use crate::episode::{Episode, reference_of};
 use crate::errors::OrRaise;
-use crate::run::{id_of, opening_of};
-use crate::values::Context;
+use crate::run::{id_of, opening_of, wait_patiently};
+use crate::values::{Context, Walk};
 
 /// The samples of one task and iteration.
 #[pyclass(frozen, module = "keepstep._core")]
@@ -64,14 +64,15 @@ impl Group {
         let by_id = |(id, reward): (String, f64)| Ok((id_of(py, "rewards", &id)?, reward));
         let rewards: Option<Vec<(keepstep::Id, f64)>> =
             rewards.map(|rewards| rewards.into_iter().map(by_id).collect::<PyResult<_>>()).transpose()?;
-        let sealed = py.detach(|| self.inner.seal(rewards.as_deref(), source, least)).or_raise(py)?;
+        let source = Walk::new(self.context.get()).text(py, source, "source")?;
+        let sealed = py.detach(|| self.inner.seal(rewards.as_deref(), &source, least)).or_raise(py)?;
         Ok(sealed.missing)
     }
 
     /// The next of its episodes that needs work, opened; None if there is none now.
     fn claim(&self, py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<Option<Episode>> {
         let how = opening_of(options, self.context.get())?;
-        let claimed = py.detach(|| self.inner.claim(&how)).or_raise(py)?;
+        let claimed = wait_patiently(py, how, |how| self.inner.claim(&how))?;
         let Some(episode) = claimed else { return Ok(None) };
         let sample = self.inner.members().iter().position(|member| *member == episode.id());
         let name = self.name(sample.map_or(0, |sample| sample as i64));

@@ -10,6 +10,7 @@ mod errors;
 mod fields;
 mod follow;
 mod group;
+mod interrupt;
 mod listing;
 mod numbers;
 mod receipt;
@@ -46,6 +47,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     values::add_to(module)?;
     module.add_function(wrap_pyfunction!(receipt::look_up_all, module)?)?;
     module.add_function(wrap_pyfunction!(command::command, module)?)?;
+    module.add_function(wrap_pyfunction!(store::refuse_address, module)?)?;
     module.add_function(wrap_pyfunction!(references::reference, module)?)?;
     module.add_function(wrap_pyfunction!(references::parse_reference, module)?)?;
     module.add_function(wrap_pyfunction!(numbers::int32_bytes, module)?)?;

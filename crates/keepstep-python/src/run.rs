@@ -211,9 +211,10 @@ impl Run {
         source: &str,
     ) -> PyResult<Receipt> {
         let id = id_of(py, "ref", episode)?;
-        let value = Walk::new(self.context.get()).value(value, name)?;
+        let mut walk = Walk::new(self.context.get());
+        let (value, source) = (walk.value(value, name)?, walk.text(py, source, "source")?);
         let target = NoteTarget { episode: id, attempt, step };
-        let receipt = py.detach(|| self.inner.annotate(target, name, value, source)).or_raise(py)?;
+        let receipt = py.detach(|| self.inner.annotate(target, name, value, &source)).or_raise(py)?;
         Ok(Receipt::new(receipt, self.inner.store(), &format!("{} on {episode}", name).into()))
     }
 }
@@ -225,11 +226,11 @@ pub(crate) fn id_of(py: Python<'_>, field: &str, text: &str) -> PyResult<Id> {
 }
 
 /// Tries in slices, so that Ctrl-C is heard while another process has the episode.
-fn wait_patiently(
+pub(crate) fn wait_patiently<T: Send>(
     py: Python<'_>,
     how: Opening,
-    open: impl Fn(Opening) -> keepstep::Result<keepstep::Episode> + Sync,
-) -> PyResult<keepstep::Episode> {
+    open: impl Fn(Opening) -> keepstep::Result<T> + Sync,
+) -> PyResult<T> {
     const SLICE: Duration = Duration::from_millis(200);
     let WhenBusy::Wait(_) = how.busy else { return py.detach(|| open(how)).or_raise(py) };
     loop {

@@ -60,6 +60,7 @@ impl Store {
             stall: seconds_of("stall_s", stall_s).or_raise(py)?,
             // Callers share the interpreter.
             late_press: true,
+            interrupt: Some(crate::interrupt::is_interrupted),
             ..Options::default()
         };
         let open = || match create {
@@ -73,6 +74,12 @@ impl Store {
     #[getter]
     fn level(&self) -> &'static str {
         self.inner.level().name()
+    }
+
+    /// What whoever opened it should be told.
+    #[getter]
+    fn warnings(&self) -> Vec<String> {
+        self.inner.warnings().to_vec()
     }
 
     #[getter]
@@ -94,6 +101,12 @@ impl Store {
             Some(config) => Walk::new(self.context.get()).value(config, "config")?,
             None => Value::Null,
         };
+        let mut walk = Walk::new(self.context.get());
+        let hide = |(name, link): (String, String)| {
+            let link = walk.text(py, &link, &format!("links.{name}"))?;
+            Ok((name, link))
+        };
+        let links = links.into_iter().map(hide).collect::<PyResult<BTreeMap<_, _>>>()?;
         let options = RunOptions { config, links, new };
         let inner = py.detach(|| self.inner.open_run(name, options)).or_raise(py)?;
         Ok(Run { inner, context: self.context.clone_ref(py) })
@@ -130,7 +143,14 @@ impl Store {
     }
 
     /// Writes all that waits; open episodes end as aborted.
-    fn close(&self, py: Python<'_>) {
-        py.detach(|| self.inner.close());
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.inner.clone();
+        crate::interrupt::wait(py, move || store.close())
     }
+}
+
+/// Refuses what has a scheme, such as `s3://bucket`: it would become a folder called `s3:`.
+#[pyfunction]
+pub(crate) fn refuse_address(py: Python<'_>, place: &str) -> PyResult<()> {
+    keepstep::refuse_address(place).or_raise(py)
 }

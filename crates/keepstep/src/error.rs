@@ -71,6 +71,9 @@ pub enum Error {
     /// An earlier step of the same episode was not recorded, so this one cannot be.
     #[error("step not recorded, since an earlier step of this episode was not: {0}")]
     EarlierFailed(Box<Error>),
+    /// The caller did not want to wait any longer, as after Ctrl-C.
+    #[error("interrupted while it waited for the disk; what was handed over goes on being written")]
+    Interrupted,
     /// The store was closed.
     #[error("the store was closed: open it again")]
     Closed,
@@ -213,9 +216,11 @@ impl Error {
     pub fn remedy(&self) -> Remedy {
         match self {
             Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Remedy::FixInput,
-            Self::Io { .. } | Self::DiskFull { .. } | Self::Stalled { .. } | Self::Busy { .. } => {
-                Remedy::Retry
-            }
+            Self::Io { .. }
+            | Self::DiskFull { .. }
+            | Self::Stalled { .. }
+            | Self::Busy { .. }
+            | Self::Interrupted => Remedy::Retry,
             Self::EarlierFailed(cause) => cause.remedy(),
             Self::Closed | Self::Forked { .. } | Self::Vanished { .. } => Remedy::Reopen,
             Self::BadInput { .. }

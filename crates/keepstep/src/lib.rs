@@ -30,6 +30,6 @@ pub use store::{
     BURIED_AT_ONCE, Began, Conflict, Ending, Episode, EpisodeFilter, EpisodeName, Group, GroupView, Happened,
     Job, Known, Listed, Member, NewPolicy, Opening, PlanOptions, PolicyName, Reaped, Remaining,
     RemainingOptions, Resume, Run, RunEvent, RunFollow, RunInfo, RunOptions, Said, SealedGroups, Search,
-    StepFollow, StepNews, Store, Stream, StreamView, Turn, View, WeakStore, WhenBusy,
+    StepFollow, StepNews, Store, Stream, StreamView, Turn, View, WeakStore, WhenBusy, refuse_address,
 };
 pub use write::{Bell, CallKey, Prepared, Receipt, Recorder, Step, Tokens, WriterStats};

@@ -46,6 +46,9 @@ pub struct Options {
     /// Whether short steps that are submitted, and not waited for, are compressed by the committer: for callers that share
     /// one thread, as the tasks of an event loop do. Callers with threads of their own compress best themselves.
     pub late_press: bool,
+    /// Asked now and then by a caller's thread that waits for the disk: true ends the wait with
+    /// [`crate::Error::Interrupted`]. What was handed over goes on being written.
+    pub interrupt: Option<fn() -> bool>,
     /// Whether a dictionary is trained from what was recorded.
     pub dictionary: bool,
     /// How this store is broken on purpose, for tests that must notice.
@@ -65,6 +68,7 @@ impl Default for Options {
             background_sync: Duration::from_millis(100),
             background: true,
             late_press: false,
+            interrupt: None,
             dictionary: true,
             #[cfg(feature = "simulate")]
             broken: None,

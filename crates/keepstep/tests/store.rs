@@ -228,7 +228,7 @@ fn wrong_input_costs_nothing() {
     assert!(steps[0].reward.is_some_and(f64::is_nan));
 }
 
-/// Memory is not power-safe, and says so; it is good enough for `kill`.
+/// Memory is not power-safe, and says so; it is good enough for `kill`, which is what one gets who asks for nothing.
 #[test]
 fn tmpfs_reaches_kill_only() {
     let shm = Path::new("/dev/shm");
@@ -236,12 +236,24 @@ fn tmpfs_reaches_kill_only() {
         return;
     }
     let scratch = Scratch(shm.join(format!("keepstep-{}", std::process::id())));
-    let error = Store::open(&scratch.0, Options::default()).expect_err("refuses");
+    let with = |level| Store::open(&scratch.0, Options { level, ..Options::default() });
+    let error = with(Some(Level::Power)).expect_err("never a silent downgrade");
     assert!(error.to_string().contains("tmpfs"), "{error}");
-    let store =
-        Store::open(&scratch.0, Options { level: Some(Level::Kill), ..Options::default() }).expect("opens");
-    let recorder = store.run("run", Value::Null).expect("opens").episode(name(0)).expect("begins");
-    recorder.step(Step::new().observation("one")).expect("records");
+    for level in [None, Some(Level::Kill)] {
+        let store = with(level).expect("opens");
+        assert_eq!(store.level(), Level::Kill);
+        assert_eq!(store.warnings().len(), usize::from(level.is_none()), "{:?}", store.warnings());
+        let run = store.run("run", Value::Null).expect("opens");
+        let recorder = run.episode(name(level.map_or(0, |_| 1))).expect("begins");
+        let receipt = recorder.step(Step::new().observation("one")).expect("records");
+        assert_eq!(receipt.level(), Some(Level::Kill));
+        let error = receipt.wait_for(Level::Power, None).expect_err("cannot");
+        assert!(matches!(error, Error::LevelOutOfReach { .. }), "{error}");
+        // What is sealed rests on a sync, which is worth no more here.
+        drop(recorder);
+        store.close();
+        assert_eq!(receipt.level(), Some(Level::Kill), "synced since, and no safer for it");
+    }
 }
 
 /// The directory is deleted under a recorder: nothing more is acknowledged.

@@ -96,6 +96,7 @@ struct Demo<'a> {
 
 /// A name that the store does not have yet, so that the demo can be seen twice.
 fn new_run_name(store: &Path) -> Outcome<String> {
+    keepstep::refuse_address(store)?;
     if !store.join("keepstep.json").exists() {
         return Ok("demo".to_owned());
     }

@@ -53,6 +53,7 @@ pub(crate) fn run_lock_probe(args: &LockProbeArgs, screen: &mut Screen) -> Outco
 
 pub(crate) fn run(args: &Args, program: &Program, screen: &mut Screen) -> Outcome {
     let wanted = store_path(args.store.as_deref());
+    keepstep::refuse_address(&wanted)?;
     let directory = existing(&wanted)?;
     let checkup = examine(&wanted, &directory, program)?;
     if args.json {
@@ -150,6 +151,7 @@ impl Checkup {
         match self.file_system {
             FileSystem::Local(name) => name.to_owned(),
             FileSystem::Memory(name) => format!("{name}, which is memory"),
+            FileSystem::Unsynced(name, _) => name.to_owned(),
             FileSystem::Network(number) => match &self.mount {
                 Some(mount) => format!("{}, which counts as a network", mount.kind),
                 None => format!("of type {number:#x}, which counts as a network"),
@@ -171,14 +173,13 @@ impl Checkup {
     /// Whether steps can be recorded that survive a power cut, or why not.
     fn power(&self) -> Finding<()> {
         self.kill()?;
-        if matches!(self.file_system, FileSystem::Memory(_)) {
-            return Err("it is memory, and gone with the power".to_owned());
+        match self.file_system {
+            FileSystem::Memory(_) => return Err("it is memory, and gone with the power".to_owned()),
+            FileSystem::Unsynced(_, why) => return Err(why.to_owned()),
+            FileSystem::Local(_) | FileSystem::Network(_) => {}
         }
         self.sync.as_ref().map_err(|why| format!("sync: {why}"))?;
         self.sync_directory.as_ref().map_err(|why| format!("sync of a directory: {why}"))?;
-        if self.mount.as_ref().is_some_and(Mount::skips_flushes) {
-            return Err("it is mounted so that a sync does not flush the disk's cache".to_owned());
-        }
         Ok(())
     }
 
@@ -203,6 +204,13 @@ impl Checkup {
                 "this is the layer of a container, and goes with it: record to a volume to keep it"
                     .to_owned(),
             );
+        }
+        if self.mount.as_ref().is_some_and(mount::hides_its_layer) {
+            notes.push("the layer that is written to cannot be seen from here: level power holds if that is a disk, and not memory".to_owned());
+        }
+        if std::env::var_os("LD_PRELOAD").is_some_and(|loaded| loaded.to_string_lossy().contains("eatmydata"))
+        {
+            notes.push("LD_PRELOAD has eatmydata, which swallows syncs: no level but kill holds".to_owned());
         }
         if self.free_bytes < 1 << 30 {
             notes.push(format!("only {} are free", bytes(self.free_bytes)));

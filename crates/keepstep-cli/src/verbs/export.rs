@@ -97,6 +97,9 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         return Err(crate::usage(format!("{text:?} is a step, and episodes are exported"), hint));
     }
     let chooser = args.filter.chooser()?;
+    if let Some(path) = output {
+        keepstep::refuse_address(path)?;
+    }
     let store = open_to_read(&store_path(args.store.as_deref()))?;
     let (catalog, episodes) = reading::open(&store)?;
     let mut chosen = if args.all { episodes } else { chosen(&episodes, &refs)? };

@@ -64,6 +64,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, program: &Program, screen: &mut Screen) -> Outcome {
+    keepstep::refuse_address(&args.dir)?;
     let mut torture = Torture::new(args, program)?;
     screen.say(&format!(
         "seed {}: killing {} in {} for {} s",

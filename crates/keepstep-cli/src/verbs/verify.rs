@@ -33,7 +33,8 @@ Exit code 3: something is damaged. What it cost is listed; the rest is readable.
 pub(crate) struct Args {
     /// The store
     store: Option<PathBuf>,
-    /// Look for copies of lost values elsewhere in the store, and publish them; nothing that was written is changed
+    /// Look for copies of lost values elsewhere in the store, and publish them; write keepstep.json again if that is gone
+    /// or damaged; nothing else that was written is changed
     #[arg(long)]
     heal: bool,
     /// Print it all as JSON
@@ -43,6 +44,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     let path = store_path(args.store.as_deref());
+    let is_named_again = args.heal && path.is_dir() && Store::heal_identity(&path)?;
+    if is_named_again {
+        screen.say("keepstep.json was written again, under the id that the logs have");
+    }
     let store = open_to_read(&path)?;
     let healed = if args.heal { Some(with_bar("healing", |told| store.heal(told))?) } else { None };
     let report = with_bar("verifying", |told| store.verify(told))?;
@@ -140,6 +145,8 @@ impl Found {
             screen.say(&format!(
                 "{hint} `keepstep verify --heal` looks for copies of lost values elsewhere in the store"
             ));
+        } else if self.report.damage.iter().any(|damage| damage.path == "keepstep.json") {
+            screen.say(&format!("{hint} `keepstep verify --heal` writes keepstep.json again"));
         } else if !self.report.is_whole() {
             screen.say(&format!(
                 "{hint} what is not listed as lost is whole and readable; restore the rest from a copy"

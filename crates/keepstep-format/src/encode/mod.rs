@@ -4,66 +4,23 @@
 //! up: if the log has it, the bytes are taken back and a reference stands in their place; if the log has the beginning of
 //! it, only the rest stays. So a history that grew by one message costs one message.
 
+mod known;
 mod leaf;
 mod sequence;
 #[cfg(test)]
 mod tests;
+mod twice;
+
+use std::collections::HashSet;
 
 use thiserror::Error;
+
+pub use known::{Found, Known, NothingKnown, Span, Stored};
 
 use crate::bytes::{put_blob, put_varint, zigzag};
 use crate::frame::{Place, Reference};
 use crate::hash::{ContentKey, Hash, SMALL_BYTES};
 use crate::value::{DEPTH_MAX, Memo, Value, tag};
-
-/// What the log knows of a hash.
-#[derive(Debug, Clone)]
-pub enum Found {
-    /// Nothing.
-    No,
-    /// Somebody is about to store it: whoever places the frames will know.
-    Pending,
-    /// It is in the log.
-    At(Box<Stored>),
-}
-
-/// A value, or a prefix of one, that is in the log already.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
-    /// Where.
-    pub place: Place,
-    /// Units of the value there that are meant; 0 for all of it.
-    pub take: u64,
-    /// If it is time to write the whole chain of links down: all its spans.
-    pub spans: Vec<Span>,
-    /// How many links a reader follows from there.
-    pub depth: u16,
-}
-
-/// Units `skip` to `reference.take` of a referenced value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
-    /// Units that are left out at the beginning.
-    pub skip: u64,
-    /// The value, and where the span ends.
-    pub reference: Reference,
-}
-
-/// Knows what is in the log.
-pub trait Known {
-    /// Looks a hash up.
-    fn find(&self, hash: &Hash) -> Found;
-}
-
-/// Knows nothing: everything is written in full.
-#[derive(Debug, Clone, Copy)]
-pub struct NothingKnown;
-
-impl Known for NothingKnown {
-    fn find(&self, _: &Hash) -> Found {
-        Found::No
-    }
-}
 
 /// A body in the making, or one that is done.
 #[derive(Debug, Default)]
@@ -94,13 +51,13 @@ pub enum Link {
     },
 }
 
+/// A reference to nothing.
+const NOWHERE: Reference =
+    Reference { place: Place { segment: 0, offset: 0, inner: 0, base: 0 }, take: 0, hash: [0; 16] };
+
 impl Link {
     /// Stands where a link was moved away from, for a moment.
-    const GONE: Link = Link::Placed(Reference {
-        place: Place { segment: 0, offset: 0, inner: 0, base: 0 },
-        take: 0,
-        hash: [0; 16],
-    });
+    const GONE: Link = Link::Placed(NOWHERE);
 }
 
 /// A value in a body that later records may refer to.
@@ -196,6 +153,10 @@ pub struct Encoder<'k> {
     /// Hash and full length of the value completed last, if it was long enough to have a hash.
     last: Option<(Hash, u64)>,
     fields: u8,
+    /// What is heavy and was written here: met again, it is stored once.
+    here: HashSet<Hash>,
+    /// What of it was met again.
+    twice: Vec<Hash>,
 }
 
 /// Values from here on are worth asking twice for: the committer decides if they are stored once or twice.
@@ -222,6 +183,8 @@ impl<'k> Encoder<'k> {
             items: Vec::new(),
             last: None,
             fields: 0,
+            here: HashSet::new(),
+            twice: Vec::new(),
         }
     }
 
@@ -259,8 +222,9 @@ impl<'k> Encoder<'k> {
     }
 
     /// The body, once every container was closed.
-    pub fn finish(self) -> Encoded {
+    pub fn finish(mut self) -> Encoded {
         debug_assert!(self.open.is_empty(), "every container was closed");
+        self.store_once();
         self.out
     }
 
@@ -509,6 +473,7 @@ impl<'k> Encoder<'k> {
             fresh: self.out.fresh.split_off(at.fresh),
             full_bytes: self.out.full_bytes - at.full,
         };
+        self.note_if_twice(hash);
         for fresh in &mut piece.fresh {
             fresh.inner -= at.body as u64;
             fresh.base -= at.links as u32;
@@ -519,7 +484,21 @@ impl<'k> Encoder<'k> {
 
     /// What the log knows of a hash. A body has so many references at most; the rest is written out.
     fn look_up(&self, hash: &Hash) -> Found {
-        if self.out.links.len() >= LINKS_IN_A_BODY_MAX { Found::No } else { self.known.find(hash) }
+        if self.out.links.len() >= LINKS_IN_A_BODY_MAX {
+            return Found::No;
+        }
+        match self.known.find(hash) {
+            // This very record is about to store it.
+            Found::No if self.here.contains(hash) => Found::Pending,
+            found => found,
+        }
+    }
+
+    /// What is set aside may stand here too.
+    fn note_if_twice(&mut self, hash: Hash) {
+        if self.here.contains(&hash) && !self.twice.contains(&hash) {
+            self.twice.push(hash);
+        }
     }
 
     fn refer(&mut self, hash: &Hash, stored: &Stored) {
@@ -530,6 +509,9 @@ impl<'k> Encoder<'k> {
     fn fresh(&mut self, at: Mark, hash: Hash, take: u64, growth: Option<Growth>) {
         let heavy = self.out.full_bytes - at.full >= UNDECIDED_BYTES as u64;
         let fresh = Fresh { hash, inner: at.body as u64, base: at.links as u32, take, heavy, growth };
+        if fresh.heavy && take == 0 && self.known.decides() {
+            self.here.insert(hash);
+        }
         self.out.fresh.push(fresh);
     }
 

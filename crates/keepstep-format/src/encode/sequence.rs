@@ -42,6 +42,7 @@ impl Encoder<'_> {
                     self.keep_only_the_rest(open, count, &skips, links);
                 }
                 Prefix::Pending => {
+                    self.note_if_twice(*prefix_hash);
                     let piece = Box::new(self.copy_items(open, count, *prefix_hash));
                     let link = Link::Undecided { hash: *prefix_hash, take: count as u64, piece };
                     self.keep_only_the_rest(open, count, &[0], vec![link]);

@@ -19,6 +19,10 @@ struct Memory {
 }
 
 impl Known for Memory {
+    fn decides(&self) -> bool {
+        true
+    }
+
     fn find(&self, hash: &Hash) -> Found {
         self.known.borrow().get(hash).map_or(Found::No, |stored| Found::At(Box::new(stored.clone())))
     }
@@ -50,10 +54,15 @@ impl Memory {
             match link {
                 Link::Placed(reference) => references.push(reference),
                 Link::Undecided { hash, take, piece } => {
-                    let offset = self.keep(*piece);
+                    // As the committer does: what is stored by now is referred to.
+                    let known = self.known.borrow().get(&hash).map(|stored| (stored.place, stored.take));
+                    let (place, stored_take) = known.unwrap_or_else(|| {
+                        let offset = self.keep(*piece);
+                        (Place { segment: 0, offset, inner: 0, base: 0 }, 0)
+                    });
                     references.push(Reference {
-                        place: Place { segment: 0, offset, inner: 0, base: 0 },
-                        take,
+                        place,
+                        take: if take > 0 { take } else { stored_take },
                         hash,
                     });
                 }
@@ -135,6 +144,19 @@ proptest! {
         }
     }
 
+    /// The same values again and again in one body, as they are and as parts of others: they come back.
+    #[test]
+    fn values_that_stand_twice_in_a_body_come_back(values in prop::collection::vec(value(), 1..5)) {
+        let mut memory = Memory::default();
+        let list = Value::list(values.clone());
+        let longer = Value::list(values.iter().cloned().chain([Value::from("more".repeat(2000))]));
+        let map = Value::map([("a", list.clone()), ("b", longer.clone()), ("c", list.clone()), ("d", longer)]);
+        for value in [Value::list([list.clone(), list, map.clone()]), map] {
+            let offset = memory.store(&value);
+            prop_assert_eq!(&memory.load(offset), &value);
+        }
+    }
+
     /// No bytes at all make the decoder panic, hang or allocate without end.
     #[test]
     fn any_bytes_are_met_calmly(raw in prop::collection::vec(any::<u8>(), 0..400)) {
@@ -210,6 +232,39 @@ fn what_is_pending_is_left_to_the_committer() {
     let offset = memory.keep(encoded);
     let body = memory.bodies[&offset].clone();
     assert_eq!(read_fields(&body, &mut memory).expect("decodes"), [(9, list)]);
+}
+
+/// A prompt that is also in the state of the same step, whole or as the beginning of a longer list, is stored once.
+#[test]
+fn what_stands_twice_in_a_body_is_stored_once() {
+    let text = |seed: u32| {
+        let mut state = seed;
+        let letters = (0..50_000).map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            char::from(b'a' + (state >> 27) as u8 % 26)
+        });
+        Value::from(letters.collect::<String>())
+    };
+    let (one, two) = (text(1), text(2));
+    let list = Value::list([one.clone(), two.clone()]);
+    let longer = Value::list([one.clone(), two.clone(), Value::from("short")]);
+    let array = Value::Array(Arc::new(Array::new(Dtype::U8, vec![50_000], vec![7; 50_000]).expect("fits")));
+    for (value, bytes) in [
+        (Value::list([one.clone(), one.clone(), one.clone()]), 50_000),
+        (Value::map([("prompt", list.clone()), ("state", Value::map([("messages", list)]))]), 100_000),
+        (Value::map([("prompt", longer.clone()), ("text", two), ("messages", longer)]), 100_000),
+        (Value::list([array.clone(), Value::Typed(Arc::from("T"), Arc::new(array))]), 50_000),
+    ] {
+        let mut memory = Memory::default();
+        let offset = memory.store(&value);
+        assert_eq!(memory.load(offset), value);
+        assert!(memory.sizes.0 < bytes + 1000, "{} bytes for {bytes} new ones", memory.sizes.0);
+    }
+    // A card has no references, whatever stands in it twice.
+    let key = key();
+    let mut encoder = Encoder::value(&key, &NothingKnown);
+    encoder.put(&Value::list([one.clone(), one])).expect("encodes");
+    assert!(encoder.finish().links.is_empty());
 }
 
 /// Depth is limited on the way in, so that it never surprises anybody on the way out.

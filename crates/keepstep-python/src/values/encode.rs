@@ -15,12 +15,23 @@ use super::redact::REDACTED;
 use super::{Walk, plan};
 use crate::errors::OrRaise;
 
+/// From here on an object that comes twice in a call is held once.
+const HEAVY_BYTES: usize = 4096;
+
 /// The value of an object, hidden if it is to be.
 pub(super) fn value(walk: &mut Walk<'_>, given: &Bound<'_, PyAny>, place: &Place<'_>) -> PyResult<Value> {
-    match walk.context.redact.replace(given, place)? {
-        Some(replaced) => open_value(walk, &replaced, place),
-        None => open_value(walk, given, place),
+    if let Some(replaced) = walk.context.redact.replace(given, place)? {
+        return open_value(walk, &replaced, place);
     }
+    if let Some(known) = walk.met.get(given) {
+        return Ok(known);
+    }
+    let before = walk.bytes;
+    let value = open_value(walk, given, place)?;
+    if walk.bytes - before >= HEAVY_BYTES && walk.may_know_again() {
+        walk.met.keep(given, &value);
+    }
+    Ok(value)
 }
 
 /// The value of an object that was looked at by `redact` already; what is in it was not.
@@ -105,7 +116,10 @@ pub(super) fn dict(walk: &mut Walk<'_>, map: &Bound<'_, PyDict>, place: &Place<'
         let Some(name) = key_value(walk, key, 0)? else {
             return pairs(walk, &given, place);
         };
-        let hidden = name.as_str().is_some_and(|name| walk.context.redact.hides(name));
+        let hidden = match name.as_str() {
+            Some(name) => walk.context.redact.hides(name),
+            None => walk.context.redact.hides_key(key),
+        };
         entries.push((name, entry(walk, hidden, key, item, place)?));
     }
     Ok(Value::Map(Arc::new(entries)))

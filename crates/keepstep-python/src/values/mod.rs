@@ -5,6 +5,7 @@
 mod arrays;
 mod decode;
 mod encode;
+mod met;
 mod past;
 mod place;
 mod plan;
@@ -17,13 +18,17 @@ use std::sync::{Mutex, PoisonError};
 use keepstep::Value;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::PyString;
 
 pub(crate) use decode::from_value;
 pub(crate) use past::PastCell;
 
+use met::Met;
 use past::Past;
 use place::Place;
 use redact::Redact;
+
+use crate::errors::bad_input;
 
 /// So many classes are warned about: programs that make classes without end exist.
 const WARNED_MAX: usize = 1024;
@@ -99,11 +104,20 @@ pub(crate) struct Walk<'c> {
     in_item: bool,
     /// In an error: texts are looked through for what is to be hidden.
     in_error: bool,
+    /// Long objects that this walk has met: one that comes again is the same value.
+    met: Met,
 }
 
 impl<'c> Walk<'c> {
     pub(crate) fn new(context: &'c Context) -> Self {
-        Self { context, bytes: 0, past: Past::forgetful(), in_item: false, in_error: false }
+        Self {
+            context,
+            bytes: 0,
+            past: Past::forgetful(),
+            in_item: false,
+            in_error: false,
+            met: Met::default(),
+        }
     }
 
     /// A walk that knows again what the last ones met; [`Walk::remember`] gives it back.
@@ -120,6 +134,24 @@ impl<'c> Walk<'c> {
     /// True if a field is not recorded.
     pub(crate) fn skips(&self, field: &str) -> bool {
         self.context.skips(field)
+    }
+
+    /// True if the same object is recorded alike wherever it stands.
+    fn may_know_again(&self) -> bool {
+        !self.in_error && self.context.redact.is_steady()
+    }
+
+    /// A text that stands by itself, such as a link, a reason or a source: hidden, or looked through, as values are.
+    pub(crate) fn text(&mut self, py: Python<'_>, given: &str, path: &str) -> PyResult<String> {
+        if self.context.redact.is_nothing() {
+            return Ok(given.to_owned());
+        }
+        let hidden = self.value(PyString::new(py, given).as_any(), path)?;
+        let hidden = hidden.as_str().map(str::to_owned);
+        hidden.map(|text| self.context.redact.text(&text).unwrap_or(text)).ok_or_else(|| {
+            let error = bad_input(path, "was redacted to something that is no text", "give a text instead");
+            crate::errors::raise(py, &error)
+        })
     }
 
     /// The value of an object; `path` names it in messages and to `redact`.

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyMapping, PyString};
+use pyo3::types::{PyBytes, PyMapping, PyString, PyTuple};
 
 use super::place::Place;
 use crate::errors::{OrRaise, bad_input};
@@ -43,6 +43,11 @@ impl Redact {
         Ok(if names.is_empty() { Self::Nothing } else { Self::Names(names) })
     }
 
+    /// True if nothing is hidden.
+    pub(super) fn is_nothing(&self) -> bool {
+        matches!(self, Self::Nothing)
+    }
+
     /// True if the same objects are always hidden the same way.
     pub(super) fn is_steady(&self) -> bool {
         !matches!(self, Self::Function(_))
@@ -56,13 +61,21 @@ impl Redact {
     /// As [`Redact::hides`], for a key of any type.
     pub(super) fn hides_key(&self, key: &Bound<'_, PyAny>) -> bool {
         let Self::Names(names) = self else { return false };
+        if let Ok(key) = key.cast::<PyBytes>() {
+            return std::str::from_utf8(key.as_bytes()).is_ok_and(|key| names.contains(key));
+        }
+        if let Ok(parts) = key.cast::<PyTuple>() {
+            return parts.iter().any(|part| self.hides_key(&part));
+        }
         key.cast::<PyString>().is_ok_and(|key| names.contains(&*key.to_string_lossy()))
     }
 
-    /// True if the argument at this path is hidden: by its own name, or the last one of `state.password`.
+    /// True if the argument at this path is hidden: by its own name, or the last one of `state.password`, whose name may
+    /// have dots in it as well.
     pub(super) fn hides_argument(&self, path: &str) -> bool {
         let Self::Names(names) = self else { return false };
-        names.contains(path) || path.split_once('.').is_some_and(|(_, name)| names.contains(name))
+        let ends = path.match_indices('.').map(|(at, _)| &path[at + 1..]);
+        std::iter::once(path).chain(ends).any(|name| names.contains(name))
     }
 
     /// What the function gives for a value; nothing if there is no function.

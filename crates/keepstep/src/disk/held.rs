@@ -4,7 +4,7 @@
 //! There is no mutex here: one that another thread holds while the process forks would be held in the child for ever.
 
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// How many files a process can have locked at a time: one for each store that it records to.
 const SLOTS_MAX: usize = 4096;
@@ -22,6 +22,9 @@ struct Slot {
 static SLOTS: [Slot; SLOTS_MAX] =
     [const { Slot { process: AtomicU32::new(FREE), device: AtomicU64::new(0), inode: AtomicU64::new(0) } };
         SLOTS_MAX];
+
+/// Behind the highest slot that was ever filled: every file that is opened is looked for before it.
+static FILLED: AtomicUsize = AtomicUsize::new(0);
 
 /// This process has a file locked, until this is dropped.
 #[derive(Debug)]
@@ -44,6 +47,7 @@ impl Held {
             }
             it.device.store(device, Ordering::Relaxed);
             it.inode.store(inode, Ordering::Relaxed);
+            FILLED.fetch_max(slot + 1, Ordering::AcqRel);
             it.process.store(process, Ordering::Release);
             return Ok(Self { slot, process });
         }
@@ -62,7 +66,8 @@ impl Drop for Held {
 /// True if this process has the file locked.
 pub(super) fn is_ours(device: u64, inode: u64) -> bool {
     let process = std::process::id();
-    SLOTS.iter().any(|slot| {
+    let filled = &SLOTS[..FILLED.load(Ordering::Acquire)];
+    filled.iter().any(|slot| {
         slot.process.load(Ordering::Acquire) == process
             && slot.device.load(Ordering::Relaxed) == device
             && slot.inode.load(Ordering::Relaxed) == inode

@@ -4,6 +4,9 @@
 
 mod clock;
 mod held;
+mod made;
+#[cfg(target_os = "linux")]
+pub mod mount;
 mod real;
 #[cfg(feature = "simulate")]
 pub mod sim;
@@ -22,6 +25,8 @@ pub enum FileSystem {
     Local(&'static str),
     /// Memory: gone with the power.
     Memory(&'static str),
+    /// A local disk, mounted so that a sync does not reach it: its name, and why not.
+    Unsynced(&'static str, &'static str),
     /// Anything else counts as a network: locks and caches there are not to be trusted. The number is from `statfs`.
     Network(u64),
 }
@@ -68,6 +73,11 @@ pub trait Disk: Send + Sync {
     fn exists(&self, path: &str) -> io::Result<bool>;
     /// Who has a file locked: also this process itself, which is known without opening the file.
     fn lock_state(&self, path: &str) -> io::Result<LockState>;
+    /// False if we may not make anything in this directory. One that is not there says nothing: true.
+    fn can_write(&self, path: &str) -> io::Result<bool> {
+        let _ = path;
+        Ok(true)
+    }
     /// What the directory is on.
     fn file_system(&self) -> io::Result<FileSystem>;
     /// Begins to notice changes in these directories, and in those that are added later.
@@ -117,10 +127,29 @@ pub trait Watch: Send {
     fn wait(&mut self, timeout: Duration) -> io::Result<bool>;
 }
 
-/// Reads a whole file.
+/// How long a small file may be that is no card.
+const SMALL_FILE_BYTES_MAX: u64 = 64 << 10;
+/// How long a card may be, with its header.
+pub(crate) const CARD_FILE_BYTES_MAX: u64 = keepstep_format::card::CARD_BODY_MAX as u64 + 1024;
+
+/// How long a file may be that is read whole: whoever made a longer one was not keepstep.
+fn file_bytes_max(path: &str) -> u64 {
+    match path.rsplit('/').next() {
+        Some(STORE_FILE | "lock" | "beat") => SMALL_FILE_BYTES_MAX,
+        _ => CARD_FILE_BYTES_MAX,
+    }
+}
+
+/// Reads a whole file: a card, a lock, a beat, `keepstep.json`. One that is longer than its kind can be is an error
+/// (`InvalidData`), as is what is no regular file.
 pub fn read_file(disk: &dyn Disk, path: &str) -> io::Result<Vec<u8>> {
     let file = disk.open(path)?;
-    let mut data = vec![0; file.bytes()? as usize];
+    let (bytes, bytes_max) = (file.bytes()?, file_bytes_max(path));
+    if bytes > bytes_max {
+        let why = format!("it has {bytes} bytes, and no file of its kind has more than {bytes_max}");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
+    let mut data = vec![0; bytes as usize];
     let read = file.read_at(&mut data, 0)?;
     data.truncate(read);
     Ok(data)
@@ -194,6 +223,12 @@ impl<'d> Temporary<'d> {
             self.disk.sync_dir(parent(path))?;
         }
         Ok(is_linked)
+    }
+
+    /// Gives it a name, taking that away from what had it. Nothing exclusive may rest on this.
+    pub(crate) fn replace(self, path: &str) -> io::Result<()> {
+        self.disk.rename(&self.path, path)?;
+        self.disk.sync_dir(parent(path))
     }
 }
 

@@ -3,7 +3,7 @@
 //! Held open by a descriptor: moving the store while it is written to does not lead a writer astray.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,6 +12,9 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
 use super::clock::LastSaid;
 use super::held::{self, Held};
+use super::made::{Belonging, create_all};
+#[cfg(target_os = "linux")]
+use super::mount;
 use super::watch::RealWatch;
 use super::{Disk, Entry, File, FileSystem, LockState, Watch};
 
@@ -20,6 +23,7 @@ use super::{Disk, Entry, File, FileSystem, LockState, Watch};
 pub struct RealDisk {
     root: OwnedFd,
     path: PathBuf,
+    belonging: Belonging,
 }
 
 struct RealFile {
@@ -34,16 +38,13 @@ impl RealDisk {
     /// Opens a directory that exists.
     pub fn open(path: &Path) -> io::Result<Self> {
         let root = rustix::fs::open(path, DIR, Mode::empty())?;
-        Ok(Self { root, path: path.to_path_buf() })
+        let belonging = Belonging::of(&root)?;
+        Ok(Self { root, path: path.to_path_buf(), belonging })
     }
 
     /// Opens a directory, creating it and its parents.
     pub fn create(path: &Path) -> io::Result<Self> {
-        std::fs::create_dir_all(path)?;
-        // The new directory's own name must survive as well.
-        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            std::fs::File::open(parent)?.sync_all()?;
-        }
+        create_all(path)?;
         Self::open(path)
     }
 
@@ -52,29 +53,33 @@ impl RealDisk {
         &self.path
     }
 
+    /// Opens a regular file, or a link to one: what anybody may have put under a file's name must neither hang nor do
+    /// something when it is opened, as a pipe and a device do. So it is looked at first, and never waited for.
     fn file(&self, path: &str, flags: OFlags) -> io::Result<Arc<dyn File>> {
-        let mode = Mode::from_raw_mode(0o644);
-        let fd = rustix::fs::openat(&self.root, path, flags | OFlags::CLOEXEC, mode)?;
-        Ok(Arc::new(RealFile { fd, held: OnceLock::new() }))
-    }
-
-    /// Opens a file that is there, unless this process has it locked.
-    fn existing(&self, path: &str, flags: OFlags) -> io::Result<Arc<dyn File>> {
-        // Only files of this name are ever locked.
-        if (path == LOCK || path.ends_with("/lock")) && self.is_ours(path)? {
+        let stat = rustix::fs::statat(&self.root, path, AtFlags::empty())?;
+        let found = FileType::from_raw_mode(stat.st_mode);
+        if found != FileType::RegularFile {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it is {}", kind_of(found))));
+        }
+        if held::is_ours(stat.st_dev, stat.st_ino) {
             return Err(held::refusal());
         }
-        self.file(path, flags)
-    }
-
-    fn is_ours(&self, path: &str) -> io::Result<bool> {
-        let stat = rustix::fs::statat(&self.root, path, AtFlags::empty())?;
-        Ok(held::is_ours(stat.st_dev, stat.st_ino))
+        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = rustix::fs::openat(&self.root, path, flags, Mode::empty())?;
+        Ok(Arc::new(RealFile { fd, held: OnceLock::new() }))
     }
 }
 
-/// The name of files that are locked.
-const LOCK: &str = "lock";
+/// What stands where a file should, for people.
+fn kind_of(found: FileType) -> &'static str {
+    match found {
+        FileType::Directory => "a directory, and not a file",
+        FileType::Fifo => "a pipe, and not a file",
+        FileType::Socket => "a socket, and not a file",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device, and not a file",
+        _ => "no regular file",
+    }
+}
 
 pub(super) fn or_dot(path: &str) -> &str {
     if path.is_empty() { "." } else { path }
@@ -82,7 +87,9 @@ pub(super) fn or_dot(path: &str) -> &str {
 
 impl Disk for RealDisk {
     fn create_dir(&self, path: &str) -> io::Result<()> {
-        Ok(rustix::fs::mkdirat(&self.root, path, Mode::from_raw_mode(0o755))?)
+        rustix::fs::mkdirat(&self.root, path, self.belonging.dir_mode())?;
+        self.belonging.adopt_dir(self.root.as_fd(), path);
+        Ok(())
     }
 
     fn sync_dir(&self, path: &str) -> io::Result<()> {
@@ -91,15 +98,19 @@ impl Disk for RealDisk {
     }
 
     fn create_new(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        self.file(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.root, path, flags, self.belonging.file_mode())?;
+        self.belonging.adopt_file(&fd);
+        Ok(Arc::new(RealFile { fd, held: OnceLock::new() }))
     }
 
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        self.existing(path, OFlags::RDONLY)
+        self.file(path, OFlags::RDONLY)
     }
 
     fn open_rw(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        self.existing(path, OFlags::RDWR)
+        // Nothing is ever written through a link.
+        self.file(path, OFlags::RDWR | OFlags::NOFOLLOW)
     }
 
     fn link(&self, from: &str, to: &str) -> io::Result<()> {
@@ -146,7 +157,8 @@ impl Disk for RealDisk {
     }
 
     fn lock_state(&self, path: &str) -> io::Result<LockState> {
-        if self.is_ours(path)? {
+        let stat = rustix::fs::statat(&self.root, path, AtFlags::empty())?;
+        if held::is_ours(stat.st_dev, stat.st_ino) {
             return Ok(LockState::Held);
         }
         // For reading only: a file that was open for writing wakes all who watch its folder when it is closed.
@@ -157,20 +169,21 @@ impl Disk for RealDisk {
         Ok(if held.is_some() { LockState::Held } else { LockState::Free })
     }
 
+    fn can_write(&self, path: &str) -> io::Result<bool> {
+        use rustix::fs::Access;
+        let wanted = Access::WRITE_OK | Access::EXEC_OK;
+        // A system that cannot tell is no reason to refuse: whoever writes finds out.
+        let told = rustix::fs::accessat(&self.root, or_dot(path), wanted, AtFlags::EACCESS);
+        Ok(!matches!(
+            told,
+            Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM | rustix::io::Errno::ROFS)
+        ))
+    }
+
     fn file_system(&self) -> io::Result<FileSystem> {
         #[cfg(target_os = "linux")]
         {
-            let found = rustix::fs::fstatfs(&self.root)?.f_type as u64 & 0xffff_ffff;
-            Ok(match found {
-                0xef53 => FileSystem::Local("ext4"),
-                0x5846_5342 => FileSystem::Local("xfs"),
-                0x9123_683e => FileSystem::Local("btrfs"),
-                0x2fc1_2fc1 => FileSystem::Local("zfs"),
-                0x794c_7630 => FileSystem::Local("overlay"),
-                0x0102_1994 => FileSystem::Memory("tmpfs"),
-                0x8584_58f6 => FileSystem::Memory("ramfs"),
-                other => FileSystem::Network(other),
-            })
+            mount::storage_of(self.root.as_fd())
         }
         #[cfg(target_os = "macos")]
         {

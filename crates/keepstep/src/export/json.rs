@@ -7,6 +7,8 @@ use std::fmt::{self, Write};
 
 use keepstep_format::value::{Array, Dtype, Value};
 
+pub use super::digits::big_digits;
+
 /// Writes a value.
 pub fn write_value(out: &mut impl Write, value: &Value) -> fmt::Result {
     match value.plain() {
@@ -195,29 +197,4 @@ fn write_base64(out: &mut impl Write, data: &[u8]) -> fmt::Result {
         }
     }
     out.write_str("\"")
-}
-
-/// The decimal digits of a big integer: sign and little-endian magnitude.
-pub fn big_digits(negative: bool, magnitude: &[u8]) -> String {
-    const GROUP: u64 = 1_000_000_000;
-    // Groups of nine digits, the lowest first; each byte from the top multiplies all by 256.
-    let mut groups: Vec<u64> = vec![0];
-    for byte in magnitude.iter().rev() {
-        let mut carry = u64::from(*byte);
-        for group in &mut groups {
-            let next = *group * 256 + carry;
-            *group = next % GROUP;
-            carry = next / GROUP;
-        }
-        if carry > 0 {
-            groups.push(carry);
-        }
-    }
-    let mut out = String::from(if negative { "-" } else { "" });
-    let mut from_top = groups.iter().rev();
-    let _ = write!(out, "{}", from_top.next().unwrap_or(&0));
-    for group in from_top {
-        let _ = write!(out, "{group:09}");
-    }
-    out
 }

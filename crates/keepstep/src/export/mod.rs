@@ -2,6 +2,7 @@
 //!
 //! What is written is whole or absent: a file gets its name when everything is in it.
 
+mod digits;
 mod file;
 pub mod json;
 mod jsonl;

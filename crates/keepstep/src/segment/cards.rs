@@ -76,10 +76,12 @@ pub(crate) fn read_body(storage: &Storage, path: &str, kind: u16) -> Result<Body
     let disk = storage.disk();
     let data = match disk.open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BodyFound::Nothing),
+        // No file at all stands under the name: nobody published that.
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => return Ok(BodyFound::Damaged),
         Err(error) => return Err(Error::io("open", path, error)),
         Ok(file) => {
             let bytes = file.bytes().doing("measure", path)?;
-            if bytes > (card::CARD_BODY_MAX as u64) + 1024 {
+            if bytes > disk::CARD_FILE_BYTES_MAX {
                 return Ok(BodyFound::Damaged);
             }
             disk::read_exact_at(&*file, 0, bytes as usize).doing("read", path)?

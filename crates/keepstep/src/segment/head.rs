@@ -9,6 +9,8 @@ use super::storage::Storage;
 use crate::disk::File;
 use crate::error::{Doing, Error, Result};
 
+/// Offsets fit 2^35; the last record and the index stand behind.
+const SEGMENT_BYTES_MAX: u64 = 1 << 36;
 /// How much is looked at to see whether a segment has any frame.
 const LOOK_BYTES: usize = 64 << 10;
 
@@ -38,6 +40,9 @@ impl SegmentHead {
         let mut bytes = [0; HEADER_BYTES];
         let read = file.read_at(&mut bytes, 0).doing("read", &path)?;
         let damaged = |found: &str| Error::Damaged { path: path.clone(), offset: 0, found: found.to_owned() };
+        if file.bytes().doing("measure", &path)? > SEGMENT_BYTES_MAX {
+            return Err(damaged("it is longer than any segment can be"));
+        }
         match SegmentHeader::decode(&bytes[..read]) {
             Ok(header) => {
                 let is_ours =

@@ -61,6 +61,9 @@ pub fn parse_number(text: &str) -> Option<u64> {
     (number.to_string() == text).then_some(number)
 }
 
+/// No list is so long: a name with a higher number is nobody's, and the number behind the last still is one.
+const NUMBER_MAX: u64 = 1 << 62;
+
 /// All writers that ever had a folder here, sorted.
 pub fn list_writers(disk: &dyn Disk) -> Result<Vec<Id>> {
     let entries = disk.list(WRITERS).doing("list", WRITERS)?;
@@ -82,6 +85,7 @@ fn list_with_suffix(disk: &dyn Disk, dir: &str, suffix: &str) -> Result<Vec<u64>
     let numbers = entries.iter().filter(|entry| !entry.is_dir);
     let mut numbers: Vec<u64> =
         numbers.filter_map(|entry| parse_number(entry.name.strip_suffix(suffix)?)).collect();
+    numbers.retain(|number| *number < NUMBER_MAX);
     numbers.sort_unstable();
     Ok(numbers)
 }
@@ -91,6 +95,7 @@ pub fn list_numbered(disk: &dyn Disk, dir: &str) -> Result<Vec<u64>> {
     let entries = disk.list(dir).doing("list", dir)?;
     let mut numbers: Vec<u64> =
         entries.iter().filter(|entry| !entry.is_dir).filter_map(|entry| parse_number(&entry.name)).collect();
+    numbers.retain(|number| *number < NUMBER_MAX);
     numbers.sort_unstable();
     Ok(numbers)
 }

@@ -15,7 +15,6 @@ use super::slots::Given;
 use super::standing::{Standing, standing_of};
 use crate::disk;
 use crate::error::{Doing, Error, Result};
-use crate::options::Level;
 use crate::read::SEAL_NOTE;
 use crate::segment::Storage;
 use crate::segment::cards::{CardFound, Fields, Published, as_id, encode_fields, publish_card, read_card};
@@ -144,7 +143,7 @@ impl Run {
             (fields::SOURCE, Value::from(source)),
         ];
         let putter = self.note_putter()?;
-        putter.append_waiting(Kind::Note, &note)?.wait_for(Level::Power, None)?;
+        putter.append_waiting(Kind::Note, &note)?.wait_synced()?;
         Ok(putter.writer())
     }
 }

@@ -1,5 +1,6 @@
 //! A store: one directory that many processes record to at once. The one place that knows all rooms.
 
+mod address;
 mod board;
 mod closing;
 mod config;
@@ -11,6 +12,8 @@ mod following;
 mod freeze;
 mod gone;
 mod group;
+mod identity;
+mod level;
 mod listing;
 mod notes;
 mod opening;
@@ -30,6 +33,7 @@ mod survey;
 mod takeover;
 mod tending;
 mod view;
+mod writable;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -38,8 +42,9 @@ use keepstep_format::card;
 use keepstep_format::commit::What;
 use keepstep_format::hash::ContentKey;
 use keepstep_format::value::Value;
-use keepstep_format::{FORMAT_VERSION, Id, fields};
+use keepstep_format::{Id, fields};
 
+pub use address::refuse_address;
 pub use endings::{BURIED_AT_ONCE, Reaped, Search};
 pub use episode::{Ending, Episode, Known, Said, Turn};
 pub use events::{RunEvent, RunFollow};
@@ -56,7 +61,10 @@ pub use run::{EpisodeName, Run, RunInfo, RunOptions};
 pub use stream::Stream;
 pub use view::{Began, Happened, View};
 
-use crate::disk::{self, Disk, FileSystem, RealDisk};
+use identity::Identity;
+use level::Reached;
+
+use crate::disk::{self, Disk, RealDisk};
 use crate::error::{Doing, Error, Result};
 use crate::options::{Level, Options};
 use crate::own::{self, ClaimDesk, Home, Leases, Mail, Mailbox, Postman, Press};
@@ -65,9 +73,12 @@ use crate::read::{Catalog, Outcomes};
 use crate::recover::Recovery;
 use crate::segment::Storage;
 use crate::write::{
-    Beat, Bell, Bells, Identity, LookUp, News, OnClose, Recorder, Start, Subject, SubjectKey, SubjectName,
+    self, Beat, Bell, Bells, LookUp, News, OnClose, Recorder, Start, Subject, SubjectKey, SubjectName,
     Writer, WriterStats,
 };
+
+/// What is said of a store whose `keepstep.json` is damaged.
+const RECOVERED: &str = "keepstep.json is damaged; the store's id was read from its logs. `keepstep verify --heal` writes it again";
 
 /// A store. Cheap to clone; the last clone to go closes it.
 #[derive(Clone)]
@@ -97,6 +108,10 @@ struct Inner {
     id: Id,
     key: ContentKey,
     level: Level,
+    /// The most that this storage gives.
+    strongest: Level,
+    /// What whoever opens it should be told.
+    warnings: Vec<String>,
     options: Options,
     /// Made when the first episode is recorded, since reading needs none; and again if others have closed its log.
     writer: Mutex<Option<Arc<Writer>>>,
@@ -130,6 +145,7 @@ impl Store {
     /// Opens a directory, making it a store if it is empty.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         let path = path.as_ref();
+        refuse_address(path)?;
         let shown = path.display().to_string();
         let disk = RealDisk::create(path).doing("open", &shown)?;
         Self::on_disk(Arc::new(disk), options)
@@ -138,19 +154,25 @@ impl Store {
     /// Opens a store that exists; nothing is created.
     pub fn open_existing(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         let path = path.as_ref();
+        refuse_address(path)?;
         let shown = path.display().to_string();
         let not_there = |why: &str| Error::NotAStore { path: shown.clone(), why: why.to_owned() };
         let disk = RealDisk::open(path).map_err(|error| not_there(&error.to_string()))?;
         if !disk.exists(disk::STORE_FILE).doing("look into", &shown)? {
-            return Err(not_there("it has no keepstep.json"));
+            let is_gone = identity::has_recordings(&disk)?;
+            return Err(if is_gone { identity::gone() } else { not_there("it has no keepstep.json") });
         }
         Self::on_disk(Arc::new(disk), options)
     }
 
     /// Opens a store on any disk.
     pub fn on_disk(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
-        let level = reachable_level(&*disk, options.level)?;
-        let id = store_id(&*disk, options.is_broken_rename())?;
+        let Reached { level, strongest, short_of } = level::reached(&*disk, options.level)?;
+        let Identity { id, is_recovered } = identity::find_or_make(&*disk, options.is_broken_rename())?;
+        let mut warnings: Vec<String> = short_of.into_iter().collect();
+        if is_recovered {
+            warnings.push(RECOVERED.to_owned());
+        }
         let key = ContentKey::new(&id.0);
         let cards = Arc::new(Storage::new(Arc::clone(&disk), id));
         let press = Arc::new(Press::new(Arc::clone(&disk), options.is_broken_rename()));
@@ -178,6 +200,8 @@ impl Store {
             id,
             key,
             level,
+            strongest,
+            warnings,
             options,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -191,6 +215,20 @@ impl Store {
     /// What its steps survive unless they ask for something else.
     pub fn level(&self) -> Level {
         self.inner.level
+    }
+
+    /// What whoever opened it should be told: that it reaches less than usual, or that `keepstep.json` is damaged.
+    pub fn warnings(&self) -> &[String] {
+        &self.inner.warnings
+    }
+
+    /// Writes `keepstep.json` of a store again if it is gone or damaged, under the id that its logs were written under.
+    /// True if it did; false if there was nothing to do.
+    pub fn heal_identity(path: impl AsRef<Path>) -> Result<bool> {
+        let path = path.as_ref();
+        refuse_address(path)?;
+        let shown = path.display().to_string();
+        identity::heal(&RealDisk::open(path).doing("open", &shown)?)
     }
 
     /// What this process has written, if it has.
@@ -328,7 +366,14 @@ impl Store {
         });
         let lock = Some(lock as Arc<dyn Send + Sync>);
         let on_close = Some(leave_scan_card(&inner.disk, inner.id, writer, &inner.key));
-        let identity = Identity { disk: Arc::clone(&inner.disk), store: inner.id, writer, lock, on_close };
+        let identity = write::Identity {
+            disk: Arc::clone(&inner.disk),
+            store: inner.id,
+            writer,
+            strongest: inner.strongest,
+            lock,
+            on_close,
+        };
         home.beat();
         let beat: Beat = Box::new(move || home.beat());
         Writer::start(identity, inner.key.clone(), &inner.options, look_up, beat, Arc::clone(&inner.bells))
@@ -392,70 +437,5 @@ fn leave_scan_card(disk: &Arc<dyn Disk>, store: Id, writer: Id, key: &ContentKey
         let card = card::Card::encode(&store, &path, card::kind::SCAN, &body);
         // The segment is whole without it.
         let _ = disk::ensure_dir(&*disk, "scans").and_then(|()| disk::publish(&*disk, &path, &card));
-    })
-}
-
-/// The level that was asked for, if this disk can give it.
-fn reachable_level(disk: &dyn Disk, wanted: Option<Level>) -> Result<Level> {
-    let storage = disk.file_system().doing("look at the file system of", "the store")?;
-    let out_of_reach = |wanted: Level, storage: String, why: &str| Error::LevelOutOfReach {
-        wanted: wanted.name(),
-        storage,
-        why: why.to_owned(),
-    };
-    match (storage, wanted) {
-        (FileSystem::Network(number), _) => Err(out_of_reach(
-            wanted.unwrap_or(Level::Power),
-            format!("a network file system (type {number:#x})"),
-            "locks and caches there cannot be trusted; record to a local disk",
-        )),
-        (_, Some(Level::Machine)) => Err(out_of_reach(
-            Level::Machine,
-            "a directory".to_owned(),
-            "one machine's disk goes with the machine; ask for level power",
-        )),
-        (FileSystem::Memory(name), None | Some(Level::Power)) => Err(out_of_reach(
-            Level::Power,
-            name.to_owned(),
-            "it is memory, and gone with the power; ask for level kill, or record to a disk",
-        )),
-        (_, wanted) => Ok(wanted.unwrap_or(Level::Power)),
-    }
-}
-
-/// The id in `keepstep.json`, made if it is not there. Many processes may try at once; one wins.
-fn store_id(disk: &dyn Disk, by_rename: bool) -> Result<Id> {
-    const PATH: &str = disk::STORE_FILE;
-    for _ in 0..8 {
-        if disk.exists(PATH).doing("look for", PATH)? {
-            // Whoever made it may have died before the name was safe.
-            disk.sync_dir("").doing("sync", "the store's directory")?;
-            return read_store_id(disk);
-        }
-        let mut random = [0; 16];
-        disk.random(&mut random).doing("find an id for", "the store")?;
-        let text = card::store_json(&Id(random), disk.now_us());
-        if by_rename {
-            disk::publish_by_rename(disk, PATH, text.as_bytes()).doing("create", PATH)?;
-            return Ok(Id(random));
-        }
-        if disk::publish(disk, PATH, text.as_bytes()).doing("create", PATH)? {
-            return Ok(Id(random));
-        }
-    }
-    Err(Error::NotAStore { path: PATH.to_owned(), why: "it comes and goes".to_owned() })
-}
-
-fn read_store_id(disk: &dyn Disk) -> Result<Id> {
-    const PATH: &str = disk::STORE_FILE;
-    let data = disk::read_file(disk, PATH).doing("read", PATH)?;
-    let text = String::from_utf8_lossy(&data);
-    card::parse_store_json(&text).map(|(id, _)| id).map_err(|error| match error {
-        card::StoreJsonError::Newer { found, .. } => Error::NewerFormat {
-            path: PATH.to_owned(),
-            found: found as u32,
-            known: u32::from(FORMAT_VERSION),
-        },
-        other => Error::NotAStore { path: PATH.to_owned(), why: other.to_string() },
     })
 }

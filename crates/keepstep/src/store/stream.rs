@@ -241,7 +241,7 @@ impl State {
         while let Some((id, receipt)) = self.in_flight.front() {
             if receipt.has_failed() {
                 self.seen.remove(id);
-            } else if receipt.level() >= Some(Level::Power) {
+            } else if receipt.is_synced() {
                 if let Some(seen) = self.seen.get_mut(id) {
                     seen.is_durable = true;
                 }

@@ -1,7 +1,9 @@
 //! Checks the small files: cards, `keepstep.json`, locks; and finds what was left behind.
 
+use std::io;
+
 use keepstep_format::Id;
-use keepstep_format::card::{CARD_BODY_MAX, Card, CardError, parse_store_json};
+use keepstep_format::card::{Card, CardError, parse_store_json};
 use keepstep_format::decode::{Body, NoBodies, read_fields};
 
 use super::report::Wrong;
@@ -40,7 +42,11 @@ impl Verifier<'_> {
         if !self.storage.disk().exists(PATH).doing("look for", PATH)? {
             return Ok(());
         }
-        let data = crate::disk::read_file(self.storage.disk(), PATH).doing("read", PATH)?;
+        let data = match disk::read_file(self.storage.disk(), PATH) {
+            // No regular file, or one of absurd length.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Vec::new(),
+            other => other.doing("read", PATH)?,
+        };
         let id = parse_store_json(&String::from_utf8_lossy(&data)).map(|(id, _)| id);
         if id.as_ref().ok() != Some(self.storage.store()) {
             let detail = "it does not validate, or is that of another store".to_owned();
@@ -66,10 +72,16 @@ impl Verifier<'_> {
     }
 
     fn check_card(&mut self, path: &str) -> Result<()> {
-        let file = self.storage.disk().open(path).doing("open", path)?;
-        let bytes = file.bytes().doing("measure", path)?;
         self.report.counts.cards += 1;
-        let is_valid = bytes <= CARD_BODY_MAX as u64 + 1024 && {
+        let file = match self.storage.disk().open(path) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                self.damage(path.to_owned(), None, (0, 0), Wrong::Card, error.to_string());
+                return Ok(());
+            }
+            other => other.doing("open", path)?,
+        };
+        let bytes = file.bytes().doing("measure", path)?;
+        let is_valid = bytes <= disk::CARD_FILE_BYTES_MAX && {
             let data = read_exact_at(&*file, 0, bytes as usize).doing("read", path)?;
             match Card::decode(&data, self.storage.store(), path) {
                 Ok(card) => {

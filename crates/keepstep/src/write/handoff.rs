@@ -48,6 +48,8 @@ pub(crate) struct Ticket {
 pub(crate) enum NotTaken {
     Closed,
     Full,
+    /// The caller does not want to wait any more.
+    Interrupted,
 }
 
 /// What a pushing thread does while the queue is full.
@@ -85,12 +87,25 @@ impl<T> Handoff<T> {
     }
 
     /// Adds a step. With `wake`, the committer's thread is told; without, the caller will try for the role itself.
+    #[cfg(loom)]
     pub(crate) fn push(
         &self,
         item: T,
         bytes: usize,
         when_full: WhenFull,
         wake: bool,
+    ) -> Result<Ticket, NotTaken> {
+        self.push_unless(item, bytes, when_full, wake, None)
+    }
+
+    /// As `push`; while the queue is full the caller is asked now and then whether it still wants to wait.
+    pub(crate) fn push_unless(
+        &self,
+        item: T,
+        bytes: usize,
+        when_full: WhenFull,
+        wake: bool,
+        interrupt: Option<(Duration, fn() -> bool)>,
     ) -> Result<Ticket, NotTaken> {
         let mut queue = lock(&self.queue);
         // One item may pass whatever its size, or it could never be written.
@@ -106,6 +121,20 @@ impl<T> Handoff<T> {
                 queue.committer_sleeps = false;
                 self.work.notify_one();
             }
+            #[cfg(not(loom))]
+            if let Some((every, is_interrupted)) = interrupt {
+                let woken = self.room.wait_timeout(queue, every);
+                let (woken, waited) = woken.unwrap_or_else(std::sync::PoisonError::into_inner);
+                drop(woken);
+                // Asked without the lock: whoever answers may have to wait for somebody who needs it.
+                if waited.timed_out() && is_interrupted() {
+                    return Err(NotTaken::Interrupted);
+                }
+                queue = lock(&self.queue);
+                continue;
+            }
+            #[cfg(loom)]
+            let _ = interrupt;
             queue = self.room.wait(queue).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
         if queue.closed {

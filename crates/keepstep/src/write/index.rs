@@ -208,6 +208,10 @@ impl Index {
 }
 
 impl Known for Index {
+    fn decides(&self) -> bool {
+        true
+    }
+
     fn find(&self, hash: &Hash) -> Found {
         match self.shard(hash).peek(hash) {
             None => Found::No,

@@ -74,6 +74,8 @@ pub(crate) struct Identity {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) store: Id,
     pub(crate) writer: Id,
+    /// The most that this storage gives: what a sync here is worth.
+    pub(crate) strongest: Level,
     /// Keeps the writer's lock until its last byte is written.
     pub(crate) lock: Option<Arc<dyn Send + Sync>>,
     /// Told the number and length of the last segment when it was sealed in good order.
@@ -113,6 +115,8 @@ pub(crate) struct Log {
     pub(super) bells: Arc<Bells>,
     /// The batch that is being woken by relay.
     relayed: Option<Arc<Event>>,
+    /// A batch that a caller tried to write in vain, and left to the committer's thread.
+    held: Option<Round>,
 }
 
 /// Why a batch could not be made durable just now.
@@ -164,6 +168,7 @@ impl Log {
             spares: Arc::default(),
             bells: Arc::default(),
             relayed: None,
+            held: None,
         }
     }
 
@@ -179,6 +184,7 @@ impl Log {
 
     /// Commits a batch: each of its records is acknowledged, or told why not.
     pub(crate) fn commit(&mut self, batch: Batch<Pending>) {
+        self.finish_held();
         let mut round = self.decide(batch);
         if round.placed.is_empty() {
             return round.event.close();
@@ -192,8 +198,45 @@ impl Log {
         }
     }
 
+    /// Commits a batch on the thread of a caller, which must not be kept if the disk is full: tried once. True if that is
+    /// all; else the batch is kept for [`Log::finish_held`], before all others.
+    pub(crate) fn try_commit(&mut self, batch: Batch<Pending>) -> bool {
+        let mut round = self.decide(batch);
+        if round.placed.is_empty() {
+            round.event.close();
+        } else if self.try_persist(&mut round).is_ok() {
+            self.acknowledge(round);
+        } else {
+            self.wake_the_rest();
+            self.give_up_segment();
+            self.held = Some(round);
+        }
+        self.held.is_none()
+    }
+
+    /// Makes what was tried in vain durable, however often that takes, for as long as we may wait.
+    pub(crate) fn finish_held(&mut self) {
+        if let Some(mut round) = self.held.take() {
+            match self.persist(&mut round, self.options.stall) {
+                Ok(()) => self.acknowledge(round),
+                Err(error) => self.withdraw(&round, &error),
+            }
+        }
+    }
+
+    /// True if a thread goes on with what callers leave.
+    pub(crate) fn has_thread(&self) -> bool {
+        self.options.background
+    }
+
+    /// True while a batch waits that was tried in vain.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
     /// Syncs what was acknowledged at `kill` only. Tried once; what fails is tried again later.
     pub(crate) fn sync(&mut self) {
+        self.finish_held();
         if self.unsynced.is_empty() || self.vanished.is_some() {
             return;
         }

@@ -41,8 +41,20 @@ impl Receipt {
         match self.ticket.event.stage() {
             Stage::Queued => None,
             Stage::Kill => Some(Level::Kill),
-            Stage::Power => Some(Level::Power),
+            // What a sync is worth is for the storage to say.
+            Stage::Power => Some(self.writer.strongest()),
         }
+    }
+
+    /// True if a sync has covered it, whatever that is worth here.
+    pub(crate) fn is_synced(&self) -> bool {
+        !self.has_failed() && self.ticket.event.stage() == Stage::Power
+    }
+
+    /// Waits until a sync has covered it, whatever that is worth here.
+    pub(crate) fn wait_synced(&self) -> Result<()> {
+        self.writer.check_process()?;
+        self.writer.wait(&self.ticket, Level::Power, None).map(|_| ())
     }
 
     /// True if it is known that it was not recorded.
@@ -75,6 +87,14 @@ impl Receipt {
                 wanted: level.name(),
                 storage: "a directory".to_owned(),
                 why: "one machine's disk goes with the machine; record to a bucket".to_owned(),
+            });
+        }
+        if level > self.writer.strongest() {
+            return Err(Error::LevelOutOfReach {
+                wanted: level.name(),
+                storage: "this storage".to_owned(),
+                why: "a sync here does not reach a disk (`keepstep doctor` says why); wait for level kill"
+                    .to_owned(),
             });
         }
         // A forked child would wait for ever: nobody there commits.

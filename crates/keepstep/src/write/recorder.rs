@@ -255,7 +255,6 @@ impl Recorder {
     fn append_and_wait(&self, kind: Kind, step: Step) -> Result<Receipt> {
         let mut state = self.lock()?;
         let prepared = self.prepare_with(&mut state, kind, step, self.level)?;
-        state.note(kind);
         // Pushed under the lock, so that steps reach the log in the order of their numbers; committed outside of it.
         let receipt = self.append(prepared, state)?;
         self.writer.wait(&receipt.ticket, self.level, None)?;
@@ -328,9 +327,11 @@ impl Recorder {
         Ok(receipt)
     }
 
-    fn append(&self, prepared: Prepared, state: MutexGuard<'_, State>) -> Result<Receipt> {
-        let Prepared { pending, kind: _, index, level } = prepared;
+    fn append(&self, prepared: Prepared, mut state: MutexGuard<'_, State>) -> Result<Receipt> {
+        let Prepared { pending, kind, index, level } = prepared;
+        // One that was not taken, since its caller did not want to wait, is no step.
         let ticket = self.writer.push_only(pending)?;
+        state.note(kind);
         drop(state);
         self.writer.commit_if_idle();
         Ok(self.receipt(ticket, index, level))

@@ -12,6 +12,16 @@ use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock, try_lock};
 pub(crate) trait Commit<T> {
     /// Makes a batch durable and tells everybody in it.
     fn commit(&mut self, batch: Batch<T>);
+    /// As [`Commit::commit`], for a caller's thread: tried once. False if the batch is kept, and the committer's thread has
+    /// to go on with it: a caller that waits can be interrupted, one that writes cannot.
+    fn try_commit(&mut self, batch: Batch<T>) -> bool {
+        self.commit(batch);
+        true
+    }
+    /// True while a batch is kept that was tried in vain: nothing may pass it.
+    fn is_held(&self) -> bool {
+        false
+    }
     /// Nothing is left to do just now.
     fn idle(&mut self);
     /// Syncs what was only written.
@@ -47,8 +57,14 @@ impl<T, L: Commit<T>> Role<T, L> {
     pub(crate) fn commit_if_idle(&self) {
         // Whoever holds the role looks at the queue again when giving it up.
         let Some(mut log) = try_lock(&self.log) else { return };
-        if let Some(batch) = self.handoff.take() {
-            log.commit(batch);
+        if !log.is_held()
+            && let Some(batch) = self.handoff.take()
+        {
+            log.try_commit(batch);
+        }
+        if log.is_held() {
+            drop(log);
+            return self.handoff.want_sync();
         }
         // More than that is for the committer's thread: this one has work of its own to do.
         if !self.handoff.has_work() {

@@ -35,6 +35,9 @@ const LATE_BYTES_MAX: usize = 4 << 10;
 /// Entries of streams are put by event loops, and nobody waits for one alone: the loop's time is dearer.
 const LATE_ENTRY_BYTES_MAX: usize = 32 << 10;
 
+/// How often a caller that waits is asked whether it still wants to.
+const INTERRUPT_EVERY: Duration = Duration::from_millis(50);
+
 /// The writer of one process.
 pub(crate) struct Writer {
     inner: Arc<Inner>,
@@ -53,6 +56,7 @@ struct Inner {
     process: Process,
     /// Others have closed its log.
     is_closed: Arc<AtomicBool>,
+    strongest: Level,
 }
 
 impl Writer {
@@ -68,7 +72,7 @@ impl Writer {
         let counters = Arc::new(Counters::default());
         let spares = Arc::new(Spares::default());
         let is_closed = Arc::new(AtomicBool::new(false));
-        let id = identity.writer;
+        let (id, strongest) = (identity.writer, identity.strongest);
         let log = Log::new(
             identity,
             key.clone(),
@@ -91,6 +95,7 @@ impl Writer {
             spares,
             process: Process::this(),
             is_closed,
+            strongest,
         });
         let thread = if options.background { Some(spawn(Arc::clone(&inner), beat)?) } else { None };
         Ok(Self { inner, thread: Mutex::new(thread) })
@@ -99,6 +104,11 @@ impl Writer {
     /// Its name in the store.
     pub(crate) fn id(&self) -> Id {
         self.inner.id
+    }
+
+    /// What a sync is worth here.
+    pub(crate) fn strongest(&self) -> Level {
+        self.inner.strongest
     }
 
     /// Encodes a record on the caller's thread, who has made sure that it is still the same process.
@@ -176,8 +186,11 @@ impl Writer {
     }
 
     fn push(&self, pending: Pending, bytes: usize, when_full: WhenFull, wake: bool) -> Result<Ticket> {
-        self.inner.role.handoff.push(pending, bytes, when_full, wake).map_err(|error| match error {
+        let interrupt = self.inner.options.interrupt.map(|interrupt| (INTERRUPT_EVERY, interrupt));
+        let pushed = self.inner.role.handoff.push_unless(pending, bytes, when_full, wake, interrupt);
+        pushed.map_err(|error| match error {
             NotTaken::Closed => Error::Closed,
+            NotTaken::Interrupted => Error::Interrupted,
             NotTaken::Full => Error::Busy {
                 what: "the queue".to_owned(),
                 why: format!(
@@ -197,7 +210,7 @@ impl Writer {
                 self.inner.role.sync();
             }
         }
-        if !ticket.event.wait(Stage::Kill, timeout) {
+        if !self.wait_for(ticket, Stage::Kill, timeout)? {
             return Ok(false);
         }
         if let Some(error) = ticket.event.failure(ticket.index) {
@@ -207,7 +220,7 @@ impl Writer {
             // It was written without a sync, at `kill`: now somebody wants more.
             self.inner.role.handoff.want_sync();
         }
-        let has_come = ticket.event.wait(stage, timeout);
+        let has_come = self.wait_for(ticket, stage, timeout)?;
         if has_come && ticket.event.stage() < stage {
             return Err(self.left());
         }
@@ -217,6 +230,27 @@ impl Writer {
     /// Nothing more becomes of a record that was handed over.
     fn left(&self) -> Error {
         if self.is_closed_by_others() { Error::LogClosed { writer: self.id() } } else { Error::Closed }
+    }
+
+    /// As [`super::event::Event::wait`], asking now and then whether the caller still wants to wait.
+    fn wait_for(&self, ticket: &Ticket, stage: Stage, timeout: Option<Duration>) -> Result<bool> {
+        let Some(is_interrupted) = self.inner.options.interrupt else {
+            return Ok(ticket.event.wait(stage, timeout));
+        };
+        let began = Instant::now();
+        loop {
+            let left = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+            let slice = left.map_or(INTERRUPT_EVERY, |left| left.min(INTERRUPT_EVERY));
+            if ticket.event.wait(stage, Some(slice)) {
+                return Ok(true);
+            }
+            if left.is_some_and(|left| left <= slice) {
+                return Ok(false);
+            }
+            if is_interrupted() {
+                return Err(Error::Interrupted);
+            }
+        }
     }
 
     /// Looks whether a record has reached a level, or will not.
@@ -331,6 +365,21 @@ impl Commit<Pending> for Log {
         self.bells.ring();
     }
 
+    fn try_commit(&mut self, batch: Batch<Pending>) -> bool {
+        let is_done = if self.has_thread() {
+            Log::try_commit(self, batch)
+        } else {
+            Log::commit(self, batch);
+            true
+        };
+        self.bells.ring();
+        is_done
+    }
+
+    fn is_held(&self) -> bool {
+        Log::is_held(self)
+    }
+
     fn idle(&mut self) {
         self.say_synced();
     }
@@ -357,7 +406,10 @@ impl Inner {
             progress: Progress::default(),
             last: false,
         };
-        let Ok(ticket) = self.role.handoff.push(pending, bytes.len(), WhenFull::Pass, true) else { return };
+        let Ok(ticket) = self.role.handoff.push_unless(pending, bytes.len(), WhenFull::Pass, true, None)
+        else {
+            return;
+        };
         if !self.options.background {
             self.role.commit_all();
         }

@@ -24,6 +24,8 @@ except ImportError as _missing:
         "keepstep.adapters.transfer_queue needs TransferQueue: pip install TransferQueue"
     ) from _missing
 
+from keepstep._store import place_of
+
 from ._shelf import ABSENT, Shelf
 
 __all__ = ["KeepstepStorageClient", "KeepstepStorageManager", "spent"]
@@ -43,7 +45,7 @@ def _prepare(conf: Any) -> dict[str, str]:
     """Runs once, in the process that starts TransferQueue, before the others are told the configuration."""
     own = conf.backend[NAME]
     # Workers of Ray run in folders of their own.
-    own.store = os.path.abspath(_store_of(own))
+    own.store = place_of(_store_of(own))
     own.registered = _Registered.HERE
     return {"store": own.store}
 

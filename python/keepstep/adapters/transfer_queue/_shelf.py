@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keepstep
+from keepstep._store import place_of
 
 from ._ledger import Ledger, Place, Record
 from ._values import decode, encode, size_of
@@ -37,7 +38,7 @@ class Shelf:
     """Values by key. Threads may share it; every process opens its own."""
 
     def __init__(self, where: str, run: str, *, log_bytes_max: int = 1 << 30) -> None:
-        self.where = os.path.abspath(where)
+        self.where = place_of(where)
         self.run = run
         self._log_bytes_max = log_bytes_max
         self._lock = threading.Lock()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import keepstep
+from keepstep._store import place_of
 
 from ._mirror import make_whole
 from ._task import Task, Trajectory
@@ -126,7 +127,7 @@ def _home(where: Where, results: str | os.PathLike[str] | None) -> tuple[keepste
     """The run, and the folder of its mirrors if there is one."""
     if isinstance(where, keepstep.Run):
         return where, None if results is None else Path(results)
-    return _run_in(os.path.abspath(where)), Path(where if results is None else results)
+    return _run_in(place_of(where)), Path(where if results is None else results)
 
 
 def _run_in(folder: str) -> keepstep.Run:
