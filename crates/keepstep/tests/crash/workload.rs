@@ -244,7 +244,8 @@ fn crossing(sim: &SimDisk, options: Options) {
 
 /// Two processes find an empty directory and make it a store, neither seeing the other in time.
 fn opened_twice(sim: &SimDisk, options: Options) {
-    let blind: Arc<dyn Disk> = Arc::new(Blind { disk: sim.process(), looks: Default::default() });
+    let blind: Arc<dyn Disk> =
+        Arc::new(Blind { disk: sim.process(), looks: Default::default(), has_made: Default::default() });
     let Some(first) = Recording::open(sim, "a store is opened twice at once", options.clone()) else {
         return;
     };
@@ -258,10 +259,11 @@ fn opened_twice(sim: &SimDisk, options: Options) {
     first.step(&recorder, 0, 1);
 }
 
-/// Looks for the store's file a moment before the other process makes it.
+/// Looks for the store's file, and for recordings, a moment before the other process makes them.
 struct Blind {
     disk: Arc<dyn Disk>,
     looks: std::sync::atomic::AtomicU32,
+    has_made: std::sync::atomic::AtomicBool,
 }
 
 impl Disk for Blind {
@@ -279,6 +281,7 @@ impl Disk for Blind {
         self.disk.sync_dir(path)
     }
     fn create_new(&self, path: &str) -> std::io::Result<Arc<dyn File>> {
+        self.has_made.store(true, std::sync::atomic::Ordering::Relaxed);
         self.disk.create_new(path)
     }
     fn open(&self, path: &str) -> std::io::Result<Arc<dyn File>> {
@@ -297,6 +300,9 @@ impl Disk for Blind {
         self.disk.remove(path)
     }
     fn list(&self, path: &str) -> std::io::Result<Vec<Entry>> {
+        if !self.has_made.load(std::sync::atomic::Ordering::Relaxed) {
+            return Ok(Vec::new());
+        }
         self.disk.list(path)
     }
     fn file_system(&self) -> std::io::Result<FileSystem> {
