@@ -29,6 +29,8 @@ pub(crate) struct ClaimDesk {
     press: Arc<Press>,
     /// How long a claim waits for a disk that is full or fails.
     stall: Duration,
+    /// Says whether whoever waits wants to wait no longer.
+    interrupt: Option<fn() -> bool>,
     queue: Mutex<Queue>,
     done: Condvar,
 }
@@ -48,7 +50,8 @@ struct Wish {
 impl ClaimDesk {
     pub(crate) fn new(press: Arc<Press>, store: Id, key: ContentKey, options: &Options) -> Self {
         let (disk, stall) = (Arc::clone(press.disk()), options.stall);
-        Self { disk, store, key, press, stall, queue: Mutex::default(), done: Condvar::new() }
+        let interrupt = options.interrupt;
+        Self { disk, store, key, press, stall, interrupt, queue: Mutex::default(), done: Condvar::new() }
     }
 
     /// Claims an attempt for a writer. False if somebody else has it; durable if not.
@@ -97,6 +100,9 @@ impl ClaimDesk {
             let waited = Duration::from_micros((self.disk.uptime_us() - started_us).max(0) as u64);
             if waited >= self.stall {
                 return Err(told(error, content.len(), waited));
+            }
+            if self.interrupt.is_some_and(|is_interrupted| is_interrupted()) {
+                return Err(Error::Interrupted);
             }
             has_failed = true;
             self.disk.sleep(backoff);

@@ -116,7 +116,7 @@ pub(crate) struct Log {
     /// The batch that is being woken by relay.
     relayed: Option<Arc<Event>>,
     /// A batch that a caller tried to write in vain, and left to the committer's thread.
-    held: Option<Round>,
+    pub(super) held: Option<Round>,
 }
 
 /// Why a batch could not be made durable just now.
@@ -189,49 +189,19 @@ impl Log {
         if round.placed.is_empty() {
             return round.event.close();
         }
-        match self.persist(&mut round, self.options.stall) {
+        let outcome = self.persist(&mut round, self.options.stall);
+        self.tell_all(round, outcome);
+    }
+
+    /// Tells everybody in a batch what came of it.
+    pub(super) fn tell_all(&mut self, round: Round, outcome: Result<(), Error>) {
+        match outcome {
             Ok(()) => self.acknowledge(round),
             Err(error) => self.withdraw(&round, &error),
         }
         if self.is_closed() {
             self.leave();
         }
-    }
-
-    /// Commits a batch on the thread of a caller, which must not be kept if the disk is full: tried once. True if that is
-    /// all; else the batch is kept for [`Log::finish_held`], before all others.
-    pub(crate) fn try_commit(&mut self, batch: Batch<Pending>) -> bool {
-        let mut round = self.decide(batch);
-        if round.placed.is_empty() {
-            round.event.close();
-        } else if self.try_persist(&mut round).is_ok() {
-            self.acknowledge(round);
-        } else {
-            self.wake_the_rest();
-            self.give_up_segment();
-            self.held = Some(round);
-        }
-        self.held.is_none()
-    }
-
-    /// Makes what was tried in vain durable, however often that takes, for as long as we may wait.
-    pub(crate) fn finish_held(&mut self) {
-        if let Some(mut round) = self.held.take() {
-            match self.persist(&mut round, self.options.stall) {
-                Ok(()) => self.acknowledge(round),
-                Err(error) => self.withdraw(&round, &error),
-            }
-        }
-    }
-
-    /// True if a thread goes on with what callers leave.
-    pub(crate) fn has_thread(&self) -> bool {
-        self.options.background
-    }
-
-    /// True while a batch waits that was tried in vain.
-    pub(crate) fn is_held(&self) -> bool {
-        self.held.is_some()
     }
 
     /// Syncs what was acknowledged at `kill` only. Tried once; what fails is tried again later.
@@ -243,10 +213,7 @@ impl Log {
         let mut round = Round::new(Arc::new(Event::new()), 0);
         round.needs_sync = true;
         if self.persist(&mut round, Duration::ZERO).is_ok() {
-            self.acknowledge(round);
-        }
-        if self.is_closed() {
-            self.leave();
+            self.tell_all(round, Ok(()));
         }
     }
 
@@ -263,7 +230,8 @@ impl Log {
     /// Tells readers how far the log is synced, when no next batch will. Needs no sync of its own.
     pub(crate) fn say_synced(&mut self) {
         self.wake_the_rest();
-        if self.is_closed() {
+        // What is written and not acknowledged yet may still be given up.
+        if self.is_closed() || self.held.is_some() {
             return;
         }
         let Some(segment) = &mut self.segment else { return };
@@ -293,7 +261,7 @@ impl Log {
     }
 
     /// Makes a batch durable, however often that takes, for as long as we may wait.
-    fn persist(&mut self, round: &mut Round, stall: Duration) -> Result<(), Error> {
+    pub(super) fn persist(&mut self, round: &mut Round, stall: Duration) -> Result<(), Error> {
         let started_us = self.identity.disk.uptime_us();
         let mut backoff = BACKOFF_FIRST;
         loop {
@@ -340,7 +308,7 @@ impl Log {
         Error::Stalled { path, waited_s, source: Arc::new(error) }
     }
 
-    fn try_persist(&mut self, round: &mut Round) -> Result<(), Trouble> {
+    pub(super) fn try_persist(&mut self, round: &mut Round) -> Result<(), Trouble> {
         if let (true, Some(segment)) = (round.is_written, &self.segment) {
             check_it_is_there(segment)?;
             return self.look_for_mail();
@@ -395,7 +363,7 @@ impl Log {
     }
 
     /// Never again a byte to this segment: the next one says from where it does not count.
-    fn give_up_segment(&mut self) {
+    pub(super) fn give_up_segment(&mut self) {
         if let Some(segment) = self.segment.take() {
             // Not from what was synced: of that, some may not have been acknowledged, and will be told so.
             self.voids = Some((segment.number, segment.kept_to));

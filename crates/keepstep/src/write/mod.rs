@@ -12,6 +12,7 @@ mod draft;
 mod event;
 mod handoff;
 mod index;
+mod kept;
 mod leaving;
 mod log;
 #[cfg(all(test, loom))]

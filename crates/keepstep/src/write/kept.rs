@@ -1,0 +1,50 @@
+//! A batch that could not be made durable at once on a caller's thread: kept, and finished by whoever comes next.
+//!
+//! A caller must be able to stop waiting; the committer's thread waits in its place.
+
+use super::handoff::Batch;
+use super::log::{Log, Pending, Trouble};
+
+impl Log {
+    /// Commits a batch on the thread of a caller, which must not be kept if the disk is full: tried once. True if that is
+    /// all; else the batch is kept for [`Log::finish_held`], before all others.
+    pub(crate) fn try_commit(&mut self, batch: Batch<Pending>) -> bool {
+        let mut round = self.decide(batch);
+        if round.placed.is_empty() {
+            round.event.close();
+            return true;
+        }
+        let trouble = match self.try_persist(&mut round) {
+            Ok(()) => {
+                self.tell_all(round, Ok(()));
+                return true;
+            }
+            Err(trouble) => trouble,
+        };
+        self.wake_the_rest();
+        if !matches!(trouble, Trouble::LookUp(_)) {
+            round.is_written = false;
+            self.give_up_segment();
+        }
+        self.held = Some(round);
+        false
+    }
+
+    /// Makes what was tried in vain durable, however often that takes, for as long as we may wait.
+    pub(crate) fn finish_held(&mut self) {
+        if let Some(mut round) = self.held.take() {
+            let outcome = self.persist(&mut round, self.options.stall);
+            self.tell_all(round, outcome);
+        }
+    }
+
+    /// True if a thread goes on with what callers leave.
+    pub(crate) fn has_thread(&self) -> bool {
+        self.options.background
+    }
+
+    /// True while a batch waits that was tried in vain.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+}
