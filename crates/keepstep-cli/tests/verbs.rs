@@ -46,7 +46,9 @@ fn the_verbs_that_read_agree_with_one_another() {
     assert_eq!(verified.code, Some(0), "{verified:?}");
     assert!(json_lines(&verified)[0].starts_with(r#"{"whole":true"#), "{verified:?}");
     let dumped = run(dir, ["dump", "./demo"]);
-    assert_eq!(json_lines(&dumped).len() as u64, stats.number("records"));
+    // What a taker copied stands there twice.
+    let recorded = json_lines(&dumped).iter().filter(|line| line.starts_with(r#"{"what":1,"#)).count();
+    assert_eq!(recorded as u64, stats.number("records"));
 }
 
 #[test]

@@ -435,6 +435,7 @@ fn a_look_that_fails_is_no_evidence() {
         Err(Error::Busy { .. }) => {}
         other => panic!("it is alive: {other:?}"),
     };
+    busy();
     let fails = |call| sim.faults().plan(Fault::new(call, Errno::Emfile).until_cleared());
     for _ in 0..3 {
         fails(On::Lock);

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use keepstep::export::json::big_digits;
-use keepstep::format::commit::Bind;
+use keepstep::format::commit::{Bind, What};
 use keepstep::read::{Catalog, Item, Record};
 use keepstep::{Id, Value};
 
@@ -42,6 +42,8 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
                         records.push((bind.what.number(), *record));
                     }
                     Item::Record(_) => {}
+                    // Copies keep their sequences, and begin with the first that was copied.
+                    Item::Gap(gap) if gap.from == 0 && matches!(bind.what, What::Copied { .. }) => {}
                     Item::Damaged(_) | Item::Gap(_) => has_damage = true,
                 }
             }
