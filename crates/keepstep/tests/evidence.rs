@@ -508,3 +508,90 @@ fn a_letter_that_was_read_is_not_lost_by_a_look_that_fails() {
         assert!(is_fenced(&refused), "{refused}");
     }
 }
+
+/// Deletes at once all that may go: the first call names it, the second deletes it.
+fn sweep(sim: &SimDisk) {
+    let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+    for _ in 0..2 {
+        run_on(sim.process(), None).store().compact(options.clone(), &mut |_| {}).expect("compacts");
+    }
+}
+
+/// An episode that a killed process left.
+fn left_by_a_killed_process(sim: &SimDisk, task: &str) {
+    let process = sim.process();
+    let run = run_on(process.clone(), None);
+    let episode = run.episode(EpisodeName::task(task)).expect("begins");
+    episode.step(Step::new().action(0)).expect("records");
+    process.kill();
+    std::mem::forget((episode, run));
+}
+
+/// Somebody who publishes one of everything that is shared: claims, letters, bases, ends, manifests.
+fn publish_everything(run: &Run) -> keepstep::Result<()> {
+    let taken = run.episode(EpisodeName::task("taken"))?;
+    taken.step(Step::new().action(1))?;
+    taken.end("finished", Ending::default())?.wait()?;
+    run.store().reap()?;
+    run.group("taken", 0, 1).seal(None, "test", None)?;
+    run.store().compact(CompactOptions::default(), &mut |_| {})?;
+    Ok(())
+}
+
+/// `compact --grace 0` took a file in the making for one that was left behind, and deleted it: whoever was about to give it
+/// its name failed with "No such file or directory".
+#[test]
+fn whoever_publishes_goes_on_when_its_file_is_swept_away() {
+    let mut calls = 0;
+    for at in 0.. {
+        let sim = SimDisk::new(83);
+        left_by_a_killed_process(&sim, "taken");
+        left_by_a_killed_process(&sim, "left");
+        let (count, is_over, other) = (AtomicU64::new(0), Arc::new(Mutex::new(None)), sim.clone());
+        let said = Arc::clone(&is_over);
+        let door = Door::new(sim.process(), move |call| {
+            if count.fetch_add(1, Ordering::Relaxed) == at {
+                *said.lock().expect("no panic") = Some(call.to_owned());
+                sweep(&other);
+            }
+        });
+        let done = publish_everything(&run_on(door, None));
+        let Some(call) = is_over.lock().expect("no panic").take() else { break };
+        assert!(done.is_ok(), "swept before call {at} ({call}): {done:?}");
+        let report = run_on(sim.process(), None).store().verify(&mut |_| {}).expect("verifies");
+        assert!(report.is_whole(), "swept before call {at} ({call}): {report:?}");
+        calls = at;
+    }
+    println!("{calls} points");
+    assert!(calls > 60, "{calls}");
+}
+
+/// Whoever lost a race takes back what it made, and may make another segment of that number: what it still had open of the
+/// first passed for the second, which was then called damaged.
+#[test]
+fn a_number_that_was_taken_back_is_used_again() {
+    let sim = SimDisk::new(84);
+    left_by_a_killed_process(&sim, "first");
+    let (other, times) = (sim.clone(), AtomicU64::new(0));
+    let door = Door::new(sim.process(), move |call| {
+        if call == "link grouped/0.manifest" && times.fetch_add(1, Ordering::Relaxed) == 0 {
+            // A pruner that is killed when it has announced what it wants: its manifest holds no segment.
+            left_by_a_killed_process(&other, "second");
+            let process = other.process();
+            let killed = Arc::clone(&process);
+            let announced = Door::new(process, move |call| {
+                if call == "link grouped/0.copy" {
+                    killed.kill();
+                }
+            });
+            let filter = PruneFilter { run: Some("run".to_owned()), ..PruneFilter::default() };
+            let pruned = run_on(announced, None).store().prune(&filter, false, &mut |_| {});
+            assert!(pruned.is_err(), "{pruned:?}");
+        }
+    });
+    let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+    let report = run_on(door, None).store().compact(options, &mut |_| {}).expect("compacts");
+    assert_eq!(report.logs, 2, "{report:?}");
+    let report = run_on(sim.process(), None).store().verify(&mut |_| {}).expect("verifies");
+    assert!(report.is_whole(), "{report:?}");
+}

@@ -184,14 +184,24 @@ pub fn ensure_dir(disk: &dyn Disk, path: &str) -> io::Result<()> {
     }
 }
 
+/// How often a file in the making may be swept away before that counts as trouble.
+const SWEPT_MAX: u32 = 16;
+
 /// Publishes a file under a name that nobody has yet: written, synced, linked, the directory synced.
 ///
-/// False if the name is taken.
+/// False if the name is taken. Whoever deletes what others left behind, and gives it no time, may take the file in the making
+/// for that: then it is made again.
 pub fn publish(disk: &dyn Disk, path: &str, content: &[u8]) -> io::Result<bool> {
-    let temporary = Temporary::create(disk, parent(path))?;
-    temporary.file.write_at(content, 0)?;
-    temporary.file.sync()?;
-    temporary.publish(path, true)
+    let mut swept = 0;
+    loop {
+        let temporary = Temporary::create(disk, parent(path))?;
+        temporary.file.write_at(content, 0)?;
+        temporary.file.sync()?;
+        match temporary.publish(path, true) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && swept < SWEPT_MAX => swept += 1,
+            published => return published,
+        }
+    }
 }
 
 /// A file in the making: nobody sees it before it is published.

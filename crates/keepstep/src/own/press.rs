@@ -106,7 +106,13 @@ impl Press {
             disk::publish_by_rename(&*self.disk, &sheet.path, &sheet.content)?;
             return Ok(true);
         }
-        temporary.publish(&sheet.path, false)
+        match temporary.publish(&sheet.path, false) {
+            // Swept away by somebody who took it for left behind.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                disk::publish(&*self.disk, &sheet.path, &sheet.content)
+            }
+            published => published,
+        }
     }
 
     /// Makes the folders that a batch needs, with one sync for all. One that fails is made, and told of, with its file.

@@ -1,5 +1,7 @@
 //! Writes the segments: whole and sealed before they have a name.
 
+use std::io;
+
 use crc32c::crc32c;
 use keepstep_format::Id;
 use keepstep_format::block::Block;
@@ -258,21 +260,32 @@ impl<'s> Output<'s> {
         self.temporary.file.sync().doing("sync", &path)?;
         let records = self.entries.iter().filter(|(writer, _)| *writer != Id::NONE);
         let records: u64 = records.map(|(_, entry)| u64::from(entry.count)).sum();
-        if !self.temporary.publish(&path, true).doing("publish", &path)? {
-            made.lost_race = true;
+        match self.temporary.publish(&path, true) {
+            Ok(true) => {}
+            // Somebody who gives what is left behind no time took this for it: it is made again.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => made.lost_race = true,
+            published => made.lost_race = !published.doing("publish", &path)?,
+        }
+        if made.lost_race {
             return Ok(());
         }
         made.segments.push((self.number, self.written_to));
         made.blocks += self.blocks;
         made.records += records;
-        check_again(storage, self.number, self.written_to)
+        match check_again(storage, self.number, self.written_to) {
+            // Swept away under its name: whoever did that has published a manifest, so ours would come too late.
+            Err(error) if error.is_gone() => made.lost_race = true,
+            checked => checked?,
+        }
+        Ok(())
     }
 }
 
 /// What was written must be what is read, before anything rests on it.
 fn check_again(storage: &Storage, number: u64, bytes: u64) -> Result<()> {
     let path = segment_path(&Id::NONE, number);
-    let file = storage.file(&Id::NONE, number)?;
+    // Not from the files that are kept open: only what is in force is, since a number that was taken back is used again.
+    let file = storage.disk().open(&path).doing("open", &path)?;
     let found = file.bytes().doing("measure", &path)?;
     if found == bytes {
         return Ok(());
