@@ -1,6 +1,6 @@
 //! Endings that nobody said: found by whoever looks next, with what shows it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use keepstep_format::Id;
@@ -14,6 +14,7 @@ use crate::own::{Letter, Sheet, Standing};
 use crate::read::{AttemptKey, End};
 use crate::segment::cards::{CardFound, encode_fields, read_card};
 use crate::segment::chain::{Chain, read_base, read_claim};
+use crate::segment::names::parse_number;
 
 /// An attempt that was found dead.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,10 +43,19 @@ pub(super) struct FoundEnd<'e> {
 /// So many attempts that were found dead are recorded as one: more would not share more.
 pub const BURIED_AT_ONCE: usize = 256;
 
+/// The folder of endings that were found.
+const ENDS: &str = "ends";
+
 /// Where the ending of an attempt stands that its owner did not say.
 fn end_path(episode: &Id, attempt: u32) -> String {
     let hex = episode.to_string();
-    format!("ends/{}/{hex}.{attempt}", &hex[..2])
+    format!("{ENDS}/{}/{hex}.{attempt}", &hex[..2])
+}
+
+/// Which attempt has its ending under this name.
+pub(super) fn parse_end(name: &str) -> Option<(Id, u32)> {
+    let (episode, attempt) = name.split_once('.')?;
+    Some((episode.parse().ok()?, u32::try_from(parse_number(attempt)?).ok()?))
 }
 
 /// What a search for the dead found.
@@ -197,6 +207,37 @@ impl Store {
             }
         }
         Ok(chain)
+    }
+
+    /// The attempts whose end somebody else found, by the names of the cards; none is read. Of all episodes, or of those
+    /// whose ids begin with one of these bytes.
+    pub(super) fn list_found_ends(&self, shards: Option<&BTreeSet<u8>>) -> Result<HashSet<(Id, u32)>> {
+        let folders: Vec<String> = match shards {
+            Some(shards) => shards.iter().map(|shard| format!("{shard:02x}")).collect(),
+            None => {
+                let entries = self.disk().list(ENDS).doing("list", ENDS)?.into_iter();
+                entries.filter(|entry| entry.is_dir).map(|entry| entry.name).collect()
+            }
+        };
+        let mut found = HashSet::new();
+        for folder in folders {
+            let folder = format!("{ENDS}/{folder}");
+            let entries = self.disk().list(&folder).doing("list", &folder)?;
+            found.extend(entries.iter().filter_map(|entry| parse_end(&entry.name)));
+        }
+        Ok(found)
+    }
+
+    /// How somebody else found that an attempt had ended, and how many of its records count, if that was said.
+    pub(super) fn found_why_and_records(
+        &self,
+        episode: &Id,
+        attempt: u32,
+    ) -> Result<Option<(String, Option<u32>)>> {
+        Ok(self.end_card(episode, attempt)?.and_then(|end| {
+            let records = end.get("records").and_then(|it| u32::try_from(it.as_int()?).ok());
+            Some((end.get("why")?.as_str()?.to_owned(), records))
+        }))
     }
 
     /// What whoever found the end of an attempt said of it.

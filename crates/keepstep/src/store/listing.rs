@@ -3,14 +3,15 @@
 //! Indexes and the names of cards say nearly all of it. Cards are read for episodes that were taken over and for
 //! attempts without an end, steps only where an attempt went on from the middle of another.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use keepstep_format::Id;
 
 use super::Store;
 use crate::error::{Error, Result};
-use crate::read::{AttemptInfo, AttemptKey, Catalog};
+use crate::read::{AttemptInfo, AttemptKey, Catalog, Item};
 use crate::segment::chain::{Base, Chain, Link, list_bases, read_claim};
+use crate::segment::summary::SummaryPart;
 use crate::segment::{Liveness, Summary};
 
 /// What a list shows of an attempt.
@@ -57,10 +58,11 @@ impl Store {
         for info in catalog.attempts()? {
             episodes.entry(info.key.episode).or_default().push(info);
         }
+        let ends = self.list_found_ends(None)?;
         let mut out = Vec::new();
         for (episode, infos) in episodes {
             let bases = bases.get(&episode).map_or(&[][..], |bases| bases);
-            out.extend(self.list_episode(catalog, &episode, infos, bases)?);
+            out.extend(self.list_episode(catalog, &episode, infos, bases, &ends)?);
         }
         Ok(out)
     }
@@ -83,7 +85,8 @@ impl Store {
             catalog.manifest().refuse_pruned(episode)?;
             return Err(Error::NotFound { what: format!("episode {episode}") });
         }
-        self.list_episode(catalog, episode, infos, &bases)
+        let ends = self.list_found_ends(Some(&BTreeSet::from([episode.0[0]])))?;
+        self.list_episode(catalog, episode, infos, &bases, &ends)
     }
 
     fn list_episode(
@@ -92,6 +95,7 @@ impl Store {
         episode: &Id,
         infos: Vec<AttemptInfo>,
         bases: &[u32],
+        ends: &HashSet<(Id, u32)>,
     ) -> Result<Vec<Listed>> {
         let (chain, trouble) = self.chain_of(episode, bases)?;
         // A claim that was passed over never became an attempt.
@@ -107,14 +111,24 @@ impl Store {
                 found.extend(link.map(|link| self.without_records(episode, link, &name)));
             }
             let owner = self.who_counts(episode, attempt, &found)?;
-            for AttemptInfo { key, summary, records, liveness } in found {
+            let end = match ends.contains(&(*episode, attempt)) {
+                true => self.found_why_and_records(episode, attempt)?,
+                false => None,
+            };
+            let counted = link.and_then(|link| link.records).or(end.as_ref().and_then(|(_, records)| *records));
+            for mut info in found {
+                self.leave_out_what_was_refused(catalog, &mut info, counted)?;
+                let AttemptInfo { key, summary, records, liveness } = info;
                 let is_in_force = Some(&attempt) == began.last() && Some(key.writer) == owner;
                 let (attempts, trouble) = (began.len() as u32, trouble.clone());
                 let mut one = Listed { key, summary, records, liveness, attempts, is_in_force, trouble };
                 if let Some(base) = link.and_then(|link| link.base.as_ref()) {
                     self.add_inherited(catalog, &mut one, base, &listed)?;
                 }
-                self.add_found_end(&mut one)?;
+                // What an owner said after it was told that it is out is not how the attempt ended.
+                if let Some((why, _)) = &end {
+                    one.summary.why = Some(why.clone());
+                }
                 listed.push(one);
             }
         }
@@ -133,12 +147,27 @@ impl Store {
         }
     }
 
-    fn add_found_end(&self, one: &mut Listed) -> Result<()> {
-        // What an owner said after it was taken over is not how the attempt ended: its taker found it without an end.
-        if one.summary.why.is_none() || !one.is_in_force {
-            let found = self.found_end(&one.key.episode, one.key.attempt)?;
-            one.summary.why = found.map(|(why, _)| why).or(one.summary.why.take());
+    /// Sums an attempt up again if its log has more records than count: what its owner wrote after it was told that it is
+    /// out was refused.
+    fn leave_out_what_was_refused(
+        &self,
+        catalog: &Catalog,
+        info: &mut AttemptInfo,
+        counted: Option<u32>,
+    ) -> Result<()> {
+        let Some(counted) = counted.filter(|counted| u64::from(*counted) < info.records) else {
+            return Ok(());
+        };
+        let mut summary = Summary::default();
+        for item in catalog.reader(&info.key)?.records() {
+            match item? {
+                Item::Record(record) if record.seq < counted => {
+                    summary.add(&SummaryPart::of(record.kind, &record.fields));
+                }
+                _ => {}
+            }
         }
+        (info.summary, info.records) = (summary, u64::from(counted));
         Ok(())
     }
 

@@ -130,8 +130,9 @@ impl Queue {
         outcomes.refresh()?;
         self.refresh_notes(run, &plan)?;
         let named = self.names(&**run.store().disk())?;
+        let ends = run.store().list_found_ends(Some(&self.shards()))?;
         let (notes, standings) = (self.notes.as_ref(), HashMap::new());
-        let mut judge = Judge { run, plan: &plan, outcomes: &outcomes, notes, standings };
+        let mut judge = Judge { run, plan: &plan, outcomes: &outcomes, ends, notes, standings };
         let mut found = Found::default();
         for (index, (planned, named)) in self.episodes.iter().zip(&named).enumerate() {
             match judge.verdict(index, planned, *named, &mut self.cards) {
@@ -195,11 +196,15 @@ impl Queue {
         }
     }
 
+    /// The first bytes of the episodes' ids.
+    fn shards(&self) -> BTreeSet<u8> {
+        self.episodes.iter().map(|planned| planned.id.0[0]).collect()
+    }
+
     /// Lists claims and bases; the folders are named by the first two digits of the episodes in them.
     fn names(&self, disk: &dyn Disk) -> Result<Vec<Named>> {
         let mut named = vec![Named::default(); self.episodes.len()];
-        let shards: BTreeSet<u8> = self.episodes.iter().map(|planned| planned.id.0[0]).collect();
-        for shard in shards {
+        for shard in self.shards() {
             let folder = format!("claims/{shard:02x}");
             for entry in disk.list(&folder).doing("list", &folder)? {
                 let Some((id, number, what)) = parse_name(&entry.name) else { continue };
@@ -267,6 +272,8 @@ struct Judge<'r> {
     run: &'r Run,
     plan: &'r Plan,
     outcomes: &'r Outcomes,
+    /// Attempts whose end others found: what their owners said after that was refused.
+    ends: HashSet<(Id, u32)>,
     notes: Option<&'r NoteIndex>,
     /// Each owner is asked about once.
     standings: HashMap<Id, bool>,
@@ -280,6 +287,7 @@ impl Judge<'_> {
         let named = self.without_void(&at.id, named, cards)?;
         let Some(newest) = named.claims.checked_sub(1) else { return Ok(Verdict::New) };
         let said = self.outcomes.said(&at.id, named.in_force);
+        let said = said.filter(|_| !self.ends.contains(&(at.id, named.in_force)));
         let why = match said {
             Some(said) => Some(Arc::clone(&said.why)),
             None => self.adopted(&at.id, named.in_force, cards)?.map(Arc::from),
