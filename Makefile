@@ -51,13 +51,14 @@ bench: develop-release ## measure against the raw limit and peers (writes bench.
 	$(VENV)/bin/python bench/python/measure.py --out "$(TARGET)/bench.json" $(BENCH_PYTHON_ARGS) || status=1; \
 	exit $$status
 
-torture: release ## kill -9 real recorders for a minute, twice, against an outside oracle
+torture: release ## kill -9 real recorders for a minute, twice, and with company, against an outside oracle
 	rm -rf "$(TARGET)/torture"
 	mkdir -p "$(TARGET)/torture"
 	$(KEEPSTEP) torture "$(TARGET)/torture/threads" --seconds $(TORTURE_SECONDS) --processes 2 --threads 32 --json
 	$(KEEPSTEP) torture "$(TARGET)/torture/processes" --seconds $(TORTURE_SECONDS) --processes 24 --threads 2 --json
+	$(KEEPSTEP) torture "$(TARGET)/torture/company" --seconds $(TORTURE_SECONDS) --company --json
 
-torture-python: develop-release ## kill -9 Python recorders: threads, 512 tasks, fork, spawn; a minute each; then memory
+torture-python: develop-release ## kill -9 Python recorders: threads, 512 tasks, fork, spawn, company; a minute each; then memory
 	$(VENV)/bin/python tools/torture_python.py --seconds $(TORTURE_SECONDS) --dir "$(TARGET)"
 	KEEPSTEP_SLOW=1 $(VENV)/bin/pytest tests/python/test_memory.py -q -m slow --basetemp "$(TARGET)/torture-memory"
 

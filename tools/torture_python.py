@@ -1,12 +1,12 @@
 """Kills Python recorders with -9 at random, and compares what a fresh process reads with what was acknowledged.
 
-usage: torture_python.py [--seconds 60] [--modes threads,tasks,fork,spawn] [--seed N] [--dir DIR] [--keep]
+usage: torture_python.py [--seconds 60] [--modes threads,tasks,fork,spawn,company] [--seed N] [--dir DIR] [--keep]
                          [--break early-ack|lost-segment]
 
 The oracle is outside: recorders write each acknowledgement to a pipe, the tormentor reads it, and the `keepstep` command,
 which shares nothing with them, reads the store. What a step holds follows from its name and the seed, so that a torn or
 misplaced one is noticed. Prints a line of JSON for each mode; exits with 1 if anything was lost, torn or doubled.
-`--break` is the negative control: the run must fail.
+`--break` is the negative control: the run must fail. The mode `company` is in torture_company.py.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-MODES = ("threads", "tasks", "fork", "spawn")
+MODES = ("threads", "tasks", "fork", "spawn", "company")
 RECORDER = Path(__file__).with_name("torture_recorder.py")
 RUN = "torture"
 # A recorder is killed this long after its first acknowledgement.
 LIFE_S = (0.05, 1.5)
+
+# What no report may have any of.
+FAULTS = ("lost", "torn", "doubled", "told_twice", "never_told", "not_pruned", "errors")
 
 Name = tuple[str, int]
 
@@ -227,6 +230,15 @@ def lines_of(pipe: int, deadline: Deadline) -> Iterator[bytes | None]:
             yield from lines
 
 
+def tormentor(mode: str, folder: Path, seed: int, wrong: str | None) -> Any:
+    """Whoever torments in this mode."""
+    if mode == "company":
+        from torture_company import Company
+
+        return Company(folder / "store", seed, wrong)
+    return Tormentor(mode, folder, seed, wrong)
+
+
 def main() -> int:
     """Torments each mode in turn."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -242,9 +254,9 @@ def main() -> int:
     is_whole = True
     try:
         for mode in given.modes.split(","):
-            report = Tormentor(mode, folder / mode, seed, given.wrong).run(given.seconds)
+            report = tormentor(mode, folder / mode, seed, given.wrong).run(given.seconds)
             print(json.dumps(report), flush=True)
-            is_whole &= not (report["lost"] or report["torn"] or report["doubled"]) and report["kills"] > 0
+            is_whole &= not any(report.get(fault) for fault in FAULTS) and report["kills"] > 0
             if not given.keep:
                 shutil.rmtree(folder / mode, ignore_errors=True)
     finally:

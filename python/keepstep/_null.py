@@ -196,6 +196,15 @@ class NullRun:
         return RECEIPT
 
 
+class NullCloser:
+    """There is nothing to close."""
+
+    is_gone = True
+
+    def close(self) -> None:
+        pass
+
+
 class NullStore:
     """Stands where a native store stands."""
 
@@ -214,6 +223,9 @@ class NullStore:
 
     def stats(self) -> dict[str, int]:
         return {}
+
+    def closer(self) -> NullCloser:
+        return NullCloser()
 
     def close(self) -> None:
         pass

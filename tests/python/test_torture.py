@@ -31,6 +31,70 @@ def test_nothing_acknowledged_is_lost_to_kill_9(tmp_path: Path, mode: str) -> No
     assert report["acked"] > 0
 
 
+def test_nothing_is_lost_or_told_twice_in_company(tmp_path: Path) -> None:
+    """Compactors, pruners, reapers, followers and copies beside recorders whose locks slip, all killed at random."""
+    code, report = torture(tmp_path, "company", 15)
+    assert (code, [report[kind] for kind in company_oracle().KINDS]) == (0, [0] * 7), report
+    assert report["kills"] >= 1
+    assert report["acked"] > 0
+
+
+@pytest.mark.parametrize("wrong", ["early-ack", "lost-segment"])
+def test_a_broken_promise_is_noticed_in_company(tmp_path: Path, wrong: str) -> None:
+    """The negative controls of the same."""
+    code, report = torture(tmp_path, "company", 10, "--break", wrong)
+    assert report["lost"] > 0, report
+    assert code == 1
+
+
+def company_oracle() -> Any:
+    sys.path.insert(0, str(TORTURE.parent))
+    try:
+        import torture_company_oracle
+    finally:
+        sys.path.remove(str(TORTURE.parent))
+    return torture_company_oracle
+
+
+def test_the_oracle_of_a_company_notices_each_fault() -> None:
+    """What no store should ever show is shown to the oracle: a step that was recorded again, an end that was told twice, …"""
+    oracle = company_oracle()
+    name = ("keep", "t", 0)
+    steps = [
+        {
+            "index": at,
+            "action": at,
+            "observation": oracle.observation_of(7, name, at),
+            "info": {"mark": f"a.{at}"},
+            "ending": "finished",
+        }
+        for at in range(3)
+    ]
+    told = [["t", "0", "1", "finished", "cursor"]]
+    cases: dict[str, tuple[list[dict[str, Any]], list[list[str]]]] = {
+        "": (steps, told),
+        "lost": (steps[:2], told),
+        "lost again": ([*steps[:2], {**steps[2], "info": {"mark": "b.2"}}], told),
+        "torn": ([*steps[:2], {**steps[2], "observation": "else"}], told),
+        "doubled": ([*steps, steps[2]], told),
+        "told_twice": (steps, [*told, *told]),
+        "told_twice in another attempt": (steps, [*told, ["t", "0", "2", "finished", "cursor"]]),
+        "never_told": (steps, []),
+    }
+    for kind, (found, events) in cases.items():
+        it = oracle.Oracle(7)
+        for at in range(3):
+            it.hear(["step", *map(str, name), "1", str(at), f"a.{at}"])
+        it.hear(["ends", *map(str, name), "1", "finished"])
+        it.hear(["ended", *map(str, name), "1", "finished"])
+        it.compare({name: found})
+        it.compare_told("keep", events, {name})
+        assert {fault for fault, those in it.faults.items() if those} == set(kind.split(" ")[:1]) - {""}, kind
+    it.hear_pruned(name)
+    it.compare({name: steps})
+    assert it.faults["lost"] and it.faults["not_pruned"]
+
+
 @pytest.mark.parametrize("wrong", ["early-ack", "lost-segment"])
 def test_a_broken_promise_is_noticed(tmp_path: Path, wrong: str) -> None:
     """The negative controls: an acknowledgement before the receipt, and a segment that is gone."""

@@ -68,4 +68,6 @@ pub(crate) enum Verb {
     TortureRecorder(torture::recorder::Args),
     #[command(hide = true)]
     TortureCheck(torture::check::Args),
+    #[command(hide = true)]
+    TortureCompany(torture::company::hands::Args),
 }

@@ -47,6 +47,22 @@ impl Started {
         is_running && self.child.kill().is_ok()
     }
 
+    /// Stops it with SIGSTOP, in the middle of whatever it does.
+    pub(crate) fn pause(&self) {
+        self.signal(rustix::process::Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub(crate) fn go_on(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let id = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
+        // It is our child, and nobody waited for it yet: the number is still its own.
+        let _ = id.map(|id| rustix::process::kill_process(id, signal));
+    }
+
     /// Asks it to stop in good order, by the end of its stdin.
     pub(crate) fn ask_to_stop(&mut self) {
         self.stdin = None;

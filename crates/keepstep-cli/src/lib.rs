@@ -135,6 +135,7 @@ fn dispatch(program: &Program, verb: Verb, screen: &mut Screen) -> Outcome {
         Verb::DoctorLock(args) => verbs::doctor::run_lock_probe(&args, screen),
         Verb::TortureRecorder(args) => torture::recorder::run(&args, screen),
         Verb::TortureCheck(args) => torture::check::run(&args, screen),
+        Verb::TortureCompany(args) => torture::company::hands::run(&args),
     }
 }
 

@@ -24,6 +24,28 @@ fn killing_recorders_loses_nothing() {
     assert!(said.number("kills") > 0 && said.number("acked") > 0, "nothing was tried: {said:?}");
 }
 
+/// Compactors, pruners, reapers, followers, readers and copies beside recorders whose locks slip: all are killed at random.
+#[test]
+fn killing_recorders_and_their_company_loses_nothing() {
+    let scratch = Scratch::new();
+    let arguments = ["torture", "dir", "--company", "--seconds", "12", "--processes", "3", "--json"];
+    let said = run(scratch.dir(), arguments);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let faults = ["lost", "torn", "doubled", "told_twice", "never_told", "not_pruned", "damaged", "errors"];
+    assert!(faults.iter().all(|fault| said.number(fault) == 0), "{said:?}");
+    assert!(["kills", "acked", "told"].iter().all(|did| said.number(did) > 0), "nothing was tried: {said:?}");
+}
+
+/// The negative control: recorders that say too early that a step was acknowledged are found out.
+#[test]
+fn a_step_that_is_lost_in_company_is_noticed() {
+    let scratch = Scratch::new();
+    let arguments = ["torture", "dir", "--company", "--early", "--seconds", "6", "--json"];
+    let said = run(scratch.dir(), arguments);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(said.number("lost") > 0, "{said:?}");
+}
+
 /// The same directory and the same seed again: the episodes of the two runs must not meet.
 #[test]
 fn torture_can_be_repeated_with_its_seed() {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use keepstep::disk::sim::{SimDisk, SimProcess};
 use keepstep::{
-    Ending, Episode, EpisodeName, Error, Opening, Options, PlanOptions, RemainingOptions, Run, RunEvent, Step,
-    Store, Value, WhenBusy,
+    Ending, Episode, EpisodeName, Error, Opening, Options, PlanOptions, RemainingOptions, Run, RunEvent,
+    Step, Store, Value, WhenBusy,
 };
 
 fn run_on(disk: Arc<SimProcess>) -> Run {

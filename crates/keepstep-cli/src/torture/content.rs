@@ -162,6 +162,11 @@ impl Content {
         })
     }
 
+    /// What is in it, in the order of the numbers.
+    pub(crate) fn fields(&self) -> &[(u8, Value)] {
+        &self.fields
+    }
+
     /// What the witness is told of it.
     pub(crate) fn digest(&self) -> u64 {
         digest_of_read(&self.fields)

@@ -4,6 +4,7 @@
 //! made anew for the comparison, and its digest is computed here, not by the format.
 
 pub(crate) mod check;
+pub(crate) mod company;
 pub(crate) mod compare;
 pub(crate) mod content;
 mod digest;

@@ -19,6 +19,7 @@ use crate::numbers::{count, counted};
 use crate::place::quoted;
 use crate::progress;
 use crate::screen::Screen;
+use crate::torture::company;
 use crate::torture::compare::{Findings, compare, compare_while_live};
 use crate::torture::read_back::{ReadBack, read_back, verify};
 use crate::torture::recorder::LevelArg;
@@ -36,6 +37,7 @@ const ERRORS_MAX: u64 = 20;
 #[command(after_help = "Examples:
   keepstep torture /mnt/data/try --seconds 60
   keepstep torture /mnt/data/try --seconds 60 --processes 24 --threads 2 --json
+  keepstep torture /mnt/data/try --seconds 60 --company
   keepstep torture /mnt/data/try --seed 1234          the same again, as far as scheduling allows
 
 The store stays in DIR/store to be looked at.
@@ -58,6 +60,12 @@ pub(crate) struct Args {
     /// What each step waits for: that it survives the death of its process, or a power cut
     #[arg(long, value_enum, default_value = "power")]
     level: LevelArg,
+    /// Others work at the store too: compact, prune, reap, follow, read and copy it
+    #[arg(long, conflicts_with = "level")]
+    company: bool,
+    // The negative control: recorders say too early that a step was acknowledged.
+    #[arg(long, hide = true, requires = "company")]
+    early: bool,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -65,6 +73,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, program: &Program, screen: &mut Screen) -> Outcome {
     keepstep::refuse_address(&args.dir)?;
+    if args.company {
+        return company::run(args.company_plan(), program, screen);
+    }
     let mut torture = Torture::new(args, program)?;
     screen.say(&format!(
         "seed {}: killing {} in {} for {} s",
@@ -80,6 +91,20 @@ pub(crate) fn run(args: &Args, program: &Program, screen: &mut Screen) -> Outcom
     screen.say("reading everything back");
     torture.check_all()?;
     torture.report(args, screen)
+}
+
+impl Args {
+    fn company_plan(&self) -> company::Plan {
+        company::Plan {
+            dir: self.dir.clone(),
+            seconds: self.seconds,
+            recorders: self.processes,
+            threads: self.threads,
+            seed: self.seed.unwrap_or_else(new_seed),
+            json: self.json,
+            early: self.early,
+        }
+    }
 }
 
 /// One recorder process.

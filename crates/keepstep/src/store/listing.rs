@@ -115,7 +115,8 @@ impl Store {
                 true => self.found_why_and_records(episode, attempt)?,
                 false => None,
             };
-            let counted = link.and_then(|link| link.records).or(end.as_ref().and_then(|(_, records)| *records));
+            let counted =
+                link.and_then(|link| link.records).or(end.as_ref().and_then(|(_, records)| *records));
             for mut info in found {
                 self.leave_out_what_was_refused(catalog, &mut info, counted)?;
                 let AttemptInfo { key, summary, records, liveness } = info;

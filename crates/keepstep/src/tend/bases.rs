@@ -1,7 +1,8 @@
 //! Checks that what a taker copied is there: all that the base of its attempt names.
 //!
 //! A copy keeps the sequences that its records had, so only a base can say with which it begins. What no base names was
-//! copied by a taker that died before it began, and is nobody's loss.
+//! copied by a taker that died before it began, and is nobody's loss. Bases are read before the logs: a copy is in its log
+//! before a base names it, so what is named by then must be there, whoever goes on meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,33 +13,38 @@ use super::report::Missing;
 use super::verify::Verifier;
 use crate::error::{Error, Result};
 use crate::segment::chain::{Span, list_bases, read_base};
-use crate::segment::{Liveness, Log};
+use crate::segment::{Liveness, Log, Storage};
 
 /// The sequences that are there of copies, or are lost by name: by whose log they are in, and what they are.
 pub(super) type Copies = HashMap<(Id, Bind), BTreeSet<u32>>;
 
+/// What the bases name that was copied, by episode.
+pub(super) fn find_copied(storage: &Storage) -> Result<Vec<(Id, Span)>> {
+    let mut copied = Vec::new();
+    for (episode, attempts) in list_bases(storage)? {
+        for attempt in attempts {
+            let base = match read_base(storage, &episode, attempt) {
+                Ok(base) => base,
+                // That it is damaged is told with the other cards.
+                Err(Error::Damaged { .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            let spans = base.into_iter().flat_map(|base| base.spans);
+            copied.extend(spans.filter(|span| span.copied.is_some()).map(|span| (episode, span)));
+        }
+    }
+    Ok(copied)
+}
+
 impl Verifier<'_> {
-    pub(super) fn check_bases(&mut self, logs: &[Log]) -> Result<()> {
+    pub(super) fn check_bases(&mut self, copied: &[(Id, Span)], logs: &[Log]) -> Result<()> {
         let liveness: BTreeMap<Id, Liveness> =
             logs.iter().map(|log| (*log.writer(), log.liveness())).collect();
         let manifest = self.storage.manifest()?;
-        for (episode, attempts) in list_bases(self.storage)? {
-            if manifest.pruned(&episode).is_some() {
-                continue;
-            }
-            for attempt in attempts {
-                let base = match read_base(self.storage, &episode, attempt) {
-                    Ok(base) => base,
-                    // That it is damaged was told with the other cards.
-                    Err(Error::Damaged { .. }) => continue,
-                    Err(error) => return Err(error),
-                };
-                for span in base.iter().flat_map(|base| &base.spans) {
-                    // A log that is being written may not say yet that a copy is synced.
-                    if liveness.get(&span.writer) != Some(&Liveness::Live) {
-                        self.check_copied(&episode, span);
-                    }
-                }
+        for (episode, span) in copied.iter().filter(|(episode, _)| manifest.pruned(episode).is_none()) {
+            // A log that is being written may not say yet that a copy is synced.
+            if liveness.get(&span.writer) != Some(&Liveness::Live) {
+                self.check_copied(episode, span);
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ use keepstep_format::Id;
 use keepstep_format::hash::Hash;
 use keepstep_format::rehash::Rehash;
 
-use super::bases::Copies;
+use super::bases::{Copies, find_copied};
 use super::report::{Damage, Progress, Report, Wrong};
 use super::subjects::Subjects;
 use crate::error::Result;
@@ -26,13 +26,36 @@ pub fn verify(
     Ok(verify_all(storage, scan, progress)?.0)
 }
 
+/// How often `compact` may move what is being verified before what is found counts.
+const MOVED_MAX: usize = 16;
+
 /// Verifies, and says which hashes are wanted: those of what is lost and was not found elsewhere.
+///
+/// What `compact` has moved in the meantime is not where it was looked for: what is missing then is looked for again.
 pub(super) fn verify_all(
     storage: &Arc<Storage>,
     scan: &dyn ScanUnsealed,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(Report, HashSet<Hash>)> {
+    let mut moved = 0;
+    loop {
+        let manifest = storage.renew_manifest()?;
+        let verified = verify_once(storage, scan, progress);
+        let is_whole = matches!(&verified, Ok((report, _)) if report.is_whole());
+        if is_whole || moved == MOVED_MAX || !manifest.is_outdated(storage)? {
+            return verified;
+        }
+        moved += 1;
+    }
+}
+
+fn verify_once(
+    storage: &Arc<Storage>,
+    scan: &dyn ScanUnsealed,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(Report, HashSet<Hash>)> {
     storage.look_for_heals();
+    let copied = find_copied(storage)?;
     let logs = open_logs(storage, scan)?;
     let bytes_total = logs.iter().flat_map(Log::segments).map(|segment| segment.file_bytes).sum();
     let mut verifier = Verifier {
@@ -46,7 +69,7 @@ pub(super) fn verify_all(
         verifier.check_log(log)?;
     }
     verifier.check_cards(&logs)?;
-    verifier.check_bases(&logs)?;
+    verifier.check_bases(&copied, &logs)?;
     let mut report = verifier.report;
     report.damage.sort_by(|a, b| (&a.path, a.offset, a.bytes).cmp(&(&b.path, b.offset, b.bytes)));
     Ok((report, verifier.wanted))

@@ -155,6 +155,7 @@ impl Log {
             None => return self.closed(),
         };
         if let Some(error) = self.fence_of(subject) {
+            subject.set_fenced();
             return Some(error);
         }
         if subject.epoch() != pending.epoch {

@@ -443,6 +443,7 @@ impl Log {
             let placed = &round.placed[member.record];
             let Some(subject) = &placed.subject else { continue };
             if let Some(fenced) = self.fence_of(subject) {
+                subject.set_fenced();
                 round.event.fail(member.index, fenced);
             } else {
                 tell(subject, placed);

@@ -240,9 +240,9 @@ impl Recorder {
         self.lock().ok().and_then(|state| state.ended.clone())
     }
 
-    /// True if it ended, and that is durable: nothing can be recorded any more.
+    /// True if nothing can be recorded any more: it ended, and that is durable, or it was refused as somebody else's.
     pub fn is_over(&self) -> bool {
-        if self.writer.is_closed_by_others() {
+        if self.writer.is_closed_by_others() || self.subject.is_fenced() {
             return true;
         }
         let state = self.lock();

@@ -38,6 +38,8 @@ pub(crate) struct Subject {
     steps: AtomicU64,
     /// Its BEGIN was committed.
     begun: AtomicBool,
+    /// It was refused because it is somebody else's now.
+    fenced: AtomicBool,
     /// A turn was said and has no result.
     pending: AtomicBool,
     /// The sequence of its first record in this log.
@@ -61,6 +63,7 @@ impl Subject {
             epoch: AtomicU32::new(0),
             steps: AtomicU64::new(0),
             begun: AtomicBool::new(false),
+            fenced: AtomicBool::new(false),
             pending: AtomicBool::new(false),
             first_seq: 0,
         }
@@ -92,6 +95,14 @@ impl Subject {
 
     pub(crate) fn set_begun(&self) {
         self.begun.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.fenced.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_fenced(&self) {
+        self.fenced.store(true, Ordering::Release);
     }
 
     pub(crate) fn is_pending(&self) -> bool {

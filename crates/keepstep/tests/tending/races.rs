@@ -181,3 +181,64 @@ fn another_prunings_announcement_is_not_ours() {
     let opened = opened.lock().expect("no panic").take().expect("was opened");
     assert_eq!(what_broke(&sim, Told { opened, pruned }), None);
 }
+
+/// A process that was killed when no sync covered what it had recorded: whoever goes on has to copy that.
+fn killed_before_a_sync(sim: &SimDisk) {
+    let process = sim.process();
+    let options = keepstep::Options { level: Some(keepstep::Level::Kill), ..super::world::options(None) };
+    let store = Store::on_disk(process.clone(), options).expect("opens");
+    let recorders = record(&store, 5..6, 2, STEPS);
+    process.kill();
+    std::mem::forget((recorders, store));
+}
+
+/// Takes the episode over, and lets its own lock slip: it seems dead, and is not.
+fn take_and_slip(sim: &SimDisk) {
+    let process = sim.process();
+    let store = open_as(process.clone(), None);
+    let episode = store.run("run", Value::Null).expect("opens").episode(name(5, 1)).expect("goes on");
+    process.lose_locks();
+    std::mem::forget((episode, store));
+}
+
+fn compact_at_once(sim: &SimDisk) {
+    for _ in 0..2 {
+        open(sim).compact(at_once(), &mut |_| {}).expect("compacts");
+    }
+}
+
+/// `verify` beside others told of copies that were missing, because it read the bases after the logs: a taker had come
+/// between; and it failed when `compact` deleted what it was reading.
+#[test]
+fn verifying_beside_others_tells_of_no_damage() {
+    let acts: [(&str, fn(&SimDisk)); 3] = [
+        ("a takeover", take_and_slip),
+        ("compact", compact_at_once),
+        ("both", |sim| {
+            take_and_slip(sim);
+            compact_at_once(sim);
+        }),
+    ];
+    for (act, beside) in acts {
+        let mut calls = 0;
+        for at in 0.. {
+            let sim = left();
+            killed_before_a_sync(&sim);
+            let (count, said, other) = (AtomicU64::new(0), Arc::new(Mutex::new(None)), sim.clone());
+            let slot = Arc::clone(&said);
+            let door = Door::new(sim.process(), move |call| {
+                if count.fetch_add(1, Ordering::Relaxed) == at {
+                    *slot.lock().expect("no panic") = Some(call.to_owned());
+                    beside(&other);
+                }
+            });
+            let report = open_as(door, None).verify(&mut |_| {});
+            let Some(call) = said.lock().expect("no panic").take() else { break };
+            let is_whole = report.as_ref().is_ok_and(|report| report.is_whole());
+            assert!(is_whole, "{act} before call {at} ({call}): {report:?}");
+            calls = at;
+        }
+        println!("{act}: {calls} points");
+        assert!(calls > 20, "{calls}");
+    }
+}
