@@ -16,7 +16,9 @@ import pytest
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "keepstep", *words], capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        [sys.executable, "-m", "keepstep", *words], capture_output=True, text=True, timeout=300
+    )
 
 
 def read_elsewhere(store: Path) -> dict[str, object]:

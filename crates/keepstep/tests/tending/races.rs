@@ -211,7 +211,8 @@ fn compact_at_once(sim: &SimDisk) {
 /// between; and it failed when `compact` deleted what it was reading.
 #[test]
 fn verifying_beside_others_tells_of_no_damage() {
-    let acts: [(&str, fn(&SimDisk)); 3] = [
+    type Act = fn(&SimDisk);
+    let acts: [(&str, Act); 3] = [
         ("a takeover", take_and_slip),
         ("compact", compact_at_once),
         ("both", |sim| {
