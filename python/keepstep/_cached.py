@@ -6,27 +6,21 @@ for each other's disk, and a forked child would wait for ever for a thread of it
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from functools import cached_property
 else:
 
-    class cached_property:
+    class cached_property(functools.cached_property):
         """Threads that ask at once may each compute it; what was computed first is kept."""
-
-        def __init__(self, compute: Any) -> None:
-            self._compute = compute
-            self.__doc__ = compute.__doc__
-
-        def __set_name__(self, owner: type, name: str) -> None:
-            self._name = name
 
         def __get__(self, instance: Any, owner: type | None = None) -> Any:
             if instance is None:
                 return self
             # Stands before this from now on: it has no __set__.
-            return instance.__dict__.setdefault(self._name, self._compute(instance))
+            return instance.__dict__.setdefault(self.attrname, self.func(instance))
 
 
 __all__ = ["cached_property"]
