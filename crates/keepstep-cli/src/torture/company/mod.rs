@@ -177,8 +177,27 @@ impl<'a> Company<'a> {
     fn start(&mut self, place: Place) -> Outcome<Life> {
         let number = self.lives;
         self.lives += 1;
-        let role = self.role(place);
-        let mut arguments = vec![role.word().to_owned()];
+        let arguments = self.arguments(place, number);
+        let (process, says) = child::start(self.program, "torture-company", arguments)?;
+        let life_ms = match place {
+            Place::Recorder => 3000,
+            Place::Follower(_) => 2500,
+            // Some die in the middle of what they do, some come to its end, also where a sync takes long.
+            Place::Tender if self.chance.one_in(2) => 1500,
+            Place::Tender => 15_000,
+        };
+        let now = Instant::now();
+        let mut within = |ms: u64| Duration::from_millis(self.chance.below(ms));
+        let kill_at = now + within(life_ms);
+        let (stop_at, pause) = (now + within(life_ms), LEASE + within(1500));
+        let stop_at = self.chance.one_in(6).then_some((stop_at, pause));
+        let ear = std::thread::spawn(move || BufReader::new(says).lines().collect());
+        Ok(Life { number, process, ear, kill_at, stop_at, go_on_at: None })
+    }
+
+    /// What a process is told that takes a place.
+    fn arguments(&mut self, place: Place, number: u32) -> Vec<String> {
+        let mut arguments = vec![self.role(place).word().to_owned()];
         let mut give = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
         give("--store", self.store.display().to_string());
         give("--run", self.run.clone());
@@ -196,20 +215,7 @@ impl<'a> Company<'a> {
         if self.plan.early {
             arguments.push("--early".to_owned());
         }
-        let (process, says) = child::start(self.program, "torture-company", arguments)?;
-        let (now, chance) = (Instant::now(), &mut self.chance);
-        let mut within = |ms: u64| Duration::from_millis(chance.below(ms));
-        let life_ms = match place {
-            Place::Recorder => 3000,
-            Place::Follower(_) => 2500,
-            // Long enough to come to an end now and then.
-            Place::Tender => 5000,
-        };
-        let kill_at = now + within(life_ms);
-        let (stop_at, pause) = (now + within(life_ms), LEASE + within(1500));
-        let stop_at = self.chance.one_in(6).then_some((stop_at, pause));
-        let ear = std::thread::spawn(move || BufReader::new(says).lines().collect());
-        Ok(Life { number, process, ear, kill_at, stop_at, go_on_at: None })
+        arguments
     }
 
     fn role(&mut self, place: Place) -> Role {
