@@ -132,6 +132,8 @@ fn is_fenced(error: &Error) -> bool {
 #[derive(Debug, Clone, Copy)]
 enum Act {
     Compact,
+    /// The second call deletes what the first has replaced, under an owner that still writes to it.
+    CompactAndDelete,
     Reap,
     Take,
     Prune,
@@ -147,6 +149,7 @@ impl Act {
         let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
         match self {
             Self::Compact => run.store().compact(options, &mut |_| {}).map(|_| ()),
+            Self::CompactAndDelete => Self::Compact.on(run).and_then(|()| Self::Compact.on(run)),
             Self::Reap => run.store().reap().map(|_| ()),
             Self::Take => match run.open(name(), Opening { busy: WhenBusy::Raise, ..Opening::default() }) {
                 // It lives on without a word: the next to come must find what it inherited.
@@ -294,6 +297,12 @@ fn must_be_caught(act: Act, broken: Broken) {
 #[test]
 fn compacting_the_log_of_an_owner_that_lives() {
     must_hold(Act::Compact);
+}
+
+/// An owner whose log was closed, and then deleted, was told that its file had vanished: that its store has to be opened again.
+#[test]
+fn deleting_the_log_of_an_owner_that_lives() {
+    must_hold(Act::CompactAndDelete);
 }
 
 /// `reap` recorded a live owner as crashed, and its end counted no more.

@@ -267,6 +267,10 @@ impl Log {
         loop {
             let (error, is_written) = match self.try_persist(round) {
                 Ok(()) => return Ok(()),
+                // Whoever closes a log deletes it afterwards: then that is what happened.
+                Err(Trouble::Vanished(_)) if self.look_for_mail().is_ok() && self.is_closed() => {
+                    return Ok(());
+                }
                 Err(Trouble::Vanished(path)) => return Err(self.note_vanished(path)),
                 Err(Trouble::Disk(error) | Trouble::LookUp(error))
                     if disk::store_is_deleted(&*self.identity.disk, &error) =>

@@ -207,12 +207,14 @@ fn compact_at_once(sim: &SimDisk) {
     }
 }
 
+/// What others do meanwhile.
+type Beside = fn(&SimDisk);
+
 /// `verify` beside others told of copies that were missing, because it read the bases after the logs: a taker had come
 /// between; and it failed when `compact` deleted what it was reading.
 #[test]
 fn verifying_beside_others_tells_of_no_damage() {
-    type Act = fn(&SimDisk);
-    let acts: [(&str, Act); 3] = [
+    let acts: [(&str, Beside); 3] = [
         ("a takeover", take_and_slip),
         ("compact", compact_at_once),
         ("both", |sim| {
