@@ -195,17 +195,23 @@ impl World {
         let action = || Step::new().action(said);
         if !counts {
             // Whoever lost it can record nothing more, whatever it tries.
-            let refused = match op {
-                Op::First => held.first(action()).and_then(|receipt| receipt.wait()).is_err(),
-                Op::Step { .. } => held.step(action()).is_err(),
-                Op::Result => held.result(Step::new()).is_err(),
+            let told = match op {
+                Op::First => held.first(action()).and_then(|receipt| receipt.wait()).map(|_| ()),
+                Op::Step { .. } => held.step(action()).map(|_| ()),
+                Op::Result => held.result(Step::new()).map(|_| ()),
                 Op::End { why } => {
-                    held.end(WHYS[*why], Ending::default()).and_then(|receipt| receipt.wait()).is_err()
+                    held.end(WHYS[*why], Ending::default()).and_then(|receipt| receipt.wait()).map(|_| ())
                 }
-                _ => true,
+                _ => return,
             };
             self.tally.refused += 1;
-            return assert!(refused, "a fenced attempt was acknowledged");
+            let error = told.expect_err("a fenced attempt was acknowledged");
+            let cause = if let Error::EarlierFailed(cause) = &error { cause } else { &error };
+            if matches!(cause, Error::Fenced { .. }) {
+                // It knows by now, and is in nobody's way.
+                paper.lose(store);
+            }
+            return;
         }
         let (got, expected) = match op {
             Op::First => {

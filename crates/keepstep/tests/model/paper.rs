@@ -241,6 +241,13 @@ impl Episode {
     }
 
     /// A store lets go of it.
+    /// Whoever had it was told that it is another's.
+    pub fn lose(&mut self, store: usize) {
+        for attempt in self.attempts.iter_mut().filter(|attempt| attempt.open_in == Some(store)) {
+            attempt.open_in = None;
+        }
+    }
+
     pub fn leave(&mut self, store: usize) {
         for attempt in self.attempts.iter_mut().filter(|attempt| attempt.open_in == Some(store)) {
             attempt.open_in = None;
