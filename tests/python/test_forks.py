@@ -67,6 +67,7 @@ FORKING = """
         "remaining": lambda: next(iter(run.remaining())),
         "reap": lambda: store.reap(),
         "stats": lambda: store.stats(),
+        "reset": lambda: keepstep.record(GymCorridor(), run, task="inherited").reset(),
     }
 
     def child(number):

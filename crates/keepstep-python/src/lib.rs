@@ -29,6 +29,7 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("IS_DEBUG_BUILD", cfg!(debug_assertions))?;
+    listing::make_names(module.py())?;
     module.add_class::<store::Store>()?;
     module.add_class::<store::Closer>()?;
     module.add_class::<run::Run>()?;

@@ -30,6 +30,17 @@ pub(crate) struct Wanted<'py> {
     all_attempts: bool,
 }
 
+/// Makes the names of the items above once, when the module is imported: made on first use, a process that forks meanwhile
+/// would leave its child waiting for them for ever.
+pub(crate) fn make_names(py: Python<'_>) -> PyResult<()> {
+    let nothing = pyo3::types::PyDict::new(py);
+    for name in ["task", "iteration", "ends", "reward", "policy", "since"] {
+        nothing.set_item(name, py.None())?;
+    }
+    nothing.set_item("all_attempts", false)?;
+    nothing.extract::<Wanted<'_>>().map(|_| ())
+}
+
 impl Wanted<'_> {
     fn filter(self, py: Python<'_>) -> PyResult<EpisodeFilter> {
         let policy = self.policy.map(|policy| policy_of(py, &policy)).transpose()?;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepstep::Level;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
@@ -81,9 +80,9 @@ impl Receipt {
     }
 
     /// Waits for it on the running event loop. Cancelling that does not withdraw the step.
-    fn __await__<'py>(slf: Bound<'py, Self>, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    fn __await__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let future = future_of(&slf)?;
-        future.call_method0(intern!(py, "__await__"))
+        future.call_method0("__await__")
     }
 
     fn __repr__(&self) -> String {
@@ -105,13 +104,13 @@ fn future_of<'py>(receipt: &Bound<'py, Receipt>) -> PyResult<Bound<'py, PyAny>> 
     // A forked child would wait for ever: nobody there commits.
     receipt.get().store.check_process().or_raise(py)?;
     let (event_loop, bell) = running_loop(py, &receipt.get().store)?;
-    let future = event_loop.call_method0(intern!(py, "create_future"))?;
+    let future = event_loop.call_method0("create_future")?;
     match receipt.get().poll() {
         Some(Ok(())) => {
-            future.call_method1(intern!(py, "set_result"), (receipt,))?;
+            future.call_method1("set_result", (receipt,))?;
         }
         Some(Err(error)) => {
-            future.call_method1(intern!(py, "set_exception"), (raise(py, &error),))?;
+            future.call_method1("set_exception", (raise(py, &error),))?;
         }
         None => {
             let bell = bell.get();

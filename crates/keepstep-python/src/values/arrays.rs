@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use keepstep::Value;
 use keepstep::format::value::{Array, Dtype};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyTuple};
 
@@ -21,7 +20,7 @@ pub(super) fn array_value(
     place: &Place<'_>,
 ) -> PyResult<Option<Value>> {
     let py = given.py();
-    let parts = python_half(py)?.getattr(intern!(py, "array_parts"))?.call1((given,));
+    let parts = python_half(py)?.getattr("array_parts")?.call1((given,));
     match parts {
         Ok(parts) if !parts.is_none() => {
             if let Some(array) = copied(walk, &parts)? {
@@ -43,7 +42,7 @@ pub(super) fn array_value(
 /// A tensor. Nothing if its elements do not stand in a row, or are of a kind that the format does not know.
 pub(super) fn tensor_value(walk: &mut Walk<'_>, given: &Bound<'_, PyAny>) -> PyResult<Option<Value>> {
     let py = given.py();
-    match python_half(py)?.getattr(intern!(py, "tensor_parts"))?.call1((given,)) {
+    match python_half(py)?.getattr("tensor_parts")?.call1((given,)) {
         Ok(parts) if !parts.is_none() => copied(walk, &parts),
         Ok(_) => Ok(None),
         Err(error) => unless_fatal(py, error).map(|()| None),
@@ -96,5 +95,5 @@ fn bytes_at(keeper: &Bound<'_, PyAny>, address: usize, length: usize) -> Vec<u8>
 pub(super) fn array_object<'py>(py: Python<'py>, array: &Array) -> PyResult<Bound<'py, PyAny>> {
     let shape = PyTuple::new(py, &array.shape)?;
     let data = PyByteArray::new(py, &array.data);
-    python_half(py)?.getattr(intern!(py, "array_of"))?.call1((array.dtype.name(), shape, data))
+    python_half(py)?.getattr("array_of")?.call1((array.dtype.name(), shape, data))
 }

@@ -3,7 +3,6 @@
 //! No class is looked up by a recorded name: only what is in the two tables of `keepstep/_values.py` is ever made.
 
 use keepstep::Value;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyTuple};
 
@@ -66,11 +65,11 @@ fn typed<'py>(py: Python<'py>, name: &str, inner: &Value) -> PyResult<Bound<'py,
     }
     let data = from_value(py, inner)?;
     let half = python_half(py)?;
-    let registered = half.getattr(intern!(py, "decoders"))?.cast_into::<PyDict>()?;
+    let registered = half.getattr("decoders")?.cast_into::<PyDict>()?;
     if let Some(decode) = registered.get_item(name)? {
         return decode.call1((data,));
     }
-    let builtin = half.getattr(intern!(py, "builtin_decoders"))?.cast_into::<PyDict>()?;
+    let builtin = half.getattr("builtin_decoders")?.cast_into::<PyDict>()?;
     let Some(decode) = builtin.get_item(name)? else { return Ok(data) };
     match decode.call1((&data,)) {
         Ok(object) => Ok(object),
