@@ -8,9 +8,11 @@ use crate::value::{DEPTH_MAX, DIMENSIONS_MAX, Dtype, elements, tag};
 pub fn part_of_value(body: &Body, inner: u64, base: u32) -> Result<Part, Malformed> {
     let outside = Malformed { what: "a value starts behind its body", at: body.raw.len() };
     let start = usize::try_from(inner).ok().filter(|&at| at < body.raw.len()).ok_or(outside)?;
-    let mut pass = Pass { body, cursor: Cursor::at(&body.raw, start), next: base as usize };
+    let beyond = Malformed { what: "a value has references behind those of its body", at: start };
+    let base = usize::try_from(base).ok().filter(|&at| at <= body.references.len()).ok_or(beyond)?;
+    let mut pass = Pass { body, cursor: Cursor::at(&body.raw, start), next: base };
     pass.value(0)?;
-    Ok(Part { bytes: start..pass.cursor.position(), references: base as usize..pass.next })
+    Ok(Part { bytes: start..pass.cursor.position(), references: base..pass.next })
 }
 
 /// On its way through a value.

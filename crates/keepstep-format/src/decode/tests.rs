@@ -93,3 +93,19 @@ fn absurd_lengths_are_lost() {
         }
     }
 }
+
+/// A damaged or hostile place may name any reference: what is said to be a part of a body lies inside of it.
+#[test]
+fn a_part_of_a_body_lies_inside_of_it() {
+    let body = Body { raw: vec![tag::NULL, tag::REF], references: vec![to(8, 1)] };
+    for inner in 0..4 {
+        for base in [0, 1, 2, 3, u32::MAX] {
+            if let Ok(part) = part_of_value(&body, inner, base) {
+                assert!(body.raw.get(part.bytes.clone()).is_some(), "{inner}, {base}: {part:?}");
+                assert!(body.references.get(part.references.clone()).is_some(), "{inner}, {base}: {part:?}");
+            }
+        }
+    }
+    assert_eq!(part_of_value(&body, 0, 1), Ok(Part { bytes: 0..1, references: 1..1 }));
+    assert!(part_of_value(&body, 0, 2).is_err());
+}
