@@ -19,7 +19,7 @@ use super::records::{DamagedRecord, Gap, Item, MOVED_MAX, read_record};
 use super::step::{Begin, End, Step};
 use crate::error::{Error, Result};
 use crate::segment::Contents;
-use crate::segment::chain::{Base, Chain, Span};
+use crate::segment::chain::{Base, Chain, Link, Span};
 use crate::segment::names::segment_path;
 
 /// A part of a lineage: records of one attempt, in one log.
@@ -84,13 +84,15 @@ impl Catalog {
         chain: &Chain,
         attempt: u32,
     ) -> Result<Lineage> {
-        let what = || format!("attempt {attempt} at episode {episode}");
-        let link = chain.link(attempt).ok_or_else(|| Error::NotFound { what: what() })?;
+        let link = link_of(episode, chain, attempt)?;
         let inherited: &[Span] = link.base.as_ref().map_or(&[], |base: &Base| &base.spans);
-        // What stands behind the records that count was refused, and is no part of it.
-        let to = link.records.unwrap_or(u32::MAX);
-        let own = Span { writer: link.claim.writer, attempt, copied: None, from: 0, to };
-        Lineage::new(self, inherited_in, episode, inherited, own)
+        Lineage::new(self, inherited_in, episode, inherited, own_span(link))
+    }
+
+    /// What counts of an attempt's own records, without what it inherited: how it stands, whatever came before it.
+    pub fn own_part(&self, episode: &Id, chain: &Chain, attempt: u32) -> Result<Lineage> {
+        let link = link_of(episode, chain, attempt)?;
+        Lineage::new(self, self, episode, &[], own_span(link))
     }
 
     /// What one attempt recorded itself, in one log, with nothing that it inherited.
@@ -484,6 +486,17 @@ fn outline_of(mut reader: AttemptReader, span: &Span) -> Result<(AttemptReader, 
             Some(error) => return Err(error),
         }
     }
+}
+
+fn link_of<'c>(episode: &Id, chain: &'c Chain, attempt: u32) -> Result<&'c Link> {
+    let what = || format!("attempt {attempt} at episode {episode}");
+    chain.link(attempt).ok_or_else(|| Error::NotFound { what: what() })
+}
+
+/// The records of an attempt that count. What stands behind them was refused, and is no part of it.
+fn own_span(link: &Link) -> Span {
+    let to = link.records.unwrap_or(u32::MAX);
+    Span { writer: link.claim.writer, attempt: link.claim.attempt, copied: None, from: 0, to }
 }
 
 /// What the records of a span are bound to.

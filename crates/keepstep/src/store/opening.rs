@@ -277,16 +277,16 @@ impl Opener<'_> {
             };
             return Ok(Move::Take(Take { attempt, is_claimed: true, was_alive, evidence }));
         }
-        let mut lineage = self.lineage(chain, force)?;
+        let mut own = self.own_part(chain, force)?;
         let is_ours = newest.claim.writer == *ours;
         if is_ours
             && next == 1
-            && lineage.lines().is_empty()
-            && self.all_written(chain, force)?.lines().is_empty()
+            && own.lines().is_empty()
+            && self.all_of_own_part(chain, force)?.lines().is_empty()
         {
             return Ok(Move::Begin { is_claimed: true });
         }
-        let end = lineage.end()?;
+        let end = own.end()?;
         if let Some(why) = end.as_ref().and_then(final_why) {
             return Ok(Move::Over(why));
         }
@@ -300,7 +300,7 @@ impl Opener<'_> {
         let next = self.ask_for(newest, next);
         // An end that is acknowledged may not be known to others yet: nobody should be told "busy" because of that.
         let is_busy = matches!(next, Move::Busy { .. });
-        let is_ending = is_busy && may_wait && self.all_written(chain, force)?.own_end().is_some();
+        let is_ending = is_busy && may_wait && self.all_of_own_part(chain, force)?.own_end().is_some();
         Ok(if is_ending { Move::Soon } else { next })
     }
 
@@ -351,19 +351,18 @@ impl Opener<'_> {
         Err(Error::Ended { what: self.what(), why })
     }
 
-    /// What counts of the episode so far, as others see it.
-    fn lineage(&self, chain: &Chain, force: &Link) -> Result<Lineage> {
-        let store = self.run.store();
-        let mut catalog = store.looking();
-        catalog.refresh_of(&writers_of(force))?;
-        catalog.lineage(&self.id, chain, force.claim.attempt)
+    /// What the newest attempt recorded itself, as others see it.
+    fn own_part(&self, chain: &Chain, force: &Link) -> Result<Lineage> {
+        let mut catalog = self.run.store().looking();
+        catalog.refresh_of(&[force.claim.writer])?;
+        catalog.own_part(&self.id, chain, force.claim.attempt)
     }
 
-    /// What counts of the episode, with all that was written and is not known to be synced: acknowledged at `kill`, or a moment ago.
-    fn all_written(&self, chain: &Chain, link: &Link) -> Result<Lineage> {
+    /// As [`Opener::own_part`], with all that was written and is not known to be synced: acknowledged at `kill`, or a moment ago.
+    fn all_of_own_part(&self, chain: &Chain, force: &Link) -> Result<Lineage> {
         let mut catalog = self.run.store().looking_at_all();
-        catalog.refresh_of(&writers_of(link))?;
-        catalog.lineage(&self.id, chain, link.claim.attempt)
+        catalog.refresh_of(&[force.claim.writer])?;
+        catalog.own_part(&self.id, chain, force.claim.attempt)
     }
 
     /// Records the first attempt.

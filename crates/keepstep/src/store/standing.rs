@@ -7,7 +7,7 @@
 use keepstep_format::Id;
 use keepstep_format::value::Value;
 
-use super::opening::{Opener, Opening, writers_of};
+use super::opening::{Opener, Opening};
 use super::run::{EpisodeName, Run};
 use crate::error::{Error, Result};
 use crate::own;
@@ -81,10 +81,10 @@ fn rests_on_a_sync(run: &Run, episode: &Id, chain: &Chain, owner: &Id) -> Result
         return Ok(true);
     };
     let mut catalog = store.looking_at_all();
-    catalog.refresh_of(&writers_of(link))?;
-    let lineage = catalog.lineage(episode, chain, link.claim.attempt)?;
-    let mut own = lineage.own_lines(lineage.lines().len());
-    Ok(!own.any(|at| lineage.is_unsynced(&catalog, at)))
+    catalog.refresh_of(&[link.claim.writer])?;
+    // What it inherited was made safe by whoever took it over then.
+    let own = catalog.own_part(episode, chain, link.claim.attempt)?;
+    Ok(!(0..own.lines().len()).any(|at| own.is_unsynced(&catalog, at)))
 }
 
 /// Takes over an episode that is over, so that its end rests on a sync of this process: what another left may be in memory

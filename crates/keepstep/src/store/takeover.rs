@@ -1,4 +1,4 @@
-//! Taking an episode over: claim, tell every earlier owner, read, copy what rests on nobody's sync, publish the base.
+//! Taking an episode over: claim, tell every owner since the newest base, read, copy what rests on nobody's sync, publish the base.
 //!
 //! The order is the proof. A step that an earlier owner acknowledges was synced before that owner looked for our letter,
 //! so if the letter was not there yet the step is in what we read; and if it was, nothing was acknowledged.
