@@ -122,6 +122,7 @@ broken! {
     is_broken_act_on_what_was_known => ActOnWhatWasKnown,
     is_broken_no_reward_is_zero => NoRewardIsZero,
     is_broken_compact_forgets_origins => CompactForgetsOrigins,
+    is_broken_scan_is_proof => ScanIsProof,
 }
 
 /// Ways to get it wrong. Each was the obvious thing to do once; the crash tests must catch every one.
@@ -176,4 +177,6 @@ pub enum Broken {
     NoRewardIsZero,
     /// `compact` does not say where the records that it moves stood before.
     CompactForgetsOrigins,
+    /// What somebody scanned, synced and wrote down passes for what its writer synced.
+    ScanIsProof,
 }

@@ -75,7 +75,7 @@ impl ScanUnsealed for Recovery {
         let mut card_is_damaged = false;
         let mut name_is_taken = false;
         if standing.liveness != Liveness::Live {
-            // Whoever published something about it had proof that its writer was gone.
+            // A cache, and no proof of anything: it says what a scan would find, while the file is as long.
             match card::read(storage, head, &standing)? {
                 card::Told::Nothing => {}
                 card::Told::Scanned(found) => {
