@@ -59,7 +59,7 @@ enum Came {
 
 impl Owner {
     /// Has recorded two steps, and then whatever else runs in its process opened and closed its lock.
-    fn start(sim: &SimDisk, disk: impl FnOnce(Arc<SimProcess>) -> Arc<dyn Disk>) -> Arc<Self> {
+    fn start(sim: &SimDisk, wrong: Wrong, disk: impl FnOnce(Arc<SimProcess>) -> Arc<dyn Disk>) -> Arc<Self> {
         let process = sim.process();
         let run = run_on(disk(Arc::clone(&process)), None);
         let episode = run.episode(name()).expect("begins");
@@ -67,7 +67,9 @@ impl Owner {
         let (episode, is_finished) = (Mutex::new(Some(episode)), Mutex::new(false));
         let owner = Arc::new(Self { run, process, episode, acknowledged, is_finished, refused });
         assert_eq!((owner.step(), owner.step()), (Came::Recorded, Came::Recorded));
-        owner.process.lose_locks();
+        if !matches!(wrong, Wrong::Boot) {
+            owner.process.lose_locks();
+        }
         owner
     }
 
@@ -169,6 +171,32 @@ impl Act {
     }
 }
 
+/// Why others take the owner for dead, wrongly; or why they cannot tell.
+#[derive(Debug, Clone, Copy)]
+enum Wrong {
+    /// Its lock slipped.
+    Lock,
+    /// Its lock holds, and whoever looks believes to be in a later boot of the machine.
+    Boot,
+    /// Its lock slipped, and at that moment the clock is set, by so many seconds.
+    Clock(i64),
+}
+
+impl Wrong {
+    const ALL: [Self; 4] = [Self::Lock, Self::Boot, Self::Clock(-86_400), Self::Clock(86_400)];
+
+    fn boot(self) -> Option<&'static str> {
+        matches!(self, Self::Boot).then_some("another-boot")
+    }
+
+    /// At the moment when the other one comes.
+    fn happens(self, sim: &SimDisk) {
+        if let Self::Clock(by_s) = self {
+            sim.set_clock_by(by_s);
+        }
+    }
+}
+
 /// What is wrong afterwards, if something is.
 fn what_broke(sim: &SimDisk, owner: &Owner, act: Act) -> Option<String> {
     let promised = owner.acknowledged.load(Ordering::Relaxed);
@@ -213,16 +241,18 @@ fn what_broke(sim: &SimDisk, owner: &Owner, act: Act) -> Option<String> {
 /// The owner does something before call number `at` of another's act. Nothing if there are fewer calls.
 fn owner_inside(
     act: Act,
+    wrong: Wrong,
     broken: Option<Broken>,
     at: u64,
     finishes: bool,
 ) -> Option<(String, Option<String>)> {
     let sim = SimDisk::new(77);
-    let owner = Owner::start(&sim, |process| process);
+    let owner = Owner::start(&sim, wrong, |process| process);
     let (calls, said) = (AtomicU64::new(0), Arc::new(Mutex::new(None)));
-    let (inside, slot) = (Arc::clone(&owner), Arc::clone(&said));
-    let disk = Door::new(sim.process(), move |call| {
+    let (inside, slot, clock) = (Arc::clone(&owner), Arc::clone(&said), sim.clone());
+    let disk = Door::booted(sim.process(), wrong.boot(), move |call| {
         if calls.fetch_add(1, Ordering::Relaxed) == at {
+            wrong.happens(&clock);
             let came = inside.step();
             if came == Came::Recorded && finishes {
                 inside.finish();
@@ -238,6 +268,7 @@ fn owner_inside(
 /// Another acts before call number `at` of the owner.
 fn owner_outside(
     act: Act,
+    wrong: Wrong,
     broken: Option<Broken>,
     at: u64,
     finishes: bool,
@@ -245,10 +276,12 @@ fn owner_outside(
     let sim = SimDisk::new(78);
     let (calls, said) = (Arc::new(AtomicU64::new(u64::MAX / 2)), Arc::new(Mutex::new(None)));
     let (count, slot, disk) = (Arc::clone(&calls), Arc::clone(&said), sim.clone());
-    let owner = Owner::start(&sim, |process| {
+    let owner = Owner::start(&sim, wrong, |process| {
         Door::new(process, move |call| {
             if count.fetch_add(1, Ordering::Relaxed) == at {
-                let acted = act.on(&run_on(disk.process(), broken));
+                wrong.happens(&disk);
+                let other = Door::booted(disk.process(), wrong.boot(), |_| {});
+                let acted = act.on(&run_on(other, broken));
                 *slot.lock().expect("no panic") = Some((call.to_owned(), acted.err()));
             }
         })
@@ -263,16 +296,16 @@ fn owner_outside(
 }
 
 /// Both directions, with and without an end: how many orders, and what broke in them.
-fn in_all_orders(act: Act, broken: Option<Broken>) -> (u64, Vec<String>) {
+fn in_all_orders(act: Act, wrong: Wrong, broken: Option<Broken>) -> (u64, Vec<String>) {
     let (mut orders, mut broke) = (0, Vec::new());
     for finishes in [false, true] {
         for at in 0.. {
-            let Some((call, what)) = owner_inside(act, broken, at, finishes) else { break };
+            let Some((call, what)) = owner_inside(act, wrong, broken, at, finishes) else { break };
             orders += 1;
             broke.extend(what.map(|what| format!("the owner before call {at} of {act:?} ({call}): {what}")));
         }
         for at in 0.. {
-            let Some((call, what)) = owner_outside(act, broken, at, finishes) else { break };
+            let Some((call, what)) = owner_outside(act, wrong, broken, at, finishes) else { break };
             orders += 1;
             broke.extend(what.map(|what| format!("{act:?} before call {at} of the owner ({call}): {what}")));
         }
@@ -281,14 +314,16 @@ fn in_all_orders(act: Act, broken: Option<Broken>) -> (u64, Vec<String>) {
 }
 
 fn must_hold(act: Act) {
-    let (orders, broke) = in_all_orders(act, None);
-    println!("{act:?}: {orders} orders");
-    assert!(broke.is_empty(), "{} of {orders}:\n{}", broke.len(), broke.join("\n"));
-    assert!(orders > 30, "{orders}");
+    for wrong in Wrong::ALL {
+        let (orders, broke) = in_all_orders(act, wrong, None);
+        println!("{act:?}, {wrong:?}: {orders} orders");
+        assert!(broke.is_empty(), "{wrong:?}, {} of {orders}:\n{}", broke.len(), broke.join("\n"));
+        assert!(orders > 30, "{orders}");
+    }
 }
 
 fn must_be_caught(act: Act, broken: Broken) {
-    let (orders, broke) = in_all_orders(act, Some(broken));
+    let (orders, broke) = in_all_orders(act, Wrong::Lock, Some(broken));
     println!("{} of {orders} orders: {}", broke.len(), broke.first().map_or("", String::as_str));
     assert!(!broke.is_empty(), "{broken:?} is not caught in {orders} orders");
 }
@@ -353,7 +388,7 @@ struct Stopped {
 /// refused; then others follow the run and seal the group, and the taker goes on.
 fn a_stopped_taker(broken: Option<Broken>) -> Stopped {
     let sim = SimDisk::new(79);
-    let owner = Owner::start(&sim, |process| process);
+    let owner = Owner::start(&sim, Wrong::Lock, |process| process);
     let taker = sim.process();
     let (inside, process, disk) = (Arc::clone(&owner), Arc::clone(&taker), sim.clone());
     let seen: Arc<Mutex<(Vec<String>, bool)>> = Arc::default();
@@ -404,7 +439,7 @@ fn passing_over_a_taker_by_evidence_is_caught() {
 fn an_owner_that_answers_keeps_its_log() {
     for answers in [true, false] {
         let sim = SimDisk::new(80);
-        let owner = Owner::start(&sim, |process| process);
+        let owner = Owner::start(&sim, Wrong::Lock, |process| process);
         // Its lock does not say in which boot it was taken, and is free: then nobody can tell.
         let disk = sim.process();
         let writer = disk.list("writers").unwrap().remove(0).name;
