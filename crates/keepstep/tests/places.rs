@@ -248,7 +248,9 @@ fn who_cannot_write_does_not_cost_an_attempt() {
         return; // Only root gives away.
     }
     record(&scratch.store(), 0, 2);
-    for folder in ["ends", "claims"] {
+    let owner = std::fs::read_dir(scratch.0.join("writers")).unwrap().flatten().next().unwrap().file_name();
+    let letters = format!("mail/{}", owner.display());
+    for folder in ["ends", "claims", &letters] {
         let folder = scratch.0.join(folder);
         std::fs::create_dir_all(&folder).unwrap();
         let whose = std::fs::metadata(&folder).unwrap().uid();

@@ -116,6 +116,7 @@ impl Store {
     /// Records that attempts crashed; gives those of which nobody had recorded it. They share their syncs, so give many at
     /// once ([`BURIED_AT_ONCE`] is enough).
     pub fn bury_all(&self, dead: &[Reaped]) -> Result<Vec<Reaped>> {
+        self.check_process()?;
         let mut by_writer: BTreeMap<Id, Vec<&Reaped>> = BTreeMap::new();
         for one in dead {
             by_writer.entry(one.writer).or_default().push(one);

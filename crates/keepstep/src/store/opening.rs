@@ -256,7 +256,7 @@ impl Opener<'_> {
     }
 
     pub(super) fn claim(&self, attempt: u32, writer: &Id) -> Result<bool> {
-        self.run.store().desk().claim(&self.id, attempt, writer, &self.run.birth())
+        self.run.store().claim(&self.id, attempt, writer, &self.run.birth())
     }
 
     /// Looks at who had it last, and how that went.

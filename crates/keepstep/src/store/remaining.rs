@@ -305,12 +305,9 @@ impl Remaining {
         if store.disk().exists(&path).doing("look for", &path)? {
             return Ok(false);
         }
-        if held.attempt > 0 {
-            store.check_writable(&held.episode)?;
-        }
         let writer = store.writer()?.id();
         held.writer = Some(writer);
-        store.desk().claim(&held.episode, held.attempt, &writer, &self.run.birth())
+        store.claim(&held.episode, held.attempt, &writer, &self.run.birth())
     }
 
     /// What could not be read is told when all else is given, each once.

@@ -127,7 +127,6 @@ impl Group {
             Err(Error::Busy { .. }) => return Ok(None),
             seat => seat?,
         };
-        self.run.store().check_writable(&opener.id)?;
         let opened = match opener.open_if_free(seat) {
             // It ended, or was pruned, since we looked; or it is half-done under another policy, and left alone.
             Err(Error::Ended { .. } | Error::Pruned { .. }) => {

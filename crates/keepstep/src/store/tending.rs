@@ -63,11 +63,10 @@ impl Store {
         Ok(self.inner.tended.renew_manifest()?.pruned(episode).cloned())
     }
 
-    /// Before an episode is opened: an error if it was pruned, or if its folders cannot be written to. One look-up that finds
-    /// nothing, if nothing was tended since the last.
+    /// Before an episode is opened: an error if it was pruned. One look-up that finds nothing, if nothing was tended since the
+    /// last.
     pub(crate) fn refuse_pruned(&self, episode: &Id) -> Result<()> {
         self.check_process()?;
-        self.check_writable(episode)?;
         self.inner.tended.renew_manifest()?.refuse_pruned(episode)
     }
 
