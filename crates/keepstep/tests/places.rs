@@ -265,3 +265,22 @@ fn who_cannot_write_does_not_cost_an_attempt() {
         chown(&folder, Some(whose), Some(USER)).unwrap();
     }
 }
+
+/// A store on a read-only mount was said to belong to another user.
+#[test]
+fn a_read_only_mount_is_called_what_it_is() {
+    let scratch = Scratch::new("read-only");
+    let there = scratch.0.join("there");
+    std::fs::create_dir_all(&there).unwrap();
+    record(&Store::open(&there, Options::default()).unwrap(), 0, 2);
+    let source = there.display().to_string();
+    let Some(mounted) = Mounted::new("none", "bind,ro", &source, scratch.0.join("here")) else {
+        return; // Only root mounts.
+    };
+    let run = Store::open(&mounted.0, Options::default()).and_then(|store| store.run("run", Value::Null));
+    for task in ["task", "another"] {
+        let name = EpisodeName { task: task.to_owned(), iteration: 0, sample: 0 };
+        let error = run.as_ref().expect("reads").episode(name).expect_err("cannot");
+        assert!(error.to_string().contains("Read-only file system"), "{error}");
+    }
+}

@@ -173,11 +173,11 @@ impl Disk for RealDisk {
         use rustix::fs::Access;
         let wanted = Access::WRITE_OK | Access::EXEC_OK;
         // A system that cannot tell is no reason to refuse: whoever writes finds out.
-        let told = rustix::fs::accessat(&self.root, or_dot(path), wanted, AtFlags::EACCESS);
-        Ok(!matches!(
-            told,
-            Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM | rustix::io::Errno::ROFS)
-        ))
+        match rustix::fs::accessat(&self.root, or_dot(path), wanted, AtFlags::EACCESS) {
+            Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => Ok(false),
+            Err(error @ rustix::io::Errno::ROFS) => Err(error.into()),
+            _ => Ok(true),
+        }
     }
 
     fn file_system(&self) -> io::Result<FileSystem> {

@@ -309,6 +309,8 @@ impl Writer {
                 return;
             }
             if let Some(mut log) = self.inner.role.try_take() {
+                // At `kill` it is acknowledged before it is synced, and only what is synced can be read.
+                log.sync();
                 return log.say_synced();
             }
             std::thread::sleep(BETWEEN);

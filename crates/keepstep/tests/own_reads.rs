@@ -1,0 +1,49 @@
+//! Whoever records and reads sees what was acknowledged, at every level: asked by view, list, filter, group, plan and notes.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use keepstep::disk::sim::SimDisk;
+use keepstep::{
+    Ending, EpisodeFilter, EpisodeName, Level, NoteTarget, Options, PlanOptions, RemainingOptions, Run, Step,
+    Store, Value,
+};
+
+fn run_at(level: Level) -> Run {
+    let options = Options { background: false, dictionary: false, level: Some(level), ..Options::default() };
+    let store = Store::on_disk(SimDisk::new(91).process(), options).expect("opens");
+    store.run("run", Value::Null).expect("opens")
+}
+
+fn name() -> EpisodeName {
+    EpisodeName::task("task")
+}
+
+fn states(run: &Run, ends: &str) -> usize {
+    let filter =
+        EpisodeFilter { ends: Some([ends.to_owned()].into_iter().collect()), ..EpisodeFilter::default() };
+    run.episodes(&filter).expect("lists").len()
+}
+
+/// At `kill`, what was acknowledged could not be read for a tenth of a second, by the process that had recorded it: a group
+/// could not be sealed, a plan had nothing to score, and an episode was not found.
+#[test]
+fn what_is_acknowledged_is_read_at_once_by_whoever_recorded_it() {
+    for level in [Level::Kill, Level::Power] {
+        let run = run_at(level);
+        let needs = vec!["score".to_owned()];
+        run.plan(["task".to_owned()], PlanOptions { needs, ..PlanOptions::default() }).expect("plans");
+        let episode = run.episode(name()).expect("begins");
+        for index in 0..3 {
+            episode.step(Step::new().action(index)).expect("records");
+            assert_eq!(run.view(&name()).expect("is there").steps(), index as u64 + 1, "{level:?}");
+        }
+        assert_eq!(states(&run, "running"), 1, "{level:?}");
+        let target = NoteTarget { episode: episode.id(), attempt: None, step: None };
+        run.annotate(target, "seen", Value::Int(1), "test").expect("notes").wait().expect("is durable");
+        assert_eq!(run.notes().expect("reads").notes().of(&episode.id()).count(), 1, "{level:?}");
+        episode.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
+        assert_eq!(states(&run, "finished"), 1, "{level:?}");
+        let left = run.remaining_list(&RemainingOptions::default()).expect("looks");
+        assert_eq!(left.iter().map(|(_, why)| &**why).collect::<Vec<_>>(), ["unscored"], "{level:?}");
+        run.group("task", 0, 1).seal(None, "test", None).unwrap_or_else(|error| panic!("{level:?}: {error}"));
+    }
+}
