@@ -400,7 +400,9 @@ fn what_is_wrong_is_told_with_a_hint() {
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
     let shop = Shop::new();
-    for arguments in [&["export", "jsonl", "shop"][..], &["diff", "shop/back~0", "shop/back", "--json"]] {
+    let verbs = [&["export", "jsonl", "shop"][..], &["diff", "shop/back~0", "shop/back", "--json"]];
+    // What `diff` could write before the reader went away, it did: then it says that they differ.
+    for (arguments, codes) in verbs.into_iter().zip([&[Some(0)][..], &[Some(0), Some(1)]]) {
         let mut child = program()
             .current_dir(shop.scratch.dir())
             .args(arguments)
@@ -412,7 +414,7 @@ fn a_reader_that_goes_away_is_no_error() {
         drop(child.stdout.take());
         let said = Said::from(child.wait_with_output().unwrap());
         let is_quiet = !said.err.contains("error") && !said.err.contains("panicked");
-        assert!(said.code == Some(0) && is_quiet, "{arguments:?}: {said:?}");
+        assert!(codes.contains(&said.code) && is_quiet, "{arguments:?}: {said:?}");
     }
 }
 

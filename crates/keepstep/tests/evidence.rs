@@ -147,6 +147,13 @@ impl Act {
         matches!(self, Self::Prune)
     }
 
+    /// Whoever deletes waits until nothing was heard of the owner for a lease.
+    fn waits(self, sim: &SimDisk) {
+        if self.may_delete() {
+            sim.advance(Duration::from_secs(60));
+        }
+    }
+
     fn on(self, run: &Run) -> keepstep::Result<()> {
         let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
         match self {
@@ -248,6 +255,7 @@ fn owner_inside(
 ) -> Option<(String, Option<String>)> {
     let sim = SimDisk::new(77);
     let owner = Owner::start(&sim, wrong, |process| process);
+    act.waits(&sim);
     let (calls, said) = (AtomicU64::new(0), Arc::new(Mutex::new(None)));
     let (inside, slot, clock) = (Arc::clone(&owner), Arc::clone(&said), sim.clone());
     let disk = Door::booted(sim.process(), wrong.boot(), move |call| {
@@ -286,6 +294,7 @@ fn owner_outside(
             }
         })
     });
+    act.waits(&sim);
     calls.store(0, Ordering::Relaxed);
     if owner.step() == Came::Recorded && finishes {
         owner.finish();
@@ -354,6 +363,36 @@ fn taking_from_an_owner_that_lives() {
 #[test]
 fn pruning_an_episode_whose_owner_lives() {
     must_hold(Act::Prune);
+}
+
+/// An episode of an owner that lives, and is idle, was deleted: its lock had slipped, and it had no reason yet to look for letters.
+#[test]
+fn nothing_is_deleted_of_an_owner_that_was_heard_of_lately() {
+    for reaps_first in [false, true] {
+        let sim = SimDisk::new(75);
+        let owner = Owner::start(&sim, Wrong::Lock, |process| process);
+        let other = run_on(sim.process(), None);
+        if reaps_first {
+            assert_eq!(
+                other.store().reap().expect("reaps").len(),
+                1,
+                "a lock that is free is enough to be fenced"
+            );
+        }
+        let filter = PruneFilter { run: Some("run".to_owned()), ..PruneFilter::default() };
+        let prune = || {
+            let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+            other.store().prune_with(&filter, options, false, &mut |_| {}).expect("prunes")
+        };
+        let report = prune();
+        assert_eq!((report.episodes.len(), report.refused.len()), (0, 1), "{report:?}");
+        let why = report.refused[0].running.as_deref().unwrap_or_default();
+        assert!(why.contains("was heard of 0 s ago: try again in"), "{why}");
+        assert_eq!(owner.come_back(), Ok(()), "nothing is gone");
+        owner.process.kill();
+        sim.advance(Duration::from_secs(60));
+        assert_eq!(prune().episodes.len(), 1, "silent for a lease");
+    }
 }
 
 #[test]
@@ -482,6 +521,8 @@ fn left_by_a_killed_process(sim: &SimDisk, task: &str) {
     episode.step(Step::new().action(0)).expect("records");
     process.kill();
     std::mem::forget((episode, run));
+    // Whoever deletes waits until nothing was heard of it for a lease.
+    sim.advance(Duration::from_secs(60));
 }
 
 /// Somebody who publishes one of everything that is shared: claims, letters, bases, ends, manifests.

@@ -194,6 +194,12 @@ fn power_is_promised_only_where_a_sync_reaches_a_disk() {
     if let Some(honest) = honest.filter(|_| is_disk) {
         assert_eq!(Store::open(honest.0.join("store"), Options::default()).unwrap().level(), Level::Power);
     }
+    // Logs behind a link, or on a mount of their own.
+    let linked = Scratch::new("mounts-linked");
+    std::fs::create_dir_all(&linked.0).unwrap();
+    std::fs::create_dir_all(memory.0.join("logs")).unwrap();
+    std::os::unix::fs::symlink(memory.0.join("logs"), linked.0.join("writers")).unwrap();
+    assert_eq!(Store::open(&linked.0, Options::default()).unwrap().level(), Level::Kill);
     drop(weak);
     drop(memory);
 }

@@ -129,14 +129,24 @@ impl Mount {
         if self.kind == "overlay" && (self.has("volatile") || self.has("fsync=volatile")) {
             return Some("it is mounted volatile: its syncs do nothing");
         }
+        let upper = self.upper().filter(|upper| self.kind == "overlay" && !upper.is_absolute());
+        if upper.is_some() {
+            return Some(
+                "its upper layer was mounted by a relative path, so that nobody can tell what it lies on",
+            );
+        }
         let skips = self.has("nobarrier") || self.has("barrier=0");
         skips.then_some("it is mounted so that a sync does not flush the disk's cache")
     }
 
     /// Where an overlay keeps what is written to it, as far as that can be seen from here.
     pub fn upper_layer(&self) -> Option<PathBuf> {
+        self.upper().filter(|path| self.kind == "overlay" && path.is_absolute())
+    }
+
+    fn upper(&self) -> Option<PathBuf> {
         let upper = self.options.split(',').find_map(|option| option.strip_prefix("upperdir="))?;
-        Some(PathBuf::from(unescape(upper))).filter(|path| self.kind == "overlay" && path.is_absolute())
+        Some(PathBuf::from(unescape(upper)))
     }
 
     /// The file behind a loop device.
@@ -189,6 +199,7 @@ mod tests {
         };
         for (kind, options) in [
             ("overlay", "lowerdir=/l,upperdir=/u,workdir=/w,volatile"),
+            ("overlay", "lowerdir=/l,upperdir=u,workdir=w"),
             ("overlay", "uuid=on,fsync=volatile"),
             ("ext4", "nobarrier"),
             ("xfs", "nobarrier"),

@@ -183,7 +183,14 @@ impl Disk for RealDisk {
     fn file_system(&self) -> io::Result<FileSystem> {
         #[cfg(target_os = "linux")]
         {
-            mount::storage_of(self.root.as_fd())
+            let store = mount::storage_of(self.root.as_fd())?;
+            // Logs may lie elsewhere: on a mount of their own, or behind a link.
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            let logs = rustix::fs::openat(&self.root, "writers", flags, Mode::empty());
+            match (&store, logs) {
+                (FileSystem::Local(_), Ok(logs)) => mount::storage_of(logs.as_fd()),
+                _ => Ok(store),
+            }
         }
         #[cfg(target_os = "macos")]
         {

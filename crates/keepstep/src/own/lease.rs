@@ -12,7 +12,7 @@ use keepstep_format::Id;
 use keepstep_format::card::Beat;
 use keepstep_format::value::Value;
 
-use super::{LockTells, describe, look_at_lock};
+use super::{LockTells, SAME_BOOT, describe, look_at_lock};
 use crate::disk::{self, Disk};
 
 /// What is known of an owner.
@@ -57,6 +57,18 @@ impl Leases {
             LockTells::Nothing => self.by_heartbeat(writer),
             LockTells::Failed => self.unheard(),
         }
+    }
+
+    /// How long ago a writer was heard of whose lock is free, if that was within a lease: whatever else runs in its process
+    /// may have freed the lock, and it renews it with its beat. Whoever deletes waits for that; nobody else has to.
+    pub(crate) fn heard_lately(&self, writer: &Id) -> Option<Duration> {
+        match look_at_lock(&*self.disk, &self.store, writer) {
+            LockTells::Dead(why) if why == SAME_BOOT => {}
+            _ => return None,
+        }
+        let beat = Beat::decode(&disk::read_file(&*self.disk, &beat_path(writer)).ok()?)?;
+        let ago = Duration::from_micros((self.disk.now_us() - beat.time).max(0) as u64);
+        (ago < self.lease).then_some(ago)
     }
 
     /// How long a writer may be silent.

@@ -126,6 +126,9 @@ pub(crate) enum LockTells {
     Failed,
 }
 
+/// Good evidence, and no proof: a lock can slip.
+pub(crate) const SAME_BOOT: &str = "its lock is free, in the same boot";
+
 /// Looks at a writer's lock.
 pub(crate) fn look_at_lock(disk: &dyn Disk, store: &Id, writer: &Id) -> LockTells {
     match disk.lock_state(&lock_path(writer)) {
@@ -145,7 +148,7 @@ pub(crate) fn look_at_lock(disk: &dyn Disk, store: &Id, writer: &Id) -> LockTell
     let now = disk.boot_id();
     match boot {
         Some(boot) if boot.is_empty() || now.is_empty() => LockTells::Nothing,
-        Some(boot) if boot == now => LockTells::Dead("its lock is free, in the same boot"),
+        Some(boot) if boot == now => LockTells::Dead(SAME_BOOT),
         // Stores lie on local file systems: no process of another boot is left.
         Some(_) => LockTells::Dead("the machine was started again since"),
         None => LockTells::Nothing,

@@ -11,7 +11,6 @@ use super::places::{Next, Parts};
 use super::records::{DamagedRecord, Gap, Item, Records};
 use super::step::{Begin, Call, Discarded, End, Note, Step};
 use crate::error::Result;
-use crate::segment::scanned::LostRange;
 use crate::segment::{Contents, Log, LogBodies, ScanUnsealed};
 
 /// Reads one attempt, or whatever else has records of its own.
@@ -19,7 +18,7 @@ use crate::segment::{Contents, Log, LogBodies, ScanUnsealed};
 pub struct AttemptReader {
     parts: Parts,
     bodies: LogBodies,
-    nameless: Vec<(u64, LostRange)>,
+    nameless: Vec<(u64, u64)>,
 }
 
 impl AttemptReader {
@@ -27,9 +26,14 @@ impl AttemptReader {
     pub(super) fn new(log: &Log, writer: &Id, bind: Bind, scan: Arc<dyn ScanUnsealed>) -> Self {
         let mut nameless = Vec::new();
         for segment in log.segments() {
-            if let Contents::Open(scanned) = &segment.contents {
-                let ranges = scanned.lost.iter().filter(|range| range.damage && !range.certain);
-                nameless.extend(ranges.map(|range| (segment.number, range.clone())));
+            match &segment.contents {
+                Contents::Open(scanned) => {
+                    let ranges = scanned.lost.iter().filter(|range| range.damage && !range.certain);
+                    nameless.extend(ranges.map(|range| (segment.number, range.offset)));
+                }
+                // Nothing of it can be read, and it has its name since something was in it.
+                Contents::Unreadable(_) => nameless.push((segment.number, 0)),
+                Contents::Sealed(_) => {}
             }
         }
         Self { parts: Parts::new(log, writer, bind, scan), bodies: log.bodies(), nameless }
@@ -56,8 +60,8 @@ impl AttemptReader {
     }
 
     /// Damage in the log of which nobody knows what was there: it may have been part of this attempt.
-    /// Each with the number of its segment.
-    pub fn nameless_damage(&self) -> &[(u64, LostRange)] {
+    /// The number of its segment, and where it begins there.
+    pub fn nameless_damage(&self) -> &[(u64, u64)] {
         &self.nameless
     }
 

@@ -301,8 +301,7 @@ impl Lineage {
     pub fn may_have_lost_its_end(&self) -> bool {
         let Some(reader) = self.readers.last() else { return false };
         let own = self.lines[self.own_from..].last().map(|line| (line.place.segment, line.place.offset));
-        let nameless = reader.nameless_damage().iter();
-        nameless.map(|(segment, range)| (*segment, range.offset)).any(|at| own.is_none_or(|own| at > own))
+        reader.nameless_damage().iter().any(|at| own.is_none_or(|own| *at > own))
     }
 
     /// True if a line is above what its log is known to have synced.

@@ -11,7 +11,7 @@ use keepstep_format::commit::What;
 use keepstep_format::frame::Kind;
 
 use super::catalog::Catalog;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::segment::chain::read_claim;
 use crate::segment::scanned::{ScannedEntry, ScannedRecord};
 use crate::segment::summary::Stored;
@@ -92,6 +92,14 @@ impl Outcomes {
     /// True if all that a writer ever said was seen: it was gone before its log was looked at, or has none any more.
     pub fn is_complete(&self, writer: &Id) -> bool {
         self.catalog.log(writer).is_none_or(|log| log.liveness() != Liveness::Live)
+    }
+
+    /// Why a part of what a writer said cannot be read, if that is so: how its attempts ended is not known then.
+    pub fn unreadable(&self, writer: &Id) -> Option<Error> {
+        self.catalog.log(writer)?.segments().find_map(|segment| match &segment.contents {
+            Contents::Unreadable(error) => Some(error.clone()),
+            Contents::Sealed(_) | Contents::Open(_) => None,
+        })
     }
 
     /// True if somebody pruned the episode.

@@ -181,6 +181,20 @@ impl Chain {
         }
     }
 
+    /// What is wrong if these attempts have records: a base is published before anything is recorded, and outlives it. One
+    /// that is not there any more is not the same as one that never was.
+    pub fn missing_base(&self, episode: &Id, recorded: impl IntoIterator<Item = u32>) -> Option<Error> {
+        let resumed = self.links.iter().filter_map(|link| link.base.as_ref().map(|base| base.resumed));
+        let mut began = recorded.into_iter().chain(resumed).filter(|attempt| *attempt > 0);
+        let is_missing = |attempt: &u32| {
+            let link = self.link(*attempt);
+            *attempt >= self.first && link.is_none_or(|link| link.base.is_none() && !link.is_void)
+        };
+        began
+            .find(is_missing)
+            .map(|attempt| damaged(&base_path(episode, attempt), "it is gone, and the attempt has records"))
+    }
+
     /// The attempt that counts: the newest that really began.
     pub fn in_force(&self) -> Option<&Link> {
         self.links.iter().rev().find(|link| link.is_in_force())

@@ -97,7 +97,7 @@ impl Store {
         bases: &[u32],
         ends: &HashSet<(Id, u32)>,
     ) -> Result<Vec<Listed>> {
-        let (chain, trouble) = self.chain_of(episode, bases)?;
+        let (chain, trouble) = self.chain_of(episode, bases, &infos)?;
         // A claim that was passed over never became an attempt.
         let bases = bases.iter().copied().filter(|it| chain.link(*it).is_none_or(|link| !link.is_void));
         let name = infos.first().map(|info| info.summary.clone()).unwrap_or_default();
@@ -126,6 +126,10 @@ impl Store {
                 if let Some(base) = link.and_then(|link| link.base.as_ref()) {
                     self.add_inherited(catalog, &mut one, base, &listed)?;
                 }
+                if one.trouble.is_some() && attempt > 0 {
+                    // A part of it would be a wrong answer.
+                    one.summary.total_reward = None;
+                }
                 // What an owner said after it was told that it is out is not how the attempt ended.
                 if let Some((why, _)) = &end {
                     one.summary.why = Some(why.clone());
@@ -137,12 +141,16 @@ impl Store {
     }
 
     /// What was claimed of an episode, if it was ever taken over; or why that cannot be said.
-    fn chain_of(&self, episode: &Id, bases: &[u32]) -> Result<(Chain, Option<Error>)> {
-        if bases.is_empty() {
+    fn chain_of(&self, episode: &Id, bases: &[u32], infos: &[AttemptInfo]) -> Result<(Chain, Option<Error>)> {
+        let recorded = infos.iter().map(|info| info.key.attempt);
+        if bases.is_empty() && recorded.clone().all(|attempt| attempt == 0) {
             return Ok((Chain::default(), None));
         }
         match Chain::read(self.cards(), episode) {
-            Ok(chain) => Ok((chain, None)),
+            Ok(chain) => {
+                let trouble = chain.missing_base(episode, recorded);
+                Ok((chain, trouble))
+            }
             Err(error @ Error::Damaged { .. }) => Ok((Chain::default(), Some(error))),
             Err(error) => Err(error),
         }

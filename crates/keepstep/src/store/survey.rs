@@ -305,6 +305,10 @@ impl Judge<'_> {
             if is_ours(&owner) || !self.is_left(&owner, &at.id, holding)? {
                 return Ok(Verdict::Nothing);
             }
+            // What it said may stand where nothing can be read: it must not be done again as if it had said nothing.
+            if let Some(error) = self.outcomes.unreadable(&owner) {
+                return Err(error);
+            }
         }
         let candidate = |why: Arc<str>| {
             let (attempt, attempts) = (newest.saturating_add(1), named.bases + 1);

@@ -116,6 +116,7 @@ impl Opener<'_> {
         let source =
             if store.options().is_broken_baseless_is_empty() { chain.newest() } else { chain.in_force() };
         let source = source.cloned().ok_or_else(|| Error::NotFound { what: self.what() })?;
+        store.refuse_lost_bases(&self.id, &chain)?;
         let chain = store.with_found_end(chain, &self.id, source.claim.attempt)?;
         let (mut lineage, mut unsynced) = self.all_written_by(&chain, &source)?;
         let counted = lineage.own_records();

@@ -105,7 +105,11 @@ impl Store {
         let mut numbers: Vec<u32> = attempts.iter().map(|info| info.key.attempt).collect();
         numbers.dedup();
         let last: Vec<&AttemptInfo> = attempts.iter().filter(|info| info.key.attempt == newest).collect();
-        let why = last.iter().find_map(|info| info.summary.why.clone());
+        let said = last.iter().find_map(|info| info.summary.why.clone());
+        // What its owner said after others had found its end was refused.
+        let found = self.found_end(&episode, newest)?.map(|(why, _)| why);
+        let is_said = said.is_some() && found.is_none();
+        let why = found.or(said);
         let named = attempts.iter().map(|info| &info.summary);
         let mut candidate = Candidate {
             episode,
@@ -121,18 +125,23 @@ impl Store {
             left_by: Vec::new(),
             claimed: Vec::new(),
         };
-        self.find_who_may_go_on(&mut candidate, &last)?;
+        self.find_who_may_go_on(&mut candidate, &last, is_said)?;
         Ok(candidate)
     }
 
     /// Who may go on with an episode: its newest attempt has not ended, or somebody has claimed the next. Whoever is there
     /// keeps it from going; whoever seems gone has to be stopped first.
-    fn find_who_may_go_on(&self, candidate: &mut Candidate, last: &[&AttemptInfo]) -> Result<()> {
+    fn find_who_may_go_on(
+        &self,
+        candidate: &mut Candidate,
+        last: &[&AttemptInfo],
+        is_said: bool,
+    ) -> Result<()> {
         let newest = last.first().map_or(0, |info| info.key.attempt);
-        if candidate.why.is_none() {
+        if !is_said {
             for writer in last.iter().map(|info| info.key.writer) {
-                if self.leases().standing(&writer) == Standing::Live {
-                    candidate.running = Some(format!("attempt {newest} has no end, and its writer is there"));
+                if let Some(here) = self.who_is_there(&writer) {
+                    candidate.running = Some(format!("attempt {newest} has no end, and its writer {here}"));
                 }
                 candidate.left_by.push(writer);
             }
@@ -140,8 +149,8 @@ impl Store {
         let chain = Chain::read(&self.inner.tended, &candidate.episode)?;
         for link in chain.behind(newest).iter().filter(|link| !link.is_void && !link.is_over()) {
             let attempt = link.claim.attempt;
-            if self.leases().standing(&link.claim.writer) == Standing::Live {
-                candidate.running = Some(format!("attempt {attempt} is claimed by a writer that is there"));
+            if let Some(here) = self.who_is_there(&link.claim.writer) {
+                candidate.running = Some(format!("attempt {attempt} is claimed by a writer that {here}"));
             }
             match link.base {
                 // It began, and has recorded nothing.
@@ -150,6 +159,19 @@ impl Store {
             }
         }
         Ok(())
+    }
+}
+
+impl Store {
+    /// How a writer shows that it may be there. Deleting waits until one whose lock is free was silent for a lease: the lock may
+    /// only have slipped, and what is deleted does not come back.
+    fn who_is_there(&self, writer: &Id) -> Option<String> {
+        if self.leases().standing(writer) == Standing::Live {
+            return Some("is there".to_owned());
+        }
+        let ago = self.leases().heard_lately(writer)?;
+        let left = (self.leases().lease() - ago).as_secs() + 1;
+        Some(format!("was heard of {} s ago: try again in {left} s", ago.as_secs()))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::read::{
     Notes, Step, Told,
 };
 use crate::recover::Recovery;
-use crate::segment::chain::{Chain, Link};
+use crate::segment::chain::{Chain, Link, base_path, read_based};
 
 /// An episode as it stands: the attempt that counts, with what it inherited.
 #[derive(Debug)]
@@ -42,6 +42,7 @@ impl Store {
         self.check_process()?;
         self.show();
         let mut chain = Chain::read(self.cards(), episode)?;
+        self.refuse_lost_bases(episode, &chain)?;
         if let Some(attempt) = chain.in_force().map(|link| link.claim.attempt) {
             chain = self.with_found_end(chain, episode, attempt)?;
         }
@@ -55,7 +56,32 @@ impl Store {
                 (key.attempt, catalog.alone(episode, &key.writer, key.attempt)?)
             }
         };
+        if lineage.lines().is_empty() && lineage.may_have_lost_its_end() {
+            let found = "nothing of it can be read: its log is damaged".to_owned();
+            return Err(Error::Damaged { path: format!("episode {episode}"), offset: 0, found });
+        }
         Ok(View::new(self, *episode, chain, lineage, attempt))
+    }
+
+    /// An error if an attempt has records, and its base is not there any more: what counts would be an earlier attempt, as if
+    /// it had never begun. Looks only where somebody claimed the episode behind the attempt that counts.
+    pub(super) fn refuse_lost_bases(&self, episode: &Id, chain: &Chain) -> Result<()> {
+        let counts = chain.in_force().map_or(0, |link| link.claim.attempt);
+        let without: Vec<&Link> = chain.behind(counts).iter().filter(|link| !link.is_void).collect();
+        if without.is_empty() {
+            return Ok(());
+        }
+        let mut catalog = self.looking_at_all();
+        catalog.refresh_of(&without.iter().map(|link| link.claim.writer).collect::<Vec<_>>())?;
+        for Link { claim, .. } in without {
+            let own = catalog.own_part(episode, chain, claim.attempt)?;
+            // It may have been published since the chain was read: then it is there now.
+            if !own.lines().is_empty() && read_based(self.cards(), episode, claim.attempt)?.is_none() {
+                let found = "it is gone, and the attempt has records".to_owned();
+                return Err(Error::Damaged { path: base_path(episode, claim.attempt), offset: 0, found });
+            }
+        }
+        Ok(())
     }
 
     /// What counts of an episode up to an attempt: what that one recorded only as far as it is known to be synced.

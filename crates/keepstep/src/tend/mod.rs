@@ -9,6 +9,7 @@ mod closing;
 mod compact;
 mod frames;
 mod heal;
+mod named;
 mod prune;
 mod report;
 mod subjects;

@@ -33,6 +33,8 @@ pub enum Wrong {
     Card,
     /// The system could not read it.
     Unreadable,
+    /// It is not there, and something else names it.
+    Gone,
 }
 
 impl Wrong {
@@ -48,6 +50,7 @@ impl Wrong {
             Self::Undecodable => "undecodable",
             Self::Card => "card",
             Self::Unreadable => "unreadable",
+            Self::Gone => "gone",
         }
     }
 }
@@ -158,6 +161,9 @@ pub struct Report {
     pub torn: Vec<Torn>,
     /// Files in the making that somebody left behind: not damage.
     pub leftovers: Vec<String>,
+    /// Episodes that were claimed, and have no record in any log. Whoever claimed them died before the first was durable, or
+    /// their log is gone: nobody can tell.
+    pub unrecorded: Vec<Id>,
 }
 
 impl Report {

@@ -60,6 +60,14 @@ impl Subjects {
         step
     }
 
+    /// The attempts of which something is there, or was.
+    pub(super) fn attempts(&self) -> impl Iterator<Item = (Id, u32)> {
+        self.by_bind
+            .keys()
+            .filter(|(_, bind)| bind.what == What::Attempt)
+            .map(|(_, bind)| (bind.id, bind.attempt))
+    }
+
     /// What is there of copies.
     pub(super) fn add_copies_to(&self, copies: &mut Copies) {
         for (whose, subject) in self.by_bind.iter().filter(|((_, bind), _)| is_copy(bind)) {

@@ -8,6 +8,7 @@ use keepstep_format::hash::Hash;
 use keepstep_format::rehash::Rehash;
 
 use super::bases::{Copies, find_copied};
+use super::named::find_named;
 use super::report::{Damage, Progress, Report, Wrong};
 use super::subjects::Subjects;
 use crate::error::Result;
@@ -55,7 +56,7 @@ fn verify_once(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(Report, HashSet<Hash>)> {
     storage.look_for_heals();
-    let copied = find_copied(storage)?;
+    let (copied, named) = (find_copied(storage)?, find_named(storage)?);
     let logs = open_logs(storage, scan)?;
     let bytes_total = logs.iter().flat_map(Log::segments).map(|segment| segment.file_bytes).sum();
     let mut verifier = Verifier {
@@ -65,11 +66,13 @@ fn verify_once(
         copies: Copies::new(),
         progress: Pace { tell: progress, bytes_before: 0, halves: 0, bytes_total },
     };
+    let mut attempts = HashSet::new();
     for log in &logs {
-        verifier.check_log(log)?;
+        verifier.check_log(log, &mut attempts)?;
     }
     verifier.check_cards(&logs)?;
     verifier.check_bases(&copied, &logs)?;
+    verifier.check_named(&named, &attempts, &logs)?;
     let mut report = verifier.report;
     report.damage.sort_by(|a, b| (&a.path, a.offset, a.bytes).cmp(&(&b.path, b.offset, b.bytes)));
     Ok((report, verifier.wanted))
@@ -126,7 +129,7 @@ pub(super) struct LogState<'k> {
 }
 
 impl Verifier<'_> {
-    fn check_log(&mut self, log: &Log) -> Result<()> {
+    fn check_log(&mut self, log: &Log, attempts: &mut HashSet<(Id, u32)>) -> Result<()> {
         let storage = Arc::clone(self.storage);
         let mut state = LogState {
             subjects: Subjects::default(),
@@ -150,6 +153,7 @@ impl Verifier<'_> {
         self.report.counts.subjects += state.subjects.len();
         self.report.missing.extend(state.subjects.missing());
         state.subjects.add_copies_to(&mut self.copies);
+        attempts.extend(state.subjects.attempts());
         Ok(())
     }
 

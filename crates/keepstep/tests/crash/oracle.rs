@@ -61,8 +61,8 @@ fn steps_of(
     let mut steps: Vec<Vec<(u8, Value)>> = Vec::new();
     let Ok(key) = catalog.find(episode, 0) else { return Ok(steps) };
     let mut reader = catalog.reader(&key).map_err(|error| format!("an episode cannot be read: {error}"))?;
-    if let Some((segment, range)) = reader.nameless_damage().first() {
-        return Err(format!("a power cut looks like damage in segment {segment}: {range:?}"));
+    if let Some((segment, offset)) = reader.nameless_damage().first() {
+        return Err(format!("a power cut looks like damage in segment {segment} at {offset}"));
     }
     for item in reader.records() {
         match item.map_err(|error| format!("a record cannot be read: {error}"))? {

@@ -155,7 +155,7 @@ impl Actor {
                 self.episode = Some(episode);
             }
             Err(Error::Ended { .. }) => {}
-            Err(error) => self.fail("open the episode", &error),
+            Err(error) => _ = self.refused("open the episode", &error),
         }
     }
 

@@ -120,6 +120,8 @@ pub fn recorded(sim: &SimDisk) {
     let recorders = record(&second, 5..6, 2, 4);
     process.kill();
     drop(recorders);
+    // Whoever deletes waits until nothing was heard of a writer for a lease.
+    sim.advance(Duration::from_secs(60));
 }
 
 /// A record without its place, or what is known of a lost one.

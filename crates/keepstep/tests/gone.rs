@@ -1,0 +1,111 @@
+//! Files that are gone, or emptied: an incomplete copy of a store has no damaged byte in it, and is not whole.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod scratch;
+
+use keepstep::{Ending, EpisodeName, Error, Options, RemainingOptions, Run, Step, Store, Value};
+
+use scratch::Scratch;
+
+fn name(task: &str) -> EpisodeName {
+    EpisodeName::task(task)
+}
+
+fn step(index: i64) -> Step {
+    Step::new().action(index).reward(1.0)
+}
+
+/// Three attempts at one episode, of a step each; one that finished, in a sealed group; planned both.
+fn recorded(scratch: &Scratch) {
+    for attempt in 0..3 {
+        let store = Store::open(&scratch.0, Options::default()).expect("opens");
+        let run = store.run("run", Value::Null).expect("opens");
+        if attempt == 0 {
+            let tasks = ["half".to_owned(), "done".to_owned()];
+            run.plan(tasks, keepstep::PlanOptions::default()).expect("plans");
+            let done = run.episode(name("done")).expect("begins");
+            done.step(step(0)).expect("records");
+            done.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
+            drop(done);
+            run.group("done", 0, 1).seal(None, "test", None).expect("seals");
+        }
+        let half = run.episode(name("half")).expect("goes on");
+        half.step(step(attempt)).expect("records");
+        drop(half);
+        store.close();
+    }
+}
+
+fn run_of(scratch: &Scratch) -> Run {
+    Store::open(&scratch.0, Options::default()).expect("opens").run("run", Value::Null).expect("opens")
+}
+
+fn is_whole(scratch: &Scratch) -> bool {
+    let store = Store::open(&scratch.0, Options::default()).expect("opens");
+    store.verify(&mut |_| {}).expect("verifies").is_whole()
+}
+
+fn listed_return(run: &Run, task: &str) -> Option<f64> {
+    let listed = run.episodes(&keepstep::EpisodeFilter::default()).expect("lists");
+    let of = |it: &&keepstep::Listed| it.summary.task.as_deref() == Some(task);
+    listed.iter().find(of).and_then(|it| it.summary.total_reward)
+}
+
+fn is_damaged<T: std::fmt::Debug>(what: keepstep::Result<T>) {
+    assert!(matches!(what, Err(Error::Damaged { .. })), "{what:?}");
+}
+
+/// A base that was deleted passed for one that never was: the steps behind it were gone without a word, and sums were of a part.
+#[test]
+fn a_base_that_is_gone_is_damage() {
+    for (base, views) in [(2, false), (1, true)] {
+        let scratch = Scratch::new("gone-base");
+        recorded(&scratch);
+        assert!(is_whole(&scratch));
+        assert_eq!(listed_return(&run_of(&scratch), "half"), Some(3.0));
+        let run = run_of(&scratch);
+        let id = run.episode_id(&name("half")).to_string();
+        std::fs::remove_file(scratch.0.join(format!("claims/{}/{id}.{base}.base", &id[..2]))).unwrap();
+        assert!(!is_whole(&scratch), "base {base}");
+        let run = run_of(&scratch);
+        assert_eq!(listed_return(&run, "half"), None, "base {base}: a part of it would be a wrong answer");
+        if views {
+            assert_eq!(run.view(&name("half")).expect("the newest base says all").steps(), 3);
+        } else {
+            is_damaged(run.view(&name("half")));
+            is_damaged(run.episode(name("half")));
+        }
+    }
+}
+
+/// An episode whose log was emptied began again from nothing; one that had finished was offered to be done again.
+#[test]
+fn a_log_that_was_emptied_is_damage() {
+    let scratch = Scratch::new("gone-log");
+    recorded(&scratch);
+    let first = std::fs::read_dir(scratch.0.join("writers")).unwrap().flatten().map(|it| it.path());
+    for writer in first {
+        std::fs::write(writer.join("0.seg"), b"").unwrap();
+    }
+    assert!(!is_whole(&scratch));
+    let run = run_of(&scratch);
+    for task in ["half", "done"] {
+        is_damaged(run.view(&name(task)));
+        is_damaged(run.episode(name(task)));
+    }
+    let left = run.remaining_list(&RemainingOptions::default()).expect("looks");
+    assert!(left.iter().all(|(_, why)| &**why == "damaged"), "{left:?}");
+}
+
+/// With its whole log gone, a sealed member was missing, and the store was called whole.
+#[test]
+fn what_a_seal_names_must_be_there() {
+    let scratch = Scratch::new("gone-member");
+    recorded(&scratch);
+    std::fs::remove_dir_all(scratch.0.join("writers")).unwrap();
+    let store = Store::open(&scratch.0, Options::default()).expect("opens");
+    let report = store.verify(&mut |_| {}).expect("verifies");
+    assert!(!report.is_whole());
+    assert!(report.damage.iter().any(|it| it.path.starts_with("groups/")), "{report:?}");
+    assert_eq!(report.unrecorded.len(), 2, "{report:?}");
+}
