@@ -1,7 +1,9 @@
 //! Whoever records and reads sees what was acknowledged, at every level: asked by view, list, filter, group, plan and notes.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use keepstep::disk::sim::SimDisk;
+use std::time::Duration;
+
+use keepstep::disk::sim::{Errno, Fault, On, SimDisk};
 use keepstep::{
     Ending, EpisodeFilter, EpisodeName, Level, NoteTarget, Options, PlanOptions, RemainingOptions, Run, Step,
     Store, Value,
@@ -46,4 +48,24 @@ fn what_is_acknowledged_is_read_at_once_by_whoever_recorded_it() {
         assert_eq!(left.iter().map(|(_, why)| &**why).collect::<Vec<_>>(), ["unscored"], "{level:?}");
         run.group("task", 0, 1).seal(None, "test", None).unwrap_or_else(|error| panic!("{level:?}: {error}"));
     }
+}
+
+/// A step that was refused for want of room was counted, until the next one took its place.
+#[test]
+fn what_was_refused_is_counted_nowhere() {
+    let sim = SimDisk::new(92);
+    let options = Options { background: false, stall: Duration::ZERO, ..Options::default() };
+    let store = Store::on_disk(sim.process(), options).expect("opens");
+    let run = store.run("run", Value::Null).expect("opens");
+    let episode = run.episode(name()).expect("begins");
+    episode.step(Step::new().action(0)).expect("records");
+    sim.faults().plan(Fault::new(On::Write, Errno::Enospc).at("writers/").until_cleared());
+    episode.step(Step::new().action(1)).expect_err("there is no room");
+    let ended = episode.end("finished", Ending::default()).and_then(|receipt| receipt.wait());
+    assert!(ended.is_err(), "{ended:?}");
+    assert_eq!((episode.steps(), episode.turns(), episode.ended()), (1, 1, None));
+    sim.faults().clear();
+    let receipt = episode.step(Step::new().action(2)).expect("there is room again");
+    assert_eq!((receipt.step(), episode.steps()), (Some(1), 2));
+    assert_eq!(run.view(&name()).expect("reads").steps(), 2);
 }

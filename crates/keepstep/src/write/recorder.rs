@@ -339,14 +339,8 @@ impl Recorder {
 
     fn prepare_with(&self, state: &mut State, kind: Kind, mut step: Step, level: Level) -> Result<Prepared> {
         step.check()?;
-        let epoch = self.subject.epoch();
-        if epoch != state.epoch {
-            // Something was not recorded, perhaps the end: go on behind what was.
-            state.epoch = epoch;
-            state.next_index = self.subject.steps();
-            state.is_pending = self.subject.is_pending();
-            state.ended = None;
-        }
+        self.catch_up(state);
+        let epoch = state.epoch;
         if let Some(why) = &state.ended {
             let name = &self.subject.name;
             let what = format!("episode {}#{}.{}", name.task, name.iteration, name.sample);
@@ -370,7 +364,22 @@ impl Recorder {
     /// In a forked child another thread of the parent may hold the lock for ever: so the process is looked at first.
     fn lock(&self) -> Result<MutexGuard<'_, State>> {
         self.writer.check_process()?;
-        Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.catch_up(&mut state);
+        Ok(state)
+    }
+
+    /// Something may not have been recorded, perhaps the end: whoever asks is told of what was, and goes on behind it.
+    fn catch_up(&self, state: &mut State) {
+        let epoch = self.subject.epoch();
+        if epoch == state.epoch {
+            return;
+        }
+        state.epoch = epoch;
+        state.next_index = self.subject.steps();
+        state.has_first &= state.next_index > 0;
+        state.is_pending = self.subject.is_pending();
+        state.ended = None;
     }
 }
 

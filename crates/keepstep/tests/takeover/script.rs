@@ -155,7 +155,9 @@ impl Actor {
                 self.episode = Some(episode);
             }
             Err(Error::Ended { .. }) => {}
-            Err(error) => _ = self.refused("open the episode", &error),
+            // Others closed the log of this process: it may open the episode again.
+            Err(Error::LogClosed { .. }) => {}
+            Err(error) => self.fail("open the episode", &error),
         }
     }
 
