@@ -1,0 +1,82 @@
+"""An agent with tools on an SDK, many rollouts at a time over a plan. Kill it whenever you like, and run it again."""
+
+import asyncio
+import json
+import os
+import sys
+
+import keepstep
+import openai
+from openai.types.chat import ChatCompletion
+
+TASKS, SAMPLES, CONCURRENCY, TURNS_MAX = 64, 4, 32, 8
+TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
+
+
+async def look_up(client, shelf):
+    """A tool: anything that takes a while, may fail, and should not be asked twice for what it has answered."""
+    answer = await client.get(f"/shelves/{shelf}", cast_to=object)
+    return answer["found"]
+
+
+async def use_tool(client, episode, tool_call):
+    shelf = json.loads(tool_call.function.arguments)["shelf"]
+    # The key tells calls apart that run at the same time, in whatever order they end.
+    found = await episode.call("look_up", lambda: look_up(client, shelf), key=tool_call.id)
+    return {"role": "tool", "tool_call_id": tool_call.id, "content": found}
+
+
+async def rollout(client, job):
+    # A tool that fails must not cost the model's answer: on_error="keep" leaves it to the next attempt.
+    async with job.episode(on_error="keep") as episode:
+        messages = episode.state("messages") or [{"role": "user", "content": f"{job.task}, sample {job.sample}"}]
+        done = episode.state("done", False)
+        while not done and episode.turns < TURNS_MAX:
+            reply = await episode.call(
+                "chat",
+                client.chat.completions.create,
+                model="m-7b",
+                messages=messages,
+                tools=TOOLS,
+                returns=ChatCompletion,  # the same type when it is asked and when it is resumed
+            )
+            said = reply.choices[0].message
+            async with episode.turn(prompt=messages, response=said.model_dump(exclude_none=True)) as turn:
+                tool_calls = said.tool_calls or []
+                results = await asyncio.gather(*(use_tool(client, episode, it) for it in tool_calls))
+                messages = [*messages, turn.said["response"], *results]
+                done = not results
+                turn.result(observation=results, state={"messages": messages, "done": done})
+        if done:
+            episode.end("finished")
+        else:
+            episode.end("truncated", limit="turns")
+
+
+async def work(client, run, jobs):
+    async for job in jobs:
+        try:
+            await rollout(client, job)
+        except Exception as error:
+            # It is on record as errored, and comes back until it failed three times.
+            print(f"{job.ref}: {type(error).__name__}: {error}", file=sys.stderr)
+        progress = run.progress()
+        print(f"\r{progress.done + progress.unscored} of {progress.planned}", end="", flush=True)
+
+
+async def main(where, server):
+    store = keepstep.open(where)
+    run = store.run("agent", config={"model": "m-7b"})
+    run.plan([f"task-{number}" for number in range(TASKS)], samples=SAMPLES, needs=["score"])
+    async with openai.AsyncOpenAI(base_url=server, api_key="none", max_retries=0) as client:
+        given = True
+        while given:  # what failed while the last jobs ran comes back
+            jobs = run.remaining()
+            await asyncio.gather(*(work(client, run, jobs) for _ in range(CONCURRENCY)))
+            given = jobs.given > 0
+    print(f"\n{run.progress()}")
+    store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], os.environ["OPENAI_BASE_URL"]))

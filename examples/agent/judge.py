@@ -1,0 +1,26 @@
+"""Scores what is over, in a process of its own, beside the agent or after it. Kill it whenever you like, and run it again."""
+
+import sys
+import time
+
+import keepstep
+
+
+def score(view):
+    """Your judge: a rubric, a model, a test suite."""
+    return len(view.steps) / 10
+
+
+def main(where):
+    store = keepstep.open(where)
+    run = store.run("agent", config={"model": "m-7b"})
+    while (progress := run.progress()).left or not progress.planned:
+        for job in run.unscored():
+            run.annotate(job.ref, "score", score(store.find(job.ref)), source="judge").wait()
+        time.sleep(0.2)
+    print(progress)
+    store.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

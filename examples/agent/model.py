@@ -1,0 +1,55 @@
+"""Stands in for a model server and a tool: slow now and then, and failing now and then. For trying the agent offline."""
+
+import json
+import random
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+
+TURNS = 4
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    numbers = count()
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        messages = asked["messages"]
+        turn = sum(message["role"] == "assistant" for message in messages)
+        number = next(self.numbers)
+        reply = {"role": "assistant", "content": f"answer {number} to {messages[0]['content']}, turn {turn}"}
+        if turn < TURNS - 1:
+            call = {"name": "look_up", "arguments": json.dumps({"shelf": turn})}
+            reply["tool_calls"] = [
+                {"id": f"call-{turn}-{each}", "type": "function", "function": call} for each in range(2)
+            ]
+        choice = {"index": 0, "finish_reason": "stop", "message": reply}
+        answer = {"id": f"chat-{number}", "object": "chat.completion", "created": 0, "model": asked["model"]}
+        self.answer({**answer, "choices": [choice]}, f"{messages[0]['content']}, turn {turn}: {number}")
+
+    def do_GET(self):
+        self.answer({"found": f"a book on {self.path.rsplit('/', 1)[-1]}"})
+
+    def answer(self, value, told=None):
+        time.sleep(random.random() * 0.02)
+        fails = random.random() < self.server.failing
+        body = b"{}" if fails else json.dumps(value).encode()
+        if told and not fails:
+            print(told, flush=True)
+        self.send_response(500 if fails else 200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+if __name__ == "__main__":
+    server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
+    server.failing = float(sys.argv[2])
+    print(f"http://127.0.0.1:{server.server_port}/v1", flush=True)
+    server.serve_forever()
