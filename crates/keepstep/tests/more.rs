@@ -131,8 +131,11 @@ fn it_goes_on_from_an_end_that_was_adopted() {
     assert_eq!(told, [(0, "truncated".to_owned()), (2, "finished".to_owned())]);
 }
 
+/// Which attempts ended, and how.
+type Told = Vec<(u32, String)>;
+
 /// All that a follower is told behind its cursor: what one writer said in order, of several in any.
-fn told_to(run: &Run, cursor: &mut Option<String>) -> Vec<(u32, String)> {
+fn told_to(run: &Run, cursor: &mut Option<String>) -> Told {
     let mut follow = run.follow(cursor.as_deref()).expect("follows");
     let mut told = Vec::new();
     while let Some((event, behind)) = follow.next(Duration::ZERO).expect("follows") {
@@ -368,7 +371,7 @@ fn each_ending_is_told_once() {
     each_point(|at| {
         let sim = SimDisk::new(7);
         truncated(&run_on(sim.process()));
-        let kept: Arc<Mutex<(Option<String>, Vec<(u32, String)>)>> = Arc::default();
+        let kept: Arc<Mutex<(Option<String>, Told)>> = Arc::default();
         let (slot, reader) = (Arc::clone(&kept), run_on(sim.process()));
         let follow = move || {
             let mut kept = slot.lock().expect("no panic");

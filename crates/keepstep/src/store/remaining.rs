@@ -348,10 +348,11 @@ impl Remaining {
         }
         let is_ours = match (is_claimed, is_unscored) {
             (true, _) => true,
-            // What may have been scored since the look comes again behind the next one, if it still lacks its note.
+            // What may have been scored since the look comes again behind the next one, if it still lacks its note: whoever
+            // scores needs no claim.
+            (_, true) if self.round <= self.began => false,
             (_, true) => match self.run.claim_scoring(&held.episode)? {
-                Scoring::New => true,
-                Scoring::Ours => self.round > self.began,
+                Scoring::New | Scoring::Ours => true,
                 Scoring::Inherited | Scoring::Taken => false,
             },
             _ => self.claim(&mut held)?,
