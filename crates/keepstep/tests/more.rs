@@ -16,6 +16,7 @@ use std::time::Duration;
 use door::Door;
 use keepstep::disk::Disk;
 use keepstep::disk::sim::SimDisk;
+use keepstep::read::Told;
 use keepstep::tend::{CompactOptions, PruneFilter};
 use keepstep::{
     Ending, Episode, EpisodeName, Error, Jobs, NoteTarget, Opening, Options, PlanOptions, RemainingOptions,
@@ -100,9 +101,18 @@ fn it_goes_on_where_it_stopped() {
     drop(episode);
     let error = run.open(name(), retry()).expect_err("is finished");
     assert!(matches!(&error, Error::Ended { why, .. } if why == "finished"), "{error}");
+    let states = [(0, "truncated", 2), (1, "truncated", 4), (2, "truncated", 5), (3, "finished", 1)];
+    assert_eq!(listed(&run), states.map(state));
+}
+
+fn state((attempt, state, steps): (u32, &str, u64)) -> (u32, String, u64) {
+    (attempt, state.to_owned(), steps)
+}
+
+/// Attempts, states and steps, as they are listed.
+fn listed(run: &Run) -> Vec<(u32, String, u64)> {
     let list = run.store().list(&mut run.store().catalog().expect("reads")).expect("lists");
-    let list: Vec<_> = list.iter().map(|it| (it.key.attempt, it.state(), it.summary.steps)).collect();
-    assert_eq!(list, [(0, "truncated", 2), (1, "truncated", 4), (2, "truncated", 5), (3, "finished", 1)]);
+    list.iter().map(|it| state((it.key.attempt, it.state(), it.summary.steps))).collect()
 }
 
 /// An end that a taker had found, and made its own by its base, is gone on from as well: the END is no part of what is
@@ -126,16 +136,20 @@ fn it_goes_on_from_an_end_that_was_adopted() {
     walk(&episode, 3, "finished");
     drop(episode);
     assert_eq!(seen(&run), (2, 3, Some("finished".to_owned())));
+    let view = run.view(&name()).expect("reads");
+    let ends = view.told().filter(|it| matches!(it, Ok(Told::End(_)))).count();
+    assert_eq!(ends, 1, "the END that was adopted is no part of what goes on");
+    assert_eq!(listed(&run), [(0, "truncated", 2), (1, "truncated", 2), (2, "finished", 3)].map(state));
     let mut told = told_to(&run, &mut None);
     told.sort_unstable();
     assert_eq!(told, [(0, "truncated".to_owned()), (2, "finished".to_owned())]);
 }
 
 /// Which attempts ended, and how.
-type Told = Vec<(u32, String)>;
+type Ends = Vec<(u32, String)>;
 
 /// All that a follower is told behind its cursor: what one writer said in order, of several in any.
-fn told_to(run: &Run, cursor: &mut Option<String>) -> Told {
+fn told_to(run: &Run, cursor: &mut Option<String>) -> Ends {
     let mut follow = run.follow(cursor.as_deref()).expect("follows");
     let mut told = Vec::new();
     while let Some((event, behind)) = follow.next(Duration::ZERO).expect("follows") {
@@ -272,7 +286,10 @@ fn a_seal_stays_as_it_is() {
         let why = attempt.ending().expect("reads").and_then(|end| end.why);
         assert_eq!((attempt.steps(), why.as_deref()), (2, Some("truncated")), "before {call}");
         assert_eq!(group.seal(None, "judge", None).expect("is the same"), sealed, "before {call}");
+        let claims = |sim: &SimDisk| sim.files().iter().filter(|(path, _)| path.ends_with(".claim")).count();
+        let before = claims(sim);
         let error = run.open(name(), retry()).expect_err("is sealed");
+        assert_eq!(claims(sim), before, "before {call}: what is refused costs nothing");
         assert!(
             matches!(&error, Error::Ended { why, .. } if why.contains("sealed")),
             "before {call}: {error}"
@@ -294,8 +311,21 @@ fn a_seal_stays_as_it_is() {
         let sim = begin();
         let sealer = run_on(sim.process());
         let seal = move || drop(sealer.group("task", 0, 1).seal(None, "judge", None));
-        let (call, opened) = inside_at(&sim, at, seal, |run| run.open(name(), retry()))?;
-        count(check(&sim, &call, Some(&opened)));
+        let go_on = |run: &Run| {
+            let opened = run.open(name(), retry());
+            // Whoever was refused has given its claim back: asked again, it has nothing to take over.
+            let again = opened.is_err().then(|| run.episode(name()));
+            assert!(again.is_none_or(|again| matches!(again, Err(Error::Ended { .. }))));
+            opened
+        };
+        let (call, opened) = inside_at(&sim, at, seal, go_on)?;
+        let is_sealed = check(&sim, &call, Some(&opened));
+        // A seal that is there before the claim is seen, and a sealer that comes after it sees the claim.
+        assert_eq!(is_sealed, opened.is_err(), "before {call}");
+        if is_sealed {
+            assert_eq!(seen(&run_on(sim.process())), truncated_in(0, 2), "before {call}");
+        }
+        count(is_sealed);
         Some(())
     });
     each_point(|at| {
@@ -371,7 +401,7 @@ fn each_ending_is_told_once() {
     each_point(|at| {
         let sim = SimDisk::new(7);
         truncated(&run_on(sim.process()));
-        let kept: Arc<Mutex<(Option<String>, Told)>> = Arc::default();
+        let kept: Arc<Mutex<(Option<String>, Ends)>> = Arc::default();
         let (slot, reader) = (Arc::clone(&kept), run_on(sim.process()));
         let follow = move || {
             let mut kept = slot.lock().expect("no panic");
@@ -413,8 +443,10 @@ fn a_claim_without_a_base_changes_nothing() {
     process.kill();
     std::mem::forget(job);
     assert_eq!(seen(&run), truncated_in(0, 2));
+    let files = sim.files().len();
     let progress = run.progress(&retrying()).expect("looks");
     assert_eq!((progress.running, progress.done()), (0, 1));
+    assert_eq!(sim.files().len(), files, "a look writes nothing");
     assert_eq!(told_to(&run, &mut None), [(0, "truncated".to_owned())]);
     let job = run.claim(retrying()).expect("looks").expect("has a job");
     let episode = job.episode(Opening::default()).expect("goes on");
