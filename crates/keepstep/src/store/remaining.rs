@@ -350,9 +350,8 @@ impl Remaining {
             (true, _) => true,
             // What may have been scored since the look comes again behind the next one, if it still lacks its note: whoever
             // scores needs no claim.
-            (_, true) if self.round <= self.began => false,
             (_, true) => match self.run.claim_scoring(&held.episode)? {
-                Scoring::New | Scoring::Ours => true,
+                Scoring::New | Scoring::Ours => self.round > self.began,
                 Scoring::Inherited | Scoring::Taken => false,
             },
             _ => self.claim(&mut held)?,
