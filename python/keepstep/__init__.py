@@ -7,6 +7,7 @@ from ._core import Receipt, __version__
 from ._endings import Ending, Why
 from ._episode import Episode
 from ._fields import Both, Opts, Result, Said
+from ._progress import GivenUp, Progress
 from ._run import Group, Job, Run, Sealing, Stream
 from ._scope import Scope
 from ._steps import Step
@@ -51,6 +52,7 @@ __all__ = [
     "Episode",
     "Fenced",
     "Forked",
+    "GivenUp",
     "Group",
     "GroupView",
     "Job",
@@ -64,6 +66,7 @@ __all__ = [
     "Opts",
     "OutOfFiles",
     "Poisoned",
+    "Progress",
     "Receipt",
     "RecordedAsRepr",
     "Repr",

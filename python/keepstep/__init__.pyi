@@ -54,6 +54,7 @@ __all__ = [
     "Episode",
     "Fenced",
     "Forked",
+    "GivenUp",
     "Group",
     "GroupView",
     "Job",
@@ -67,6 +68,7 @@ __all__ = [
     "Opts",
     "OutOfFiles",
     "Poisoned",
+    "Progress",
     "Receipt",
     "RecordedAsRepr",
     "Repr",
@@ -98,7 +100,7 @@ Level = Literal["kill", "power", "machine"]
 Why = Literal[
     "finished", "truncated", "abandoned", "aborted", "errored", "cancelled", "crashed", "superseded"
 ]
-"""How an attempt ended. `finished` and `truncated` are final; the others can be resumed."""
+"""How an attempt ended. `finished` is final, `truncated` unless somebody asks for more; the others can be resumed."""
 
 _E = TypeVar("_E")
 
@@ -216,6 +218,8 @@ class Opts(TypedDict, total=False):
     """The version of the policy that is going to act."""
     new_policy: Literal["continue", "restart", "refuse"]
     """What one does that is half-done under another policy: go on (the default), begin again from step 0, or raise."""
+    retry: Collection[Why]
+    """Endings to go on from that are final otherwise: `["truncated"]`, as long as its group is not sealed."""
     parent: str
     """The ref of the episode that this one is part of, for sub-agents."""
     meta: Mapping[str, Any]
@@ -272,15 +276,27 @@ class Run:
         """
 
     def remaining(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Iterator[Job]:
-        """What remains of the plan, claimed as it is given: interrupted, new, unscored, then what is to be retried.
+        """What remains to be run of the plan, claimed as it is given: interrupted, new, truncated if asked for, errored.
+
+        When nothing is left it logs what was given up. What lacks a note that the plan needs comes from `unscored`.
 
         Parameters:
-            retry: endings to try again that would not be otherwise, such as `["truncated"]`.
+            retry: endings to go on from that are final otherwise: `["truncated"]`, once for each who asks.
             max_attempts: how often an episode may be `errored` before it is given up.
         """
 
+    def unscored(self) -> Iterator[Job]:
+        """What is over and lacks a note that the plan needs, claimed for scoring as it is given: annotate `job.ref`."""
+
+    def progress(self, *, max_attempts: int = 3) -> Progress:
+        """How far the plan is, now. Claims and writes nothing.
+
+        Parameters:
+            max_attempts: how often an episode may be `errored` before it counts as given up, as in `remaining`.
+        """
+
     def claim(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Job | None:
-        """One job of what remains, or None if there is none now."""
+        """One job of what remains to be run, or None if there is none now."""
 
     def annotate(self, ref: str, name: str, value: Any, *, source: str, step: int | None = None) -> Receipt:
         """Adds a note to an episode of this run, an attempt at it, or a step. Returns at once.
@@ -362,6 +378,46 @@ class Job:
 
     def episode(self, **options: Unpack[Opts]) -> Episode:
         """The episode, to be entered."""
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """An episode that was `errored` as often as it may be."""
+
+    ref: str
+    """How people and commands name the episode."""
+    attempts: int
+    """How many attempts at it began."""
+    errors: int
+    """How many of them were `errored`."""
+    error: str | None = None
+    """Type and message of the last error."""
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Progress:
+    """How far a plan is. Each planned episode is not begun, running, interrupted, ended, pruned or damaged."""
+
+    planned: int = 0
+    """How many episodes the plan has."""
+    not_begun: int = 0
+    """Nobody had them yet."""
+    running: int = 0
+    """Somebody has them now, or is not proven gone."""
+    interrupted: int = 0
+    """They were left; `remaining` gives them."""
+    ended: Mapping[str, int] = ...
+    """How the others ended: how many `finished`, `truncated`, `errored`."""
+    unscored: int = 0
+    """Those of them that are over and lack a note that the plan needs; `Run.unscored` gives them."""
+    given_up: Sequence[GivenUp] = ()
+    """Those of them that were `errored` as often as they may be. `remaining` gives the other `errored` ones."""
+    pruned: int = 0
+    """They were deleted."""
+    damaged: int = 0
+    """What is known of them cannot be read: `keepstep verify` says more."""
+    done: int = 0
+    """Of how many nothing remains: over and scored, given up, or pruned."""
+    left: int = 0
+    """Of how many something remains."""
 
 class Tokens(NamedTuple):
     """Token ids and what belongs to them, as arrays or lists of numbers."""

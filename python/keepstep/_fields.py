@@ -1,8 +1,9 @@
 """The fields that people record, by the part of a turn that they belong to."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, TypedDict
 
+from ._endings import Why
 from ._tokens import Tokens
 
 
@@ -14,6 +15,7 @@ class Opts(TypedDict, total=False):
     busy: Literal["raise", "wait", "take"]
     policy: int | str
     new_policy: Literal["continue", "restart", "refuse"]
+    retry: Collection[Why]
     parent: str
     meta: Mapping[str, Any]
 

@@ -118,6 +118,20 @@ class NullJob:
         return NullEpisode(self.ref)
 
 
+class NullRemaining:
+    """Gives each job of a plan that nobody keeps once; none of them is to be scored."""
+
+    def __init__(self, run: NullRun, scores: bool) -> None:
+        self._run, self._scores = run, scores
+
+    def __iter__(self) -> Iterator[NullJob]:
+        while not self._scores and (job := self._run.next_job()) is not None:
+            yield job
+
+    def given_up(self, errors_max: int) -> list[Any]:
+        return []
+
+
 class NullGroup:
     """A group that nobody seals."""
 
@@ -168,6 +182,7 @@ class NullRun:
     def __init__(self, name: str, config: Any, links: dict[str, str]) -> None:
         self.name, self.config, self.links = name, config, links
         self._planned: list[tuple[str, int, int]] = []
+        self._given = 0
 
     def ref_of(self, task: str, iteration: int, sample: int) -> str:
         return f"{self.name}/{task}#{iteration}.{sample}"
@@ -184,10 +199,28 @@ class NullRun:
     def plan(self, tasks: list[str], samples: int, iteration: int, needs: list[str]) -> None:
         self._planned += [(task, iteration, sample) for task in tasks for sample in range(samples)]
 
-    def remaining(self, retry: list[str], max_attempts: int) -> Iterator[NullJob]:
-        while self._planned:
-            task, iteration, sample = self._planned.pop(0)
-            yield NullJob(self.ref_of(task, iteration, sample), task, iteration, sample)
+    def remaining(self, retry: list[str], max_attempts: int, scores: bool) -> NullRemaining:
+        return NullRemaining(self, scores)
+
+    def next_job(self) -> NullJob | None:
+        if not self._planned:
+            return None
+        task, iteration, sample = self._planned.pop(0)
+        self._given += 1
+        return NullJob(self.ref_of(task, iteration, sample), task, iteration, sample)
+
+    def progress(self, max_attempts: int) -> dict[str, Any]:
+        # Nobody keeps how it went: what was given counts as done.
+        given, left = self._given, len(self._planned)
+        ended = {"finished": given} if given else {}
+        return {
+            "planned": given + left,
+            "not_begun": left,
+            "ended": ended,
+            "given_up": [],
+            "done": given,
+            "left": left,
+        }
 
     def episode_id(self, task: str, iteration: int, sample: int) -> str:
         return "0" * 32

@@ -12,6 +12,7 @@ from . import _core
 from ._endings import Why
 from ._episode import Episode
 from ._loops import is_on_loop, submit_in_thread, warn_if_on_loop
+from ._progress import Progress, progress_of, telling_what_is_given_up
 from .errors import BadInput, LevelOutOfReach, NotFound
 
 if TYPE_CHECKING:
@@ -96,16 +97,33 @@ class Run:
         self._core.plan(list(tasks), samples, iteration, list(needs))
 
     def remaining(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Iterator[Job]:
-        """What remains of the plan, claimed as it is given: interrupted, new, unscored, then what is to be retried.
+        """What remains to be run of the plan, claimed as it is given: interrupted, new, truncated if asked for, errored.
+
+        When nothing is left it logs what was given up. What lacks a note that the plan needs comes from `unscored`.
 
         Parameters:
-            retry: endings to try again that would not be otherwise, such as `["truncated"]`.
+            retry: endings to go on from that are final otherwise: `["truncated"]`, once for each who asks.
             max_attempts: how often an episode may be `errored` before it is given up.
         """
-        return (Job(self, native) for native in self._core.remaining(list(retry), max_attempts))
+        if isinstance(retry, str):
+            raise BadInput(f"retry: is the text {retry!r}: give a list of endings")
+        remaining = self._core.remaining(list(retry), max_attempts, False)
+        return (Job(self, native) for native in telling_what_is_given_up(remaining))
+
+    def unscored(self) -> Iterator[Job]:
+        """What is over and lacks a note that the plan needs, claimed for scoring as it is given: annotate `job.ref`."""
+        return (Job(self, native) for native in self._core.remaining([], 0, True))
+
+    def progress(self, *, max_attempts: int = 3) -> Progress:
+        """How far the plan is, now. Claims and writes nothing.
+
+        Parameters:
+            max_attempts: how often an episode may be `errored` before it counts as given up, as in `remaining`.
+        """
+        return progress_of(self._core.progress(max_attempts))
 
     def claim(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Job | None:
-        """One job of what remains, or None if there is none now."""
+        """One job of what remains to be run, or None if there is none now."""
         return next(self.remaining(retry=retry, max_attempts=max_attempts), None)
 
     def annotate(self, ref: str, name: str, value: Any, *, source: str, step: int | None = None) -> Any:

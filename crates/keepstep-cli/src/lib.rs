@@ -13,6 +13,7 @@ mod finding;
 mod json;
 mod numbers;
 mod place;
+mod planned;
 mod progress;
 mod reading;
 mod refs;

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use keepstep::{
-    EpisodeName, Id, NewPolicy, NoteTarget, Opening, PlanOptions, PolicyName, RemainingOptions, Resume,
+    EpisodeName, Id, Jobs, NewPolicy, NoteTarget, Opening, PlanOptions, PolicyName, RemainingOptions, Resume,
     WhenBusy, format,
 };
 use pyo3::prelude::*;
@@ -69,10 +69,14 @@ pub(crate) fn opening_of(given: &Bound<'_, PyDict>, context: &Context) -> PyResu
                     _ => return Err(wrong("give \"continue\", \"restart\" or \"refuse\"")).or_raise(py),
                 }
             }
+            "retry" => {
+                let retry = value.extract::<Vec<String>>().map_err(|_| wrong("give a list of endings"));
+                how.retry = retry.or_raise(py)?;
+            }
             "parent" => how.parent = Some(text().ok_or_else(|| wrong("give a ref")).or_raise(py)?),
             "meta" => how.meta = Some(Walk::new(context).value(&value, "meta")?),
             _ => {
-                let fix = "give some of resume, at, busy, policy, new_policy, parent, meta";
+                let fix = "give some of resume, at, busy, policy, new_policy, retry, parent, meta";
                 return Err(bad_input(&name, "is not known here", fix)).or_raise(py);
             }
         }
@@ -86,9 +90,26 @@ fn policy_of(given: &Bound<'_, PyAny>) -> Option<PolicyName> {
     given.extract::<String>().ok().map(PolicyName::Name).or_else(number)
 }
 
-/// Which endings are tried again, and how often.
-fn remaining_of(retry: Vec<String>, max_attempts: u32) -> RemainingOptions {
-    RemainingOptions { retry, max_attempts }
+/// Which endings are tried again, how often, and whether it is for those who score.
+fn remaining_of(retry: Vec<String>, max_attempts: u32, scores: bool) -> RemainingOptions {
+    let jobs = if scores { Jobs::ToScore } else { Jobs::ToRun };
+    RemainingOptions { retry, max_attempts, jobs }
+}
+
+/// Episodes that were given up: ref, attempts, errors, and the last error of the first ones.
+type GivenUp = Vec<(String, u32, u32, Option<String>)>;
+
+/// As Python has it, with the last error of so many.
+fn told_given_up(
+    run: &keepstep::Run,
+    given_up: &[keepstep::GivenUp],
+    errors_max: usize,
+) -> keepstep::Result<GivenUp> {
+    let told = |(index, it): (usize, &keepstep::GivenUp)| {
+        let error = if index < errors_max { run.last_error(&it.name)? } else { None };
+        Ok((reference_of(run.name(), &it.name), it.attempts, it.errors, error))
+    };
+    given_up.iter().enumerate().map(told).collect()
 }
 
 #[pymethods]
@@ -167,8 +188,14 @@ impl Run {
         py.detach(|| self.inner.plan(tasks, options)).or_raise(py)
     }
 
-    fn remaining(&self, py: Python<'_>, retry: Vec<String>, max_attempts: u32) -> PyResult<Remaining> {
-        let options = remaining_of(retry, max_attempts);
+    fn remaining(
+        &self,
+        py: Python<'_>,
+        retry: Vec<String>,
+        max_attempts: u32,
+        scores: bool,
+    ) -> PyResult<Remaining> {
+        let options = remaining_of(retry, max_attempts, scores);
         let inner = py.detach(|| self.inner.remaining(options)).or_raise(py)?;
         Ok(Remaining {
             inner: Mutex::new(inner),
@@ -184,12 +211,46 @@ impl Run {
         retry: Vec<String>,
         max_attempts: u32,
     ) -> PyResult<Vec<(String, i64, i64, String)>> {
-        let options = remaining_of(retry, max_attempts);
+        let options = RemainingOptions { retry, max_attempts, jobs: Jobs::All };
         let list = py.detach(|| self.inner.remaining_list(&options)).or_raise(py)?;
         let shown = |(name, why): (EpisodeName, std::sync::Arc<str>)| {
             (name.task, name.iteration, name.sample, why.to_string())
         };
         Ok(list.into_iter().map(shown).collect())
+    }
+
+    /// How far the plan is: counts by name, those that ended by ending, and what was given up.
+    fn progress<'py>(&self, py: Python<'py>, max_attempts: u32) -> PyResult<Bound<'py, PyDict>> {
+        let options = remaining_of(Vec::new(), max_attempts, false);
+        let (progress, given_up) = py
+            .detach(|| {
+                let progress = self.inner.progress(&options)?;
+                let given_up = told_given_up(&self.inner, &progress.given_up, usize::MAX)?;
+                Ok((progress, given_up))
+            })
+            .or_raise(py)?;
+        let told = PyDict::new(py);
+        let counts = [
+            ("planned", progress.planned),
+            ("not_begun", progress.not_begun),
+            ("running", progress.running),
+            ("interrupted", progress.interrupted),
+            ("unscored", progress.unscored),
+            ("pruned", progress.pruned),
+            ("damaged", progress.damaged),
+            ("done", progress.done()),
+            ("left", progress.left()),
+        ];
+        for (name, count) in counts {
+            told.set_item(name, count)?;
+        }
+        let ended = PyDict::new(py);
+        for (why, count) in &progress.ended {
+            ended.set_item(&**why, count)?;
+        }
+        told.set_item("ended", ended)?;
+        told.set_item("given_up", given_up)?;
+        Ok(told)
     }
 
     /// The id of an episode of this run.
@@ -262,6 +323,16 @@ impl Remaining {
         let next = py.detach(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner).next());
         let Some(job) = next.transpose().or_raise(py)? else { return Ok(None) };
         Ok(Some(Job::new(job, &self.run, self.context.clone_ref(py))))
+    }
+
+    /// What was given up and not told yet by this process, with the last error of so many of them.
+    fn given_up(&self, py: Python<'_>, errors_max: usize) -> PyResult<GivenUp> {
+        self.run.store().check_process().or_raise(py)?;
+        let told = || {
+            let given_up = self.inner.lock().unwrap_or_else(PoisonError::into_inner).given_up()?;
+            told_given_up(&self.run, &given_up, errors_max)
+        };
+        py.detach(told).or_raise(py)
     }
 }
 

@@ -27,9 +27,10 @@ pub use options::{Level, Options};
 pub use read::NoteTarget;
 pub use segment::Liveness;
 pub use store::{
-    BURIED_AT_ONCE, Began, Conflict, Ending, Episode, EpisodeFilter, EpisodeName, Group, GroupView, Happened,
-    Job, Known, Listed, Member, NewPolicy, Opening, PlanOptions, PolicyName, Reaped, Remaining,
-    RemainingOptions, Resume, Run, RunEvent, RunFollow, RunInfo, RunOptions, Said, SealedGroups, Search,
-    StepFollow, StepNews, Store, Stream, StreamView, Turn, View, WeakStore, WhenBusy, refuse_address,
+    BURIED_AT_ONCE, Began, Conflict, Ending, Episode, EpisodeFilter, EpisodeName, GivenUp, Group, GroupView,
+    Happened, Job, Jobs, Known, Listed, Member, NewPolicy, Opening, PlanOptions, PolicyName, Progress,
+    Reaped, Remaining, RemainingOptions, Resume, Run, RunEvent, RunFollow, RunInfo, RunOptions, Said,
+    SealedGroups, Search, StepFollow, StepNews, Store, Stream, StreamView, Turn, View, WeakStore, WhenBusy,
+    refuse_address,
 };
 pub use write::{Bell, CallKey, Prepared, Receipt, Recorder, Step, Tokens, WriterStats};

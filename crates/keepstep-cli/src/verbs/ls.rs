@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use keepstep::Id;
+use keepstep::{Id, Store};
 
 use crate::choosing::{Filter, each_once};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Exit, Failure, Outcome};
 use crate::json::Json;
 use crate::numbers::{count, counted, now_us, reward, span_us};
 use crate::place::open_split;
+use crate::planned;
 use crate::reading::{self, Episode, Run};
-use crate::refs::{Ref, encode};
+use crate::refs::{Name, Ref, encode};
 use crate::screen::{Screen, Side, Table};
 
 /// Arguments of `keepstep ls`.
@@ -27,7 +28,8 @@ use crate::screen::{Screen, Side, Table};
 
 An episode is listed by the attempt that counts, with what it inherited. Its state is how it
 ended, or running, silent (not heard of, not proven dead) or interrupted (dead, and nobody
-recorded it yet: `keepstep reap` does).")]
+recorded it yet: `keepstep reap` does). Of a run with a plan it says how far that is; `--json`
+without a run has it with the errors of what was given up.")]
 pub(crate) struct Args {
     /// The store, where it does not stand first among the targets
     #[arg(short, long)]
@@ -53,10 +55,11 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     let (store, refs) = open_split(args.store.as_deref(), &args.targets)?;
     let refs = parse_all(&refs)?;
     let (catalog, mut episodes) = reading::open(&store)?;
+    let mut plans = Exit::Done;
     let is_named = |episode: &Episode| refs.iter().any(|(_, it)| reading::fits_attempt(episode, it));
     if refs.is_empty() && !args.all && !args.attempts && !chooser.chooses() {
         episodes.retain(|episode| episode.is_in_force);
-        list_runs(args, &reading::runs(&catalog)?, &episodes, screen)?;
+        list_runs(args, &store, &reading::runs(&catalog)?, &episodes, screen)?;
     } else {
         if !refs.is_empty() {
             episodes = chosen(&episodes, &refs)?;
@@ -64,9 +67,18 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         episodes.retain(|episode| args.attempts || episode.is_in_force || is_named(episode));
         episodes.retain(|episode| chooser.takes(episode));
         list_episodes(args, &episodes, screen)?;
+        if !args.json {
+            let is_asked_for = |run: &&Run| refs.iter().any(|(_, it)| names_run(it, run));
+            plans = planned::tell(&store, reading::runs(&catalog)?.iter().filter(is_asked_for), screen)?;
+        }
     }
     let troubles = reading::tell_unknown_lineages(&episodes, screen)?;
-    Ok(troubles.worse(reading::tell_troubles(&catalog, screen)?))
+    Ok(troubles.worse(plans).worse(reading::tell_troubles(&catalog, screen)?))
+}
+
+/// True if a reference is the name of a run, and of nothing in it.
+fn names_run(wanted: &Ref, run: &Run) -> bool {
+    wanted.attempt.is_none() && matches!(&wanted.name, Name::Bare(name) if *name == run.name)
 }
 
 pub(crate) fn parse_all(texts: &[String]) -> Outcome<Vec<(String, Ref)>> {
@@ -128,11 +140,19 @@ fn sum_up(runs: &[Run], episodes: &[Episode]) -> Vec<Sum> {
     sums.into_values().collect()
 }
 
-fn list_runs(args: &Args, runs: &[Run], episodes: &[Episode], screen: &mut Screen) -> Outcome<()> {
+fn list_runs(
+    args: &Args,
+    store: &Store,
+    runs: &[Run],
+    episodes: &[Episode],
+    screen: &mut Screen,
+) -> Outcome<()> {
     let sums = sum_up(runs, episodes);
     if args.json {
         for sum in &sums {
             let states = sum.states.iter().map(|(state, number)| (state.as_str(), Json::from(*number)));
+            let run = runs.iter().find(|run| run.name == sum.name && run.generation == sum.generation);
+            let progress = run.map_or(Ok(Json::Null), |run| planned::json(store, run))?;
             screen.json(&Json::map([
                 ("run", Json::from(&*sum.name)),
                 ("generation", sum.generation.into()),
@@ -141,6 +161,7 @@ fn list_runs(args: &Args, runs: &[Run], episodes: &[Episode], screen: &mut Scree
                 ("steps", sum.steps.into()),
                 ("states", Json::map(states)),
                 ("last_time_us", sum.last_time.into()),
+                ("progress", progress),
             ]))?;
         }
         return Ok(());

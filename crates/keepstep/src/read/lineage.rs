@@ -276,6 +276,11 @@ impl Lineage {
         own.iter().rposition(|line| line.kind == Kind::End as u8).map(|at| at + self.own_from)
     }
 
+    /// Where an END stands in it: its own, or one that it inherited, since it only found that the episode was over.
+    pub fn end_at(&self) -> Option<usize> {
+        self.lines.iter().rposition(|line| line.kind == Kind::End as u8)
+    }
+
     /// How it ended, if it said so.
     pub fn end(&mut self) -> Result<Option<End>> {
         let Some(at) = self.own_end() else { return Ok(None) };

@@ -211,14 +211,17 @@ impl RunFollow {
         let link = chain.link(held.attempt);
         let owner = link.map_or(held.writer, |link| link.claim.writer);
         let is_copy = owner != held.writer;
-        if !is_copy && link.and_then(|link| link.records).is_some_and(|records| held.seq >= records) {
+        let counted = link.and_then(|link| link.records).filter(|_| !is_copy);
+        if counted.is_some_and(|counted| held.seq >= counted) {
             // It was refused.
             return Ok(Some(false));
         }
         if let Some(base) = later.iter().find_map(|link| link.base.as_ref()) {
             if base.adopted.is_none() {
-                // It was taken over all the same: what ended so can be gone on from, and its own owner said it.
-                return Ok(Some(!is_copy && !is_final(&held.why)));
+                // It was taken over all the same: what ended so can be gone on from, and its own owner said it. After a
+                // final end only when somebody asked for it, and then the base says that the end counts; one of version
+                // 0.1 never does so.
+                return Ok(Some(!is_copy && (counted.is_some() || !is_final(&held.why))));
             }
             let is_in = base.spans.iter().any(|span| {
                 span.writer == held.writer

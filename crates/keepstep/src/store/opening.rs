@@ -53,6 +53,8 @@ pub struct Opening {
     pub policy: Option<PolicyName>,
     /// What to do if it was interrupted under another policy than that.
     pub new_policy: NewPolicy,
+    /// Endings that are gone on from although they are final: `truncated`, as long as its group is not sealed.
+    pub retry: Vec<String>,
     /// What it belongs to.
     pub parent: Option<String>,
     /// Anything to keep along.
@@ -242,8 +244,10 @@ impl Opener<'_> {
             return self.begin(seat, Vec::new());
         }
         let chain = Chain::read_newest(store.cards(), &self.id)?;
-        if chain.newest().is_none_or(|newest| newest.claim.attempt != attempt || newest.is_void) {
-            // Somebody else took it in the meantime.
+        let is_unused =
+            |newest: &Link| newest.claim.attempt == attempt && !newest.is_void && newest.base.is_none();
+        if !chain.newest().is_some_and(is_unused) {
+            // Somebody else took it in the meantime, or somebody here opened it by its name.
             return self.open(seat);
         }
         self.check_resume(&chain)?;
@@ -264,8 +268,9 @@ impl Opener<'_> {
         let (Some(newest), Some(force)) = (chain.newest_open(), chain.in_force()) else {
             return Ok(Move::Begin { is_claimed: false });
         };
-        if let Some(why) = force.base.as_ref().and_then(|base| base.adopted.clone()) {
-            return Ok(Move::Over(why));
+        let adopted = force.base.as_ref().and_then(|base| base.adopted.as_deref());
+        if let Some(over) = adopted.map(|why| self.stays_over(why)).transpose()?.flatten() {
+            return Ok(Move::Over(over));
         }
         let next = chain.newest().map_or(0, |newest| newest.claim.attempt) + 1;
         if newest.claim.writer == *ours && !newest.is_in_force() {
@@ -287,10 +292,12 @@ impl Opener<'_> {
             return Ok(Move::Begin { is_claimed: true });
         }
         let end = own.end()?;
-        if let Some(why) = end.as_ref().and_then(final_why) {
-            return Ok(Move::Over(why));
+        let over = end.as_ref().and_then(final_why);
+        if let Some(over) = over.map(|why| self.stays_over(&why)).transpose()?.flatten() {
+            return Ok(Move::Over(over));
         }
-        let is_left = end.is_some() && newest.claim.attempt == force.claim.attempt;
+        let has_ended = end.is_some() || adopted.is_some();
+        let is_left = has_ended && newest.claim.attempt == force.claim.attempt;
         if is_left || is_ours {
             // Its owner said that it is done with it; or it is we ourselves, and have it open no more.
             let evidence = Value::Null;

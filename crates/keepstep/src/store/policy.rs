@@ -3,6 +3,7 @@
 use keepstep_format::value::Value;
 
 use super::opening::{Opener, Opening, Resume};
+use super::retry::check_retry;
 use crate::error::{Error, Result};
 use crate::read::Lineage;
 
@@ -59,6 +60,7 @@ pub enum NewPolicy {
 impl Opening {
     /// An error if what it says does not fit together.
     pub(super) fn check(&self) -> Result<()> {
+        check_retry(&self.retry)?;
         if self.new_policy == NewPolicy::Continue || self.policy.is_some() {
             return Ok(());
         }

@@ -3,12 +3,13 @@
 //! A claim is for the attempt behind the newest that was seen; if anything happened since, it is taken, and the job is
 //! passed over. So nobody takes from a live owner, and no two get the same.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::board::Held;
 use super::episode::Episode;
 use super::opening::{Opener, Opening};
+use super::retry::{TRUNCATED, check_retry, goes_on_behind};
 use super::run::{EpisodeName, Run};
 use super::scoring::Scoring;
 use super::seats::Seat;
@@ -20,34 +21,54 @@ use keepstep_format::Id;
 /// What is wanted of what remains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemainingOptions {
-    /// Endings after which an episode is tried again. What was interrupted comes anyway: only `errored` says something here.
+    /// Endings after which an episode is gone on with although they are final: `truncated`. What can be resumed comes anyway,
+    /// and may be named here too.
     pub retry: Vec<String>,
-    /// An episode that errored so often is not tried again.
+    /// An episode that errored so often is given up.
     pub max_attempts: u32,
+    /// Which kind of work is wanted.
+    pub jobs: Jobs,
 }
 
 impl Default for RemainingOptions {
     fn default() -> Self {
-        Self { retry: Vec::new(), max_attempts: 3 }
+        Self { retry: Vec::new(), max_attempts: 3, jobs: Jobs::All }
     }
 }
 
+/// Which kind of work is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Jobs {
+    /// All that there is: whoever asks looks at what each job is.
+    #[default]
+    All,
+    /// Episodes to be recorded.
+    ToRun,
+    /// Episodes that are over and lack a note.
+    ToScore,
+}
+
 impl RemainingOptions {
-    fn check(&self) -> Result<()> {
-        const RESUMABLE: [&str; 6] =
-            ["errored", "crashed", "aborted", "abandoned", "cancelled", "superseded"];
-        match self.retry.iter().find(|why| !RESUMABLE.contains(&why.as_str())) {
-            None => Ok(()),
-            Some(why) => Err(Error::BadInput {
-                field: "retry".to_owned(),
-                value: format!("has {why:?}"),
-                fix: format!("give some of {}; finished and truncated are final", RESUMABLE.join(", ")),
-            }),
-        }
+    pub(super) fn check(&self) -> Result<()> {
+        check_retry(&self.retry)
     }
 
-    fn wants(&self, errored: &Candidate) -> bool {
-        self.retry.iter().any(|why| why == "errored") && errored.errored < self.max_attempts
+    /// Whether what errored is tried again.
+    pub(super) fn wants(&self, errored: &Candidate) -> bool {
+        errored.errored < self.max_attempts
+    }
+
+    fn wants_to_run(&self) -> bool {
+        self.jobs != Jobs::ToScore
+    }
+
+    fn wants_to_score(&self) -> bool {
+        self.jobs != Jobs::ToRun
+    }
+
+    /// Whether a claim that nobody uses is given to whoever asks so.
+    fn wants_held(&self, held: &Held) -> bool {
+        self.wants_to_run() && (&*held.why != TRUNCATED || goes_on_behind(&self.retry, &held.why))
     }
 }
 
@@ -75,9 +96,13 @@ impl Job {
     }
 
     /// Opens the episode with the claim that the job holds. One that is unscored is over: annotate it instead.
-    pub fn episode(mut self, how: Opening) -> Result<Episode> {
+    pub fn episode(mut self, mut how: Opening) -> Result<Episode> {
         self.run.store().check_process()?;
         how.check()?;
+        if &*self.why == TRUNCATED {
+            // Whoever asked for the job asked for more.
+            how.retry.push(TRUNCATED.to_owned());
+        }
         let (run, name) = (self.run.clone(), self.name.clone());
         let opener = Opener::new(&run, self.id(), name, how)?;
         let Some(seat) = self.seat.take() else { return Err(Error::Closed) };
@@ -108,6 +133,12 @@ impl Drop for Job {
     }
 }
 
+/// Takes the first of those that are wanted.
+fn take_first(queue: &mut VecDeque<Candidate>, is_wanted: impl Fn(&Candidate) -> bool) -> Option<Candidate> {
+    let at = queue.iter().position(is_wanted)?;
+    queue.remove(at)
+}
+
 /// True if somebody claimed the attempt behind this one.
 fn is_overtaken(run: &Run, held: &Held) -> Result<bool> {
     let path = claim_path(&held.episode, held.attempt.saturating_add(1));
@@ -130,9 +161,11 @@ pub struct Remaining {
 
 impl Run {
     /// What remains of the plan, claimed as it is given: what was interrupted, then what is new, then what lacks a note,
-    /// then what failed and is to be tried again. Many workers may ask at once, in threads and processes.
+    /// then what was truncated if more of that is wanted, then what failed and is to be tried again. Many workers may ask at
+    /// once, in threads and processes.
     ///
-    /// One iterator gives no attempt twice: an episode that was left without an end comes again when somebody asks anew.
+    /// One iterator gives no attempt twice: an episode that was left without an end comes again when somebody asks anew, and
+    /// so does one that was truncated again. What failed comes again until it failed as often as it may.
     pub fn remaining(&self, options: RemainingOptions) -> Result<Remaining> {
         self.store().check_process()?;
         options.check()?;
@@ -161,15 +194,31 @@ impl Run {
         queue.refresh(self)?;
         let plan = self.board().plan();
         let idle = self.store().boards().idle(&self.birth());
-        let mut list: Vec<_> = idle.into_iter().map(|held| (held.name, held.why)).collect();
+        let mut list = Vec::new();
         let named = |it: &Candidate| (queue.name(&plan, it.index), Arc::clone(&it.why));
+        let mut more = Vec::new();
+        for it in queue.truncated.iter().filter(|it| goes_on_behind(&options.retry, &it.why)) {
+            let (name, why) = named(it);
+            if !self.is_sealed_with(&name)? {
+                more.push((name, why));
+            }
+        }
         let new: Arc<str> = Arc::from("new");
         let damaged: Arc<str> = Arc::from("damaged");
-        list.extend(queue.interrupted.iter().map(named));
-        list.extend(queue.new.iter().map(|&index| (queue.name(&plan, index), Arc::clone(&new))));
-        list.extend(queue.unscored.iter().map(named));
-        list.extend(queue.errored.iter().filter(|it| options.wants(it)).map(named));
-        list.extend(queue.own.iter().map(named));
+        if options.wants_to_run() {
+            let idle = idle.into_iter().filter(|held| options.wants_held(held));
+            list.extend(idle.map(|held| (held.name, held.why)));
+            list.extend(queue.interrupted.iter().map(named));
+            list.extend(queue.new.iter().map(|&index| (queue.name(&plan, index), Arc::clone(&new))));
+        }
+        if options.wants_to_score() {
+            list.extend(queue.unscored.iter().map(named));
+        }
+        if options.wants_to_run() {
+            list.extend(queue.own.iter().map(named));
+            list.extend(more);
+            list.extend(queue.errored.iter().filter(|it| options.wants(it)).map(named));
+        }
         let troubles = queue.troubles.iter();
         list.extend(troubles.map(|(index, _)| (queue.name(&plan, *index), Arc::clone(&damaged))));
         Ok(list)
@@ -203,13 +252,22 @@ impl Iterator for Remaining {
 }
 
 impl Remaining {
+    pub(super) fn run(&self) -> &Run {
+        &self.run
+    }
+
+    pub(super) fn options(&self) -> &RemainingOptions {
+        &self.options
+    }
+
     fn pick(&mut self) -> Result<Option<Pick>> {
         let (run, birth) = (self.run.clone(), self.run.birth());
         // Claims name their writer, so there must be one; and it says where to begin.
         run.store().writer()?;
         run.store().check_open()?;
-        if let Some(held) = run.store().boards().take(&birth, |held| !self.gave(&held.episode, held.attempt))
-        {
+        let is_wanted =
+            |held: &Held| self.options.wants_held(held) && !self.gave(&held.episode, held.attempt);
+        if let Some(held) = run.store().boards().take(&birth, is_wanted) {
             return Ok(Some(Pick::Idle(held)));
         }
         let mut queue = run.board().queue();
@@ -238,20 +296,24 @@ impl Remaining {
         };
         // What this iterator gave, and was left again, would go round in circles.
         let is_anew = |it: &Candidate| !self.gave(&it.episode, it.attempt.saturating_sub(1));
-        let picked = if let Some(at) = queue.interrupted.iter().position(is_anew) {
-            queue.interrupted.remove(at).map(|it| Pick::Work(held(queue, it)))
-        } else if let Some(index) = queue.new.pop_front() {
+        let is_untouched = |it: &Candidate| !self.given.contains_key(&it.episode);
+        let is_more = |it: &Candidate| goes_on_behind(&self.options.retry, &it.why) && is_untouched(it);
+        let (runs, scores) = (self.options.wants_to_run(), self.options.wants_to_score());
+        let work = |queue: &Queue, it: Candidate| Pick::Work(held(queue, it));
+        let picked = if let Some(it) = take_first(&mut queue.interrupted, |it| runs && is_anew(it)) {
+            Some(work(queue, it))
+        } else if let Some(index) = runs.then(|| queue.new.pop_front()).flatten() {
             let (episode, why) = (queue.id(index), Arc::from("new"));
             let it = Candidate { index, episode, attempt: 0, attempts: 0, errored: 0, why };
-            Some(Pick::Work(held(queue, it)))
-        } else if let Some(at) = queue.unscored.iter().position(|it| !self.given.contains_key(&it.episode)) {
-            queue.unscored.remove(at).map(|it| Pick::Unscored(held(queue, it)))
-        } else if let Some(at) = queue.errored.iter().position(|it| self.options.wants(it)) {
-            queue.errored.remove(at).map(|it| Pick::Work(held(queue, it)))
-        } else if let Some(at) = queue.own.iter().position(is_anew) {
-            queue.own.remove(at).map(|it| Pick::Work(held(queue, it)))
+            Some(work(queue, it))
+        } else if let Some(it) = take_first(&mut queue.unscored, |it| scores && is_untouched(it)) {
+            Some(Pick::Unscored(held(queue, it)))
+        } else if let Some(it) = take_first(&mut queue.own, |it| runs && is_anew(it)) {
+            Some(work(queue, it))
+        } else if let Some(it) = take_first(&mut queue.truncated, |it| runs && is_more(it)) {
+            Some(work(queue, it))
         } else {
-            None
+            take_first(&mut queue.errored, |it| runs && self.options.wants(it)).map(|it| work(queue, it))
         };
         if picked.is_some() {
             self.round = queue.round;
@@ -279,12 +341,17 @@ impl Remaining {
         if is_claimed && is_overtaken(&self.run, &held)? {
             return Ok(None);
         }
+        if &*held.why == TRUNCATED && self.run.is_sealed_with(&held.name)? {
+            // Not to be looked at again and again.
+            self.given.insert(held.episode, held.attempt);
+            return Ok(None);
+        }
         let is_ours = match (is_claimed, is_unscored) {
             (true, _) => true,
-            // What may have been scored since the look comes again behind the next one, if it still lacks its note.
+            // What may have been scored since the look comes again behind the next one, if it still lacks its note: whoever
+            // scores needs no claim.
             (_, true) => match self.run.claim_scoring(&held.episode)? {
-                Scoring::New => true,
-                Scoring::Ours => self.round > self.began,
+                Scoring::New | Scoring::Ours => self.round > self.began,
                 Scoring::Inherited | Scoring::Taken => false,
             },
             _ => self.claim(&mut held)?,

@@ -3,7 +3,7 @@
 //! Claims and bases tell by their names which attempt is the newest, and which counts; the ends that owners said come from the
 //! indexes of the logs. A card is read only where these do not decide, and only once.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use keepstep_format::frame::Kind;
@@ -11,6 +11,7 @@ use keepstep_format::{Id, fields, ids};
 
 use super::opening::writers_of;
 use super::plan::Plan;
+use super::retry::TRUNCATED;
 use super::run::{EpisodeName, Run};
 use crate::disk::Disk;
 use crate::error::{Doing, Error, Result};
@@ -51,10 +52,14 @@ pub(super) struct Queue {
     pub(super) new: VecDeque<usize>,
     pub(super) unscored: VecDeque<Candidate>,
     pub(super) errored: VecDeque<Candidate>,
+    /// Over, unless somebody asks for more.
+    pub(super) truncated: VecDeque<Candidate>,
     /// Interrupted by this very process: they come last, or it could go round in circles.
     pub(super) own: VecDeque<Candidate>,
     /// Episodes of which something cannot be read.
     pub(super) troubles: Vec<(usize, Error)>,
+    /// What was said to be given up, with how often it had failed.
+    pub(super) told: HashSet<(Id, u32)>,
     /// How often it was looked at everything.
     pub(super) round: u64,
     looked_us: i64,
@@ -72,7 +77,8 @@ struct Planned {
 struct Cards {
     owners: HashMap<(Id, u32), Id>,
     based: HashMap<(Id, u32), Known>,
-    scored: HashSet<Id>,
+    /// With the attempt that counted then.
+    scored: HashSet<(Id, u32)>,
 }
 
 /// What a base says, as far as it matters here.
@@ -99,12 +105,24 @@ struct Named {
 /// Where an episode stands.
 enum Verdict {
     New,
-    /// It is over, or somebody is at it.
-    Nothing,
+    /// Somebody is at it.
+    Running,
+    Pruned,
     Interrupted(Candidate),
     Own(Candidate),
     Errored(Candidate),
-    Unscored(Candidate),
+    Over(Over),
+}
+
+/// An episode that came to its end.
+struct Over {
+    why: Arc<str>,
+    /// It lacks a note that its plan needs.
+    is_lacking: bool,
+    /// As one that is to be scored, if nobody is at it.
+    unscored: Option<Candidate>,
+    /// As one that can be gone on with.
+    truncated: Option<Candidate>,
 }
 
 impl Queue {
@@ -120,6 +138,16 @@ impl Queue {
     /// Looks at everything again.
     pub(super) fn refresh(&mut self, run: &Run) -> Result<()> {
         let started_us = run.store().disk().uptime_us();
+        let found = self.look(run, true)?;
+        self.take_over(found, run.store().writer_id());
+        self.round += 1;
+        self.looked_us = started_us;
+        Ok(())
+    }
+
+    /// Where everything stands. Whoever acts on it has takers that seem gone kept from overruling an end; else nothing is
+    /// written.
+    pub(super) fn look(&mut self, run: &Run, acts: bool) -> Result<Found> {
         let board = run.board();
         let mut plan = board.plan();
         plan.refresh(run)?;
@@ -132,7 +160,7 @@ impl Queue {
         let named = self.names(&**run.store().disk())?;
         let ends = run.store().list_found_ends(Some(&self.shards()))?;
         let (notes, standings) = (self.notes.as_ref(), HashMap::new());
-        let mut judge = Judge { run, plan: &plan, outcomes: &outcomes, ends, notes, standings };
+        let mut judge = Judge { run, plan: &plan, outcomes: &outcomes, ends, notes, standings, acts };
         let mut found = Found::default();
         for (index, (planned, named)) in self.episodes.iter().zip(&named).enumerate() {
             match judge.verdict(index, planned, *named, &mut self.cards) {
@@ -141,10 +169,12 @@ impl Queue {
                 Err(error) => return Err(error),
             }
         }
-        self.take_over(found, run.store().writer_id());
-        self.round += 1;
-        self.looked_us = started_us;
-        Ok(())
+        Ok(found)
+    }
+
+    /// How many episodes are planned, as of the last look.
+    pub(super) fn planned(&self) -> usize {
+        self.episodes.len()
     }
 
     fn refresh_notes(&mut self, run: &Run, plan: &Plan) -> Result<()> {
@@ -159,7 +189,7 @@ impl Queue {
     }
 
     fn take_over(&mut self, found: Found, ours: Option<Id>) {
-        let Found { interrupted, mut new, unscored, errored, own, troubles } = found;
+        let Found { interrupted, mut new, unscored, errored, truncated, own, troubles, .. } = found;
         // Each process begins somewhere else, so that they meet late.
         let start = ours.map_or(0, |id| {
             let number = id.0[..8].iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
@@ -168,7 +198,8 @@ impl Queue {
         let first = new.partition_point(|&index| index < start);
         new.rotate_left(first);
         (self.interrupted, self.new, self.unscored) = (interrupted.into(), new.into(), unscored.into());
-        (self.errored, self.own, self.troubles) = (errored.into(), own.into(), troubles);
+        (self.errored, self.truncated) = (errored.into(), truncated.into());
+        (self.own, self.troubles) = (own.into(), troubles);
     }
 
     /// The name of a planned episode.
@@ -244,25 +275,40 @@ fn parse_name(name: &str) -> Option<(Id, u32, NamedCard)> {
     Some((id, number, what))
 }
 
+/// Where all planned episodes stand.
 #[derive(Default)]
-struct Found {
-    interrupted: Vec<Candidate>,
-    new: Vec<usize>,
+pub(super) struct Found {
+    pub(super) interrupted: Vec<Candidate>,
+    pub(super) new: Vec<usize>,
     unscored: Vec<Candidate>,
-    errored: Vec<Candidate>,
-    own: Vec<Candidate>,
-    troubles: Vec<(usize, Error)>,
+    pub(super) errored: Vec<Candidate>,
+    truncated: Vec<Candidate>,
+    pub(super) own: Vec<Candidate>,
+    pub(super) troubles: Vec<(usize, Error)>,
+    /// How many somebody is at.
+    pub(super) running: u64,
+    pub(super) pruned: u64,
+    /// How many came to their end, by which.
+    pub(super) ended: BTreeMap<Arc<str>, u64>,
+    /// How many of them lack a note, also if somebody is at scoring them.
+    pub(super) lacking: u64,
 }
 
 impl Found {
     fn add(&mut self, index: usize, verdict: Verdict) {
         match verdict {
-            Verdict::Nothing => {}
+            Verdict::Running => self.running += 1,
+            Verdict::Pruned => self.pruned += 1,
             Verdict::New => self.new.push(index),
             Verdict::Interrupted(candidate) => self.interrupted.push(candidate),
             Verdict::Own(candidate) => self.own.push(candidate),
             Verdict::Errored(candidate) => self.errored.push(candidate),
-            Verdict::Unscored(candidate) => self.unscored.push(candidate),
+            Verdict::Over(Over { why, is_lacking, unscored, truncated }) => {
+                *self.ended.entry(why).or_default() += 1;
+                self.lacking += u64::from(is_lacking);
+                self.unscored.extend(unscored);
+                self.truncated.extend(truncated);
+            }
         }
     }
 }
@@ -277,12 +323,14 @@ struct Judge<'r> {
     notes: Option<&'r NoteIndex>,
     /// Each owner is asked about once.
     standings: HashMap<Id, bool>,
+    /// What is found is acted on.
+    acts: bool,
 }
 
 impl Judge<'_> {
     fn verdict(&mut self, index: usize, at: &Planned, named: Named, cards: &mut Cards) -> Result<Verdict> {
         if self.outcomes.is_pruned(&at.id) {
-            return Ok(Verdict::Nothing);
+            return Ok(Verdict::Pruned);
         }
         let named = self.without_void(&at.id, named, cards)?;
         let Some(newest) = named.claims.checked_sub(1) else { return Ok(Verdict::New) };
@@ -303,7 +351,7 @@ impl Judge<'_> {
             // Somebody has it, or had it: only what a dead one left can be taken.
             let owner = self.owner(&at.id, holding, cards)?;
             if is_ours(&owner) || !self.is_left(&owner, &at.id, holding)? {
-                return Ok(Verdict::Nothing);
+                return Ok(Verdict::Running);
             }
             // What it said may stand where nothing can be read: it must not be done again as if it had said nothing.
             if let Some(error) = self.outcomes.unreadable(&owner) {
@@ -320,16 +368,17 @@ impl Judge<'_> {
         };
         Ok(match why.as_deref() {
             Some(why) if is_final(why) => {
-                if !self.stays_over(&at.id, named.in_force, newest, cards)? {
-                    return Ok(Verdict::Nothing);
+                if self.acts && !self.stays_over(&at.id, named.in_force, newest, cards)? {
+                    return Ok(Verdict::Running);
                 }
-                if self.is_scored(at, said.map(|_| named.in_force), cards)?
-                    || self.run.is_scored_elsewhere(&at.id, named.scorings)?
-                {
-                    Verdict::Nothing
-                } else {
-                    Verdict::Unscored(candidate(Arc::from("unscored")))
-                }
+                let is_lacking = !self.is_scored(at, named.in_force, said.is_some(), cards)?;
+                let is_free = is_lacking && !self.run.is_scored_elsewhere(&at.id, named.scorings)?;
+                Verdict::Over(Over {
+                    why: Arc::from(why),
+                    is_lacking,
+                    unscored: is_free.then(|| candidate(Arc::from("unscored"))),
+                    truncated: (why == TRUNCATED).then(|| candidate(Arc::from(TRUNCATED))),
+                })
             }
             Some("errored") => Verdict::Errored(candidate(Arc::from("errored"))),
             Some(why) if by_us => Verdict::Own(candidate(Arc::from(why))),
@@ -411,9 +460,10 @@ impl Judge<'_> {
 
     /// Whether an episode that is over has all notes that its plan needs. A note on another attempt than the one that counts
     /// is none; if that one only adopted an end, any will do.
-    fn is_scored(&self, at: &Planned, attempt: Option<u32>, cards: &mut Cards) -> Result<bool> {
+    fn is_scored(&self, at: &Planned, in_force: u32, has_said: bool, cards: &mut Cards) -> Result<bool> {
         let needs = &self.plan.tasks[at.task as usize].needs;
-        if needs.is_empty() || cards.scored.contains(&at.id) {
+        let attempt = has_said.then_some(in_force);
+        if needs.is_empty() || cards.scored.contains(&(at.id, in_force)) {
             return Ok(true);
         }
         let of_the_run = self.notes.into_iter().flat_map(|notes| notes.notes().of(&at.id));
@@ -428,7 +478,7 @@ impl Judge<'_> {
         }
         let is_scored = needs.is_subset(&names);
         if is_scored {
-            cards.scored.insert(at.id);
+            cards.scored.insert((at.id, in_force));
         }
         Ok(is_scored)
     }

@@ -13,6 +13,7 @@ use keepstep_format::value::Value;
 use super::endings::FoundEnd;
 use super::episode::Episode;
 use super::opening::{Opener, final_why, writers_of};
+use super::retry::goes_on_behind;
 use super::seats::Seat;
 use crate::error::{Doing, Error, Result};
 use crate::own::Letter;
@@ -32,6 +33,8 @@ pub(super) struct Inheritance {
     cut: usize,
     /// How the source had ended, if nothing can come after that.
     adopted: Option<String>,
+    /// It had ended so, and is gone on with.
+    goes_on: bool,
     has_ended: bool,
     /// How many of its own records count, whether or not they are inherited.
     counted: u32,
@@ -60,7 +63,7 @@ impl Opener<'_> {
             }
         };
         let spans = self.own_what_is_unsynced(&mut found)?;
-        let Inheritance { source, mut lineage, cut, adopted, has_ended, counted, .. } = found;
+        let Inheritance { source, mut lineage, cut, adopted, goes_on, has_ended, counted, .. } = found;
         lineage.truncate(cut);
         let resumed = source.claim.attempt;
         let time = self.run.store().disk().now_us();
@@ -74,6 +77,9 @@ impl Opener<'_> {
             time,
             depth: 0,
         };
+        if goes_on {
+            self.refuse_behind_a_seal(attempt)?;
+        }
         self.publish_base(&base, source.base.as_ref())?;
         if let Some(why) = adopted {
             return Err(Error::Ended { what: self.what(), why });
@@ -121,14 +127,16 @@ impl Opener<'_> {
         let (mut lineage, mut unsynced) = self.all_written_by(&chain, &source)?;
         let counted = lineage.own_records();
         let end = lineage.end()?;
-        let has_ended = end.is_some();
         let inherited = source.base.as_ref().and_then(|base| base.adopted.clone());
-        let adopted = inherited.or(end.as_ref().and_then(final_why));
+        let has_ended = end.is_some() || inherited.is_some();
+        let over = inherited.or(end.as_ref().and_then(final_why));
+        let goes_on = over.as_deref().is_some_and(|why| goes_on_behind(&self.how.retry, why));
+        let adopted = over.filter(|_| !goes_on);
         let restarts = adopted.is_none() && self.restarts(&mut lineage)?;
         let cut = self.cut(&lineage, adopted.is_some(), restarts)?;
         self.check_whole(&lineage, cut, restarts)?;
         unsynced = unsynced.filter(|first| *first < cut);
-        Ok(Inheritance { source, lineage, unsynced, cut, adopted, has_ended, counted })
+        Ok(Inheritance { source, lineage, unsynced, cut, adopted, goes_on, has_ended, counted })
     }
 
     /// What the source wrote, also what is not known to be synced.
@@ -153,7 +161,7 @@ impl Opener<'_> {
 
     /// Up to where the attempt inherits.
     fn cut(&self, lineage: &Lineage, is_over: bool, restarts: bool) -> Result<usize> {
-        let all = lineage.own_end().unwrap_or(lineage.lines().len());
+        let all = lineage.end_at().unwrap_or(lineage.lines().len());
         match self.how.at {
             _ if is_over => Ok(lineage.lines().len()),
             _ if restarts => Ok(0),
@@ -170,7 +178,7 @@ impl Opener<'_> {
     /// Nobody goes on behind damage without being told.
     fn check_whole(&self, lineage: &Lineage, cut: usize, restarts: bool) -> Result<()> {
         let takes_all = self.how.at.is_none() && !restarts;
-        let may_miss_more = takes_all && lineage.own_end().is_none() && lineage.may_have_lost_its_end();
+        let may_miss_more = takes_all && lineage.end_at().is_none() && lineage.may_have_lost_its_end();
         let loss = lineage.first_loss(cut);
         let loss =
             loss.or_else(|| may_miss_more.then(|| "records behind its last one may be lost".to_owned()));

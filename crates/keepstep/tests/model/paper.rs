@@ -1,6 +1,6 @@
 //! Episodes on paper: what each attempt says, in memory, as simply as it can be told.
 
-use keepstep::Resume;
+use keepstep::{Opening, Resume, WhenBusy};
 
 /// Something that an attempt says, or inherits.
 #[derive(Debug, Clone, PartialEq)]
@@ -147,7 +147,8 @@ pub struct Episode {
 }
 
 impl Episode {
-    pub fn open(&mut self, store: usize, resume: Resume, at: Option<u64>, takes: bool) -> Answer {
+    pub fn open(&mut self, store: usize, how: &Opening) -> Answer {
+        let (resume, takes) = (how.resume, how.busy == WhenBusy::Take);
         // A handle whose attempt said its end is in nobody's way; one that was taken from has not said it.
         let said_its_end = |attempt: &Attempt| attempt.end.as_deref().is_some_and(|why| why != "superseded");
         if self.attempts.iter().any(|attempt| attempt.open_in == Some(store) && !said_its_end(attempt)) {
@@ -157,7 +158,8 @@ impl Episode {
             self.attempts.push(Attempt { open_in: Some(store), ..Attempt::default() });
             return Answer::Done;
         };
-        if last.end.as_deref().is_some_and(|why| why == "finished" || why == "truncated") {
+        let is_over = |why: &str| why == "finished" || (why == "truncated" && how.retry.is_empty());
+        if last.end.as_deref().is_some_and(is_over) {
             return Answer::Ended;
         }
         if last.end.is_none() && !takes {
@@ -166,7 +168,7 @@ impl Episode {
         if resume == Resume::Refuse {
             return Answer::Ended;
         }
-        let Some(cut) = last.cut(resume, at) else { return Answer::BadInput };
+        let Some(cut) = last.cut(resume, how.at) else { return Answer::BadInput };
         last.end.get_or_insert_with(|| "superseded".to_owned());
         let cut = cut.saturating_sub(usize::from(self.is_crooked));
         let next = Attempt { open_in: Some(store), ..last.next(cut) };

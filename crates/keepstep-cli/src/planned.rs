@@ -1,0 +1,112 @@
+//! How far the plan of a run is: a line for people, and all of it as JSON.
+
+use keepstep::{Error, GivenUp, Progress, RemainingOptions, Store};
+
+use crate::failure::{Exit, Outcome};
+use crate::json::Json;
+use crate::numbers::count;
+use crate::reading::Run;
+use crate::refs::{Ref, encode};
+use crate::screen::{Screen, shown};
+
+/// So wide is what people read.
+const COLUMNS: usize = 80;
+
+/// How far a run's plan is, as by default; nothing for a run without one.
+fn progress_of(store: &Store, run: &Run) -> keepstep::Result<Option<(keepstep::Run, Progress)>> {
+    let info = store.runs()?.into_iter().flatten().find(|info| info.birth == run.birth);
+    let Some(run) = info.map(|info| store.run_of(info)) else { return Ok(None) };
+    let progress = run.progress(&RemainingOptions::default())?;
+    Ok((progress.planned > 0).then_some((run, progress)))
+}
+
+/// Says how far the plans of these runs are.
+pub(crate) fn tell<'r>(store: &Store, runs: impl Iterator<Item = &'r Run>, screen: &Screen) -> Outcome {
+    let mut exit = Exit::Done;
+    for run in runs {
+        match progress_of(store, run) {
+            Ok(None) => {}
+            Ok(Some((_, progress))) => lines(run, &progress).iter().for_each(|line| screen.say(line)),
+            Err(error @ Error::Damaged { .. }) => {
+                exit = Exit::Lost;
+                screen.say(&format!("{} {}", screen.talk.red("damaged:"), shown(&error.to_string())));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(exit)
+}
+
+fn lines(run: &Run, progress: &Progress) -> Vec<String> {
+    let Progress { planned, not_begun, running, interrupted, unscored, pruned, damaged, .. } = progress;
+    let given_up = progress.given_up.len() as u64;
+    let errored = progress.ended.get("errored").copied().unwrap_or(0);
+    let parts = [
+        (*not_begun, "not begun"),
+        (*running, "running"),
+        (*interrupted, "interrupted"),
+        (*unscored, "unscored"),
+        (errored.saturating_sub(given_up), "to be tried again"),
+        (given_up, "given up"),
+        (*pruned, "pruned"),
+        (*damaged, "damaged"),
+    ];
+    let mut lines = vec![format!(
+        "plan of {}: {} of {} done",
+        encode(&run.name),
+        count(progress.done()),
+        count(*planned)
+    )];
+    for (number, what) in parts.into_iter().filter(|(number, _)| *number > 0) {
+        let part = format!("{} {what}", count(number));
+        if let Some(last) = lines.last_mut() {
+            if last.chars().count() + part.len() + 3 <= COLUMNS {
+                last.push_str(", ");
+                last.push_str(&part);
+            } else {
+                last.push(',');
+                lines.push(format!("  {part}"));
+            }
+        }
+    }
+    lines
+}
+
+/// As JSON, with the last error of each that was given up; null for a run without a plan.
+pub(crate) fn json(store: &Store, run: &Run) -> Outcome<Json> {
+    let found = match progress_of(store, run) {
+        // `verify` says what is damaged.
+        Err(Error::Damaged { .. }) => None,
+        found => found?,
+    };
+    let Some((run, progress)) = found else { return Ok(Json::Null) };
+    let given_up = progress.given_up.iter().map(|it| given_up_json(&run, it)).collect::<Outcome<Vec<_>>>()?;
+    let ended = progress.ended.iter().map(|(why, number)| (why.to_string(), Json::from(*number)));
+    Ok(Json::map([
+        ("planned", Json::from(progress.planned)),
+        ("not_begun", progress.not_begun.into()),
+        ("running", progress.running.into()),
+        ("interrupted", progress.interrupted.into()),
+        ("ended", Json::map(ended)),
+        ("unscored", progress.unscored.into()),
+        ("given_up", Json::list(given_up)),
+        ("pruned", progress.pruned.into()),
+        ("damaged", progress.damaged.into()),
+        ("done", progress.done().into()),
+        ("left", progress.left().into()),
+    ]))
+}
+
+fn given_up_json(run: &keepstep::Run, it: &GivenUp) -> Outcome<Json> {
+    let name = &it.name;
+    let error = match run.last_error(name) {
+        Err(Error::Damaged { .. }) => None,
+        error => error?,
+    };
+    Ok(Json::map([
+        ("ref", Json::from(Ref::episode(run.name(), &name.task, name.iteration, name.sample).to_string())),
+        ("attempts", it.attempts.into()),
+        ("errors", it.errors.into()),
+        ("error", Json::from(error)),
+    ]))
+}

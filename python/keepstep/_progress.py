@@ -1,0 +1,96 @@
+"""How far a plan is, and what was given up of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from ._log import logger
+
+SHOWN_MAX = 20
+"""So many that were given up are told by name: more would hide what else a log says."""
+CHARS_MAX = 300
+"""An error is logged up to here; `progress` has more of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """An episode that was `errored` as often as it may be."""
+
+    ref: str
+    """How people and commands name the episode."""
+    attempts: int
+    """How many attempts at it began."""
+    errors: int
+    """How many of them were `errored`."""
+    error: str | None = None
+    """Type and message of the last error."""
+
+    def __str__(self) -> str:
+        error = self.error or "no error was recorded"
+        if len(error) > CHARS_MAX:
+            error = error[:CHARS_MAX] + "…"
+        times = "once" if self.errors == 1 else f"{self.errors} times"
+        return f"{self.ref} is given up: errored {times}, the last with {error}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Progress:
+    """How far a plan is. Each planned episode is not begun, running, interrupted, ended, pruned or damaged."""
+
+    planned: int = 0
+    """How many episodes the plan has."""
+    not_begun: int = 0
+    """Nobody had them yet."""
+    running: int = 0
+    """Somebody has them now, or is not proven gone."""
+    interrupted: int = 0
+    """They were left; `remaining` gives them."""
+    ended: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """How the others ended: how many `finished`, `truncated`, `errored`."""
+    unscored: int = 0
+    """Those of them that are over and lack a note that the plan needs; `Run.unscored` gives them."""
+    given_up: Sequence[GivenUp] = ()
+    """Those of them that were `errored` as often as they may be. `remaining` gives the other `errored` ones."""
+    pruned: int = 0
+    """They were deleted."""
+    damaged: int = 0
+    """What is known of them cannot be read: `keepstep verify` says more."""
+    done: int = 0
+    """Of how many nothing remains: over and scored, given up, or pruned."""
+    left: int = 0
+    """Of how many something remains."""
+
+    def __repr__(self) -> str:
+        counts = [
+            (self.not_begun, "not begun"),
+            (self.running, "running"),
+            (self.interrupted, "interrupted"),
+            *((count, why) for why, count in sorted(self.ended.items())),
+            (self.unscored, "unscored"),
+            (len(self.given_up), "given up"),
+            (self.pruned, "pruned"),
+            (self.damaged, "damaged"),
+        ]
+        told = ", ".join(f"{count} {what}" for count, what in counts if count)
+        return f"<Progress {self.done} of {self.planned} done{': ' if told else ''}{told}>"
+
+
+def progress_of(told: Mapping[str, Any]) -> Progress:
+    """As the engine tells it."""
+    given_up = tuple(GivenUp(*each) for each in told["given_up"])
+    return Progress(**{**told, "ended": MappingProxyType(dict(told["ended"])), "given_up": given_up})
+
+
+def telling_what_is_given_up(remaining: Any) -> Iterator[Any]:
+    """Jobs, and when there are no more the log has what was given up: each once in this process."""
+    yield from remaining
+    given_up = [GivenUp(*each) for each in remaining.given_up(SHOWN_MAX)]
+    for each in given_up[:SHOWN_MAX]:
+        logger.warning("%s", each)
+    if len(given_up) > SHOWN_MAX:
+        logger.warning(
+            "and %d more are given up: `run.progress().given_up` has all", len(given_up) - SHOWN_MAX
+        )
