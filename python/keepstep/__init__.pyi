@@ -220,6 +220,8 @@ class Opts(TypedDict, total=False):
     """The ref of the episode that this one is part of, for sub-agents."""
     meta: Mapping[str, Any]
     """What else is to be known of the attempt."""
+    on_error: Literal["fail", "keep"]
+    """What an exception in a turn means: the turn is a failed step (the default), or what was said stays for its next try."""
 
 class Run:
     """A named set of episodes with one config. Pickles as its name: another process opens it again."""
@@ -433,10 +435,10 @@ class Turn(Scope):
 
     @property
     def said(self) -> dict[str, Any]:
-        """What was said: the recording, if the turn was adopted."""
+        """What was said, as it was recorded: plain data, also if it was said just now."""
 
     adopted: bool
-    """True if it was said by an attempt that was interrupted before the result came."""
+    """True if it was said before: by an attempt that was interrupted, or in a try that failed and was kept."""
     error: str | None
     """What the action raised, if it did."""
 
@@ -467,7 +469,7 @@ class Episode(Scope):
 
     @property
     def turns(self) -> int:
-        """How many turns are completed; the first observation is not one."""
+        """How many turns are completed; the first observation is not one, nor is a turn that failed."""
 
     @property
     def ended(self) -> str | None:
@@ -475,7 +477,7 @@ class Episode(Scope):
 
     @property
     def pending(self) -> Turn | None:
-        """A turn that was said before the attempt was interrupted, and never got its result."""
+        """A turn that was said and never got its result: the attempt was interrupted, or the last try was kept."""
 
     @property
     def history(self) -> Sequence[Step]:
@@ -487,8 +489,14 @@ class Episode(Scope):
     def first(self, observation: Any, *, info: Any = None, state: Mapping[str, Any] | None = None) -> Receipt:
         """Records the first observation. Returns at once."""
 
-    def turn(self, **said: Unpack[Said]) -> Turn:
-        """A turn, to be entered: what is said is durable then, and the action may be taken."""
+    def turn(self, *, on_error: Literal["fail", "keep"] | None = None, **said: Unpack[Said]) -> Turn:
+        """A turn, to be entered: what is said is durable then, and the action may be taken.
+
+        Parameters:
+            on_error: what an exception in it means: `"fail"`, it is a failed step, and the next turn says something new;
+                `"keep"`, what was said stays for the next try of it. Without it, what the episode was opened with.
+            **said: what is said.
+        """
 
     def step(self, **both: Unpack[Both]) -> Receipt:
         """Records a turn and its result. Durable when it returns."""
@@ -496,14 +504,28 @@ class Episode(Scope):
     def submit(self, **both: Unpack[Both]) -> Receipt:
         """Records a turn and its result. Returns at once: await the receipt, or wait() for it."""
 
-    def call(self, name: str, fn: Callable[..., Any], *args: Any, key: str | None = None) -> Any:
+    def call(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        /,
+        *args: Any,
+        key: str | None = None,
+        returns: Any = None,
+        **kwargs: Any,
+    ) -> Any:
         """Calls a function and records what it returns; a resumed attempt gets the recording.
+
+        What it gives is of the same type both times: of the class that was named, by `returns` or by the annotation of
+        the function, or plain data.
 
         Parameters:
             name: what it is called in the record.
             fn: the function; if it gives an awaitable, so does this.
             *args: its arguments. Others than were recorded are `Diverged`.
             key: tells calls of one name apart; without it, their order within the turn does.
+            returns: the class of the result, or a type such as `list[Reply]`.
+            **kwargs: its keyword arguments. One that is named `key` or `returns` is given by a lambda.
         """
 
     def note(self, name: str, value: Any, *, source: str, step: int | None = None) -> Receipt:
@@ -668,6 +690,10 @@ class Step:
     """An item of a recording list."""
     damaged: tuple[str, ...] = ()
     """Fields whose bytes were lost."""
+
+    @property
+    def failed(self) -> bool:
+        """True if the action raised: there is an error instead of a result, and it is not one of `episode.turns`."""
 
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...

@@ -16,6 +16,7 @@ class Opts(TypedDict, total=False):
     new_policy: Literal["continue", "restart", "refuse"]
     parent: str
     meta: Mapping[str, Any]
+    on_error: Literal["fail", "keep"]
 
 
 class Said(TypedDict, total=False):

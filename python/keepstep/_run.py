@@ -12,6 +12,7 @@ from . import _core
 from ._endings import Why
 from ._episode import Episode
 from ._loops import is_on_loop, submit_in_thread, warn_if_on_loop
+from ._turn import check_on_error
 from .errors import BadInput, LevelOutOfReach, NotFound
 
 if TYPE_CHECKING:
@@ -70,11 +71,11 @@ class Run:
         else:
             ref = f"{self.name}/(unnamed)"
         open = functools.partial(self._core.open, task, iteration, sample)
+        on_error = options.pop("on_error", "fail")
         if options.get("busy") != "wait":
-            return Episode(ref, functools.partial(open, options))
-        return Episode(
-            ref, functools.partial(open, options), functools.partial(open, {**options, "busy": "raise"})
-        )
+            return Episode(ref, functools.partial(open, options), on_error=on_error)
+        at_once = functools.partial(open, {**options, "busy": "raise"})
+        return Episode(ref, functools.partial(open, options), at_once, on_error)
 
     def group(self, task: str, *, size: int, iteration: int = 0) -> Group:
         """The samples of one task and iteration, sealed together."""
@@ -254,7 +255,8 @@ class Job:
 
     def episode(self, **options: Any) -> Episode:
         """The episode, to be entered."""
-        return Episode(self.ref, functools.partial(self._core.open, options))
+        on_error = options.pop("on_error", "fail")
+        return Episode(self.ref, functools.partial(self._core.open, options), on_error=on_error)
 
     def __repr__(self) -> str:
         return f"<Job {self.ref}: {self.why}, {self.attempts} attempts before>"
@@ -278,10 +280,11 @@ class Group:
 
     def claim(self, **options: Any) -> Episode | None:
         """The next sample that needs work, as an episode; None if none does now."""
+        on_error = check_on_error(options.pop("on_error", "fail"))
         native = self._core.claim(options)
         if native is None:
             return None
-        return Episode(native.ref, lambda: native)
+        return Episode(native.ref, lambda: native, on_error=on_error)
 
     def seal(
         self, rewards: Mapping[str, float] | None = None, *, source: str, least: int | None = None

@@ -24,6 +24,7 @@ mod query;
 mod reading;
 mod remaining;
 mod run;
+mod same;
 mod scoring;
 mod seats;
 mod slots;
