@@ -255,7 +255,18 @@ class TypedEntries(Structure):
 
     def __init__(self, cls: Any) -> None:
         super().__init__(cls)
-        self.makes_classes = any(back.makes_classes for back in self._fields.values())
+        self._is_asked = False
+
+    @property
+    def makes_classes(self) -> bool:  # type: ignore[override]
+        # It may contain itself, which adds nothing.
+        if self._is_asked:
+            return False
+        self._is_asked = True
+        try:
+            return any(back.makes_classes for back in self._fields.values())
+        finally:
+            self._is_asked = False
 
     def _names(self) -> tuple[str, ...]:
         return tuple(_hints_of(self._cls))
@@ -387,10 +398,20 @@ def _back_of_generic(hint: Any, origin: Any, args: tuple[Any, ...]) -> Back:
 def _back_of_class(cls: Any) -> Back:
     if not isinstance(cls, type):
         raise CannotName(repr(cls))
-    if issubclass(cls, dict) and hasattr(cls, "__total__"):
-        return TypedEntries(cls)
     if is_recorded_as_itself(cls):
         return Instance(cls)
+    made = _made_again(cls)
+    if made is None:
+        raise CannotName(f"{cls.__module__}.{cls.__qualname__}")
+    return made
+
+
+# The classes of an SDK's answer have hundreds of fields: they are looked at once.
+@functools.lru_cache(maxsize=512)
+def _made_again(cls: Any) -> Back | None:
+    """How a class that says what it is made of is made again."""
+    if issubclass(cls, dict) and hasattr(cls, "__total__"):
+        return TypedEntries(cls)
     if issubclass(cls, enum.Enum):
         return Member(cls)
     model = getattr(sys.modules.get("pydantic"), "BaseModel", None)
@@ -400,7 +421,7 @@ def _back_of_class(cls: Any) -> Back:
         return Structure(cls)
     if issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple):
         return NamedItems(cls)
-    raise CannotName(f"{cls.__module__}.{cls.__qualname__}")
+    return None
 
 
 def _kind(data: Any) -> str:

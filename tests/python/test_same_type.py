@@ -10,7 +10,7 @@ import functools
 import math
 import pathlib
 import warnings
-from typing import Any, Literal, NamedTuple, Optional
+from typing import Any, Literal, NamedTuple, Optional, TypedDict
 
 import keepstep
 import outside
@@ -56,6 +56,24 @@ class Answer(pydantic.BaseModel):
     id: str = pydantic.Field(alias="answerId")
     content: list[Tool | Text]
     reply: Reply | None = None
+
+
+class Node(TypedDict):
+    """It contains itself, and nothing that has to be made."""
+
+    name: str
+    below: list[Node]
+
+
+class Found(TypedDict):
+    reply: Reply
+    more: Found | None
+
+
+@dataclasses.dataclass
+class Tree:
+    colour: Colour
+    below: dict[str, Tree] = dataclasses.field(default_factory=dict)
 
 
 class Odd:
@@ -106,6 +124,9 @@ NAMED = {
     "none": (None, Reply | None),
     "union": (Colour.RED, Reply | Colour | None),
     "optional": (REPLY, Optional[Reply]),  # noqa: UP045
+    "typed dictionary": ({"name": "a", "below": [{"name": "b", "below": []}]}, Node),
+    "typed dictionary of a class": ({"reply": REPLY, "more": {"reply": REPLY, "more": None}}, Found),
+    "tree": (Tree(Colour.RED, {"a": Tree(Colour.BLUE)}), Tree),
     "text": ("hello", str),
     "number": (3, float),
     "path": (pathlib.PurePosixPath("/a"), pathlib.PurePosixPath),
