@@ -20,7 +20,7 @@ PAGE = ROOT / "docs" / "reference.md"
 # Where a name stands on the page. A public name that is in no part is an error.
 PARTS = {
     "Open and record": ["open", "record", "current", "register"],
-    "Stores and runs": ["Store", "Run", "Job", "Progress", "GivenUp", "Opts", "Level"],
+    "Stores and runs": ["Store", "Run", "Job", "Jobs", "Progress", "GivenUp", "Opts", "Level"],
     "Episodes": ["Episode", "Turn", "Said", "Result", "Both", "Tokens", "Receipt", "Why", "Ending", "Scope"],
     "Groups and streams": ["Group", "Sealing", "Stream"],
     "Reading": ["View", "Step", "GroupView", "Table"],

@@ -8,7 +8,7 @@ from ._endings import Ending, Why
 from ._episode import Episode
 from ._fields import Both, Opts, Result, Said
 from ._progress import GivenUp, Progress
-from ._run import Group, Job, Run, Sealing, Stream
+from ._run import Group, Job, Jobs, Run, Sealing, Stream
 from ._scope import Scope
 from ._steps import Step
 from ._store import Level, Store, open
@@ -56,6 +56,7 @@ __all__ = [
     "Group",
     "GroupView",
     "Job",
+    "Jobs",
     "KeepstepError",
     "Level",
     "LevelOutOfReach",

@@ -58,6 +58,7 @@ __all__ = [
     "Group",
     "GroupView",
     "Job",
+    "Jobs",
     "KeepstepError",
     "Level",
     "LevelOutOfReach",
@@ -224,6 +225,8 @@ class Opts(TypedDict, total=False):
     """The ref of the episode that this one is part of, for sub-agents."""
     meta: Mapping[str, Any]
     """What else is to be known of the attempt."""
+    on_error: Literal["fail", "keep"]
+    """What an exception in a turn means: the turn is a failed step (the default), or what was said stays for its next try."""
 
 class Run:
     """A named set of episodes with one config. Pickles as its name: another process opens it again."""
@@ -275,7 +278,7 @@ class Run:
             needs: names of notes that an episode needs to count as done.
         """
 
-    def remaining(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Iterator[Job]:
+    def remaining(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Jobs:
         """What remains to be run of the plan, claimed as it is given: interrupted, new, truncated if asked for, errored.
 
         When nothing is left it logs what was given up. What lacks a note that the plan needs comes from `unscored`.
@@ -285,7 +288,7 @@ class Run:
             max_attempts: how often an episode may be `errored` before it is given up.
         """
 
-    def unscored(self) -> Iterator[Job]:
+    def unscored(self) -> Jobs:
         """What is over and lacks a note that the plan needs, claimed for scoring as it is given: annotate `job.ref`."""
 
     def progress(self, *, max_attempts: int = 3) -> Progress:
@@ -489,10 +492,10 @@ class Turn(Scope):
 
     @property
     def said(self) -> dict[str, Any]:
-        """What was said: the recording, if the turn was adopted."""
+        """What was said, as it was recorded: plain data, also if it was said just now."""
 
     adopted: bool
-    """True if it was said by an attempt that was interrupted before the result came."""
+    """True if it was said before: by an attempt that was interrupted, or in a try that failed and was kept."""
     error: str | None
     """What the action raised, if it did."""
 
@@ -523,7 +526,7 @@ class Episode(Scope):
 
     @property
     def turns(self) -> int:
-        """How many turns are completed; the first observation is not one."""
+        """How many turns are completed; the first observation is not one, nor is a turn that failed."""
 
     @property
     def ended(self) -> str | None:
@@ -531,7 +534,7 @@ class Episode(Scope):
 
     @property
     def pending(self) -> Turn | None:
-        """A turn that was said before the attempt was interrupted, and never got its result."""
+        """A turn that was said and never got its result: the attempt was interrupted, or the last try was kept."""
 
     @property
     def history(self) -> Sequence[Step]:
@@ -543,8 +546,14 @@ class Episode(Scope):
     def first(self, observation: Any, *, info: Any = None, state: Mapping[str, Any] | None = None) -> Receipt:
         """Records the first observation. Returns at once."""
 
-    def turn(self, **said: Unpack[Said]) -> Turn:
-        """A turn, to be entered: what is said is durable then, and the action may be taken."""
+    def turn(self, *, on_error: Literal["fail", "keep"] | None = None, **said: Unpack[Said]) -> Turn:
+        """A turn, to be entered: what is said is durable then, and the action may be taken.
+
+        Parameters:
+            on_error: what an exception in it means: `"fail"`, it is a failed step, and the next turn says something new;
+                `"keep"`, what was said stays for the next try of it. Without it, what the episode was opened with.
+            **said: what is said.
+        """
 
     def step(self, **both: Unpack[Both]) -> Receipt:
         """Records a turn and its result. Durable when it returns."""
@@ -552,14 +561,28 @@ class Episode(Scope):
     def submit(self, **both: Unpack[Both]) -> Receipt:
         """Records a turn and its result. Returns at once: await the receipt, or wait() for it."""
 
-    def call(self, name: str, fn: Callable[..., Any], *args: Any, key: str | None = None) -> Any:
+    def call(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        /,
+        *args: Any,
+        key: str | None = None,
+        returns: Any = None,
+        **kwargs: Any,
+    ) -> Any:
         """Calls a function and records what it returns; a resumed attempt gets the recording.
+
+        What it gives is of the same type both times: of the class that was named, by `returns` or by the annotation of
+        the function, or plain data.
 
         Parameters:
             name: what it is called in the record.
             fn: the function; if it gives an awaitable, so does this.
             *args: its arguments. Others than were recorded are `Diverged`.
             key: tells calls of one name apart; without it, their order within the turn does.
+            returns: the class of the result, or a type such as `list[Reply]`.
+            **kwargs: its keyword arguments. One that is named `key` or `returns` is given by a lambda.
         """
 
     def note(self, name: str, value: Any, *, source: str, step: int | None = None) -> Receipt:
@@ -584,6 +607,23 @@ class Episode(Scope):
 
     def trajectory(self) -> list[Any]:
         """A list whose items are durable when `append` or `extend` returns; on resume it has them already."""
+
+@final
+class Jobs:
+    """Jobs as they are claimed: `for` and `async for` alike. Many threads and tasks may share it, each gets jobs of its own."""
+
+    given: int
+    """How many it gave so far."""
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Job:
+        """The next job. Raises StopIteration when nothing is left now, and logs what was given up."""
+
+    def __aiter__(self) -> Self: ...
+    async def __anext__(self) -> Job:
+        """As `next()`, without stopping the event loop: claiming waits for the disk."""
+
+    def __repr__(self) -> str: ...
 
 class Group:
     """The samples of one task and iteration, sealed all at once."""
@@ -724,6 +764,10 @@ class Step:
     """An item of a recording list."""
     damaged: tuple[str, ...] = ()
     """Fields whose bytes were lost."""
+
+    @property
+    def failed(self) -> bool:
+        """True if the action raised: there is an error instead of a result, and it is not one of `episode.turns`."""
 
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...

@@ -9,13 +9,14 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, overload
 
+from ._calls import Calling, settled
 from ._endings import Why, error_of, why_of
 from ._loops import submit_in_thread, warn_if_on_loop
 from ._scope import Scope
-from ._turn import SAID, Turn
-from .errors import BadInput, Busy, Closed, Ended, Fenced
+from ._turn import Turn, check_on_error
+from .errors import Busy, Closed, Ended, Fenced
 
 if TYPE_CHECKING:
     from . import _core
@@ -29,15 +30,26 @@ _PAUSE_MAX_S = 0.2
 class Episode(Scope):
     """One attempt at an episode. It is opened when it is entered, or when it is first used."""
 
-    __slots__ = ("__weakref__", "_last", "_native_episode", "_open", "_open_at_once", "_ref", "_trajectory")
+    __slots__ = (
+        "__weakref__",
+        "_last",
+        "_native_episode",
+        "_on_error",
+        "_open",
+        "_open_at_once",
+        "_ref",
+        "_trajectory",
+    )
 
     def __init__(
         self,
         ref: str,
         open: Callable[[], _core.Episode],
         open_at_once: Callable[[], _core.Episode] | None = None,
+        on_error: str = "fail",
     ) -> None:
         """`open` may wait for an owner; then `open_at_once` does not, and raises Busy."""
+        self._on_error = check_on_error(on_error)
         self._ref = ref
         self._open = open
         self._open_at_once = open_at_once
@@ -67,7 +79,7 @@ class Episode(Scope):
 
     @property
     def turns(self) -> int:
-        """How many turns are completed; the first observation is not one."""
+        """How many turns are completed; the first observation is not one, nor is a turn that failed."""
         return self._native.turns
 
     @property
@@ -77,11 +89,11 @@ class Episode(Scope):
 
     @property
     def pending(self) -> Turn | None:
-        """A turn that was said before the attempt was interrupted, and never got its result."""
+        """A turn that was said and never got its result: the attempt was interrupted, or the last try was kept."""
         said = self._native.pending
         if said is None:
             return None
-        return Turn(self, {name: said[name] for name in SAID if name in said}, index=self._native.steps)
+        return Turn(self, said, self._on_error, index=self._native.steps)
 
     @property
     def history(self) -> Sequence[Step]:
@@ -102,9 +114,15 @@ class Episode(Scope):
             given["state"] = state
         return self._keep(self._native.first(given))
 
-    def turn(self, **said: Any) -> Turn:
-        """A turn, to be entered: what is said is durable then, and the action may be taken."""
-        return Turn(self, said)
+    def turn(self, *, on_error: str | None = None, **said: Any) -> Turn:
+        """A turn, to be entered: what is said is durable then, and the action may be taken.
+
+        Parameters:
+            on_error: what an exception in it means: `"fail"`, it is a failed step, and the next turn says something new;
+                `"keep"`, what was said stays for the next try of it. Without it, what the episode was opened with.
+            **said: what is said.
+        """
+        return Turn(self, said, self._on_error if on_error is None else check_on_error(on_error))
 
     def step(self, **both: Any) -> Any:
         """Records a turn and its result. Durable when it returns."""
@@ -119,57 +137,34 @@ class Episode(Scope):
         receipt = self._last = native.submit(both)
         return receipt
 
-    def call(self, name: str, fn: Callable[..., Any], *args: Any, key: str | None = None) -> Any:
+    def call(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        /,
+        *args: Any,
+        key: str | None = None,
+        returns: Any = None,
+        **kwargs: Any,
+    ) -> Any:
         """Calls a function and records what it returns; a resumed attempt gets the recording.
+
+        What it gives is of the same type both times: of the class that was named, by `returns` or by the annotation of
+        the function, or plain data.
 
         Parameters:
             name: what it is called in the record.
             fn: the function; if it gives an awaitable, so does this.
             *args: its arguments. Others than were recorded are `Diverged`.
             key: tells calls of one name apart; without it, their order within the turn does.
+            returns: the class of the result, or a type such as `list[Reply]`.
+            **kwargs: its keyword arguments. One that is named `key` or `returns` is given by a lambda.
         """
-        native = self._native
+        calling = Calling(self, name, fn, args, kwargs, key, returns)
         if _is_async(fn):
-            return self._acall(native, name, fn, args, key)
-        is_known, found = native.known(name, key, list(args))
-        if is_known:
-            return found
-        try:
-            came = fn(*args)
-        except Exception as raised:
-            self._record_failed_call(native, found, raised)
-            raise
-        if inspect.isawaitable(came):
-            _refuse_awaitable(name, fn, came)
-        warn_if_on_loop()
-        native.record_call(found, came, False, True)
-        return came
-
-    async def _acall(self, native: Any, name: str, fn: Callable[..., Any], args: Any, key: str | None) -> Any:
-        is_known, found = native.known(name, key, list(args))
-        if is_known:
-            return found
-        try:
-            came = fn(*args)
-        except Exception as raised:
-            self._record_failed_call(native, found, raised)
-            raise
-        return await self._finish_call(native, found, came)
-
-    async def _finish_call(self, native: Any, call: Any, came: Any) -> Any:
-        try:
-            value = (await came) if inspect.isawaitable(came) else came
-        except Exception as raised:
-            self._record_failed_call(native, call, raised)
-            raise
-        await native.record_call(call, value, False, False)
-        return value
-
-    def _record_failed_call(self, native: Any, call: Any, raised: Exception) -> None:
-        try:
-            self._keep(native.record_call(call, error_of(raised), True, False))
-        except Exception:
-            self._note_failure()
+            return calling.awaited()
+        was_awaited, came = calling.made()
+        return settled(came) if was_awaited else came
 
     def note(self, name: str, value: Any, *, source: str, step: int | None = None) -> Any:
         """Adds a note to this attempt, or to one of its steps. Returns at once."""
@@ -277,15 +272,6 @@ def _is_async(fn: Callable[..., Any]) -> bool:
         fn = fn.func
     plain = inspect.unwrap(fn)
     return inspect.iscoroutinefunction(plain) or inspect.iscoroutinefunction(type(plain).__call__)
-
-
-def _refuse_awaitable(name: str, fn: Callable[..., Any], came: Any) -> NoReturn:
-    """A resumed attempt could not know that the recording must be awaited: said now, not after a crash."""
-    if inspect.iscoroutine(came):
-        came.close()
-    raise BadInput(
-        f"call {name!r}: {fn!r} gave something to await, which its recording could not: give an `async def` function"
-    )
 
 
 async def _opened_in_thread(open: Callable[[], _core.Episode]) -> _core.Episode:

@@ -18,6 +18,7 @@ class Opts(TypedDict, total=False):
     retry: Collection[Why]
     parent: str
     meta: Mapping[str, Any]
+    on_error: Literal["fail", "keep"]
 
 
 class Said(TypedDict, total=False):

@@ -31,14 +31,41 @@ class NullReceipt:
 RECEIPT = NullReceipt()
 
 
+class NullRecorded:
+    """What would be recorded: it is read back as from a store, so that a loop sees the same with one and without."""
+
+    __slots__ = ("_given",)
+
+    def __init__(self, given: Any) -> None:
+        self._given = given
+
+    def back(self) -> Any:
+        from . import _core
+
+        return _core._roundtrip(self._given, _core.Context())
+
+    def difference(self, made: Any) -> None:
+        return None
+
+
+class NullResult(NullRecorded):
+    """The same of what a call gave, which is refused if it could not come back."""
+
+    __slots__ = ()
+
+    def back(self) -> Any:
+        from . import _core
+
+        return _core._roundtrip(self._given, _core.Context(strict=True), "result")
+
+
 class NullEpisode:
     """An episode that remembers how many steps it has, and its state."""
 
-    __slots__ = ("_has_first", "_said", "_state", "ended", "ref", "steps")
+    __slots__ = ("_failed", "_has_first", "_kept", "_said", "_state", "ended", "ref", "steps")
     attempt = 0
     resumed: int | None = None
     inherited = 0
-    pending: dict[str, Any] | None = None
     id = "0" * 32
 
     def __init__(self, ref: str) -> None:
@@ -46,16 +73,23 @@ class NullEpisode:
         self.steps = 0
         self.ended: str | None = None
         self._has_first = False
-        self._said = False
+        self._failed = 0
+        self._said: dict[str, Any] | None = None
+        # Left to the next try, since this one failed.
+        self._kept = False
         self._state: dict[str, Any] = {}
 
     @property
     def turns(self) -> int:
-        return self.steps - self._has_first
+        return self.steps - self._has_first - self._failed
 
     @property
     def is_pending(self) -> bool:
-        return self._said
+        return self._said is not None
+
+    @property
+    def pending(self) -> dict[str, Any] | None:
+        return NullRecorded(self._said).back() if self._kept else None
 
     def state(self, name: str) -> tuple[Any] | None:
         return (self._state[name],) if name in self._state else None
@@ -75,26 +109,42 @@ class NullEpisode:
 
     step = submit
 
-    def say(self, given: dict[str, Any], waits: bool) -> tuple[int, None, None]:
-        self._said = True
-        return self.steps, None, None
+    def say(self, given: dict[str, Any], waits: bool) -> tuple[int, bool, NullRecorded, None]:
+        was_kept, self._kept = self._kept, False
+        if self._said is None or not was_kept:
+            self._said = given
+        return self.steps, was_kept, NullRecorded(self._said), None
 
     def result(self, given: dict[str, Any], waits: bool) -> NullReceipt:
-        self._said = False
+        self._said, self._kept = None, False
+        self._failed += "error" in given
         return self.submit(given)
 
     def discard(self, reason: str) -> NullReceipt:
-        self._said = False
+        self._said, self._kept = None, False
         return RECEIPT
+
+    def keep(self, error: Any) -> NullReceipt:
+        self._kept = True
+        return RECEIPT
+
+    def adopt(self) -> None:
+        self._kept = False
 
     def item(self, value: Any) -> NullReceipt:
         self.steps += 1
         return RECEIPT
 
-    def known(self, name: str, key: str | None, arguments: list[Any]) -> tuple[bool, None]:
-        return False, None
+    def known(self, name: str, key: str | None, arguments: Any) -> tuple[None, None]:
+        return None, None
 
-    def record_call(self, call: None, came: Any, is_error: bool, waits: bool) -> NullReceipt:
+    def came(self, call: None, value: Any) -> NullResult:
+        return NullResult(value)
+
+    def record_call(self, call: None, came: Any, awaited: bool, waits: bool) -> NullReceipt:
+        return RECEIPT
+
+    def record_failed_call(self, call: None, error: Any) -> NullReceipt:
         return RECEIPT
 
     def note(self, name: str, value: Any, source: str, step: int | None) -> NullReceipt:
@@ -124,9 +174,11 @@ class NullRemaining:
     def __init__(self, run: NullRun, scores: bool) -> None:
         self._run, self._scores = run, scores
 
-    def __iter__(self) -> Iterator[NullJob]:
-        while not self._scores and (job := self._run.next_job()) is not None:
-            yield job
+    def __next__(self) -> NullJob:
+        job = None if self._scores else self._run.next_job()
+        if job is None:
+            raise StopIteration
+        return job
 
     def given_up(self, errors_max: int) -> list[Any]:
         return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -84,9 +84,8 @@ def progress_of(told: Mapping[str, Any]) -> Progress:
     return Progress(**{**told, "ended": MappingProxyType(dict(told["ended"])), "given_up": given_up})
 
 
-def telling_what_is_given_up(remaining: Any) -> Iterator[Any]:
-    """Jobs, and when there are no more the log has what was given up: each once in this process."""
-    yield from remaining
+def log_given_up(remaining: Any) -> None:
+    """Says in the log what was given up: each once in this process."""
     given_up = [GivenUp(*each) for each in remaining.given_up(SHOWN_MAX)]
     for each in given_up[:SHOWN_MAX]:
         logger.warning("%s", each)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -12,7 +13,8 @@ from . import _core
 from ._endings import Why
 from ._episode import Episode
 from ._loops import is_on_loop, submit_in_thread, warn_if_on_loop
-from ._progress import Progress, progress_of, telling_what_is_given_up
+from ._progress import Progress, log_given_up, progress_of
+from ._turn import check_on_error
 from .errors import BadInput, LevelOutOfReach, NotFound
 
 if TYPE_CHECKING:
@@ -71,11 +73,11 @@ class Run:
         else:
             ref = f"{self.name}/(unnamed)"
         open = functools.partial(self._core.open, task, iteration, sample)
+        on_error = options.pop("on_error", "fail")
         if options.get("busy") != "wait":
-            return Episode(ref, functools.partial(open, options))
-        return Episode(
-            ref, functools.partial(open, options), functools.partial(open, {**options, "busy": "raise"})
-        )
+            return Episode(ref, functools.partial(open, options), on_error=on_error)
+        at_once = functools.partial(open, {**options, "busy": "raise"})
+        return Episode(ref, functools.partial(open, options), at_once, on_error)
 
     def group(self, task: str, *, size: int, iteration: int = 0) -> Group:
         """The samples of one task and iteration, sealed together."""
@@ -96,7 +98,7 @@ class Run:
             raise BadInput(f"tasks: is the text {tasks!r}: give a list of tasks")
         self._core.plan(list(tasks), samples, iteration, list(needs))
 
-    def remaining(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Iterator[Job]:
+    def remaining(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Jobs:
         """What remains to be run of the plan, claimed as it is given: interrupted, new, truncated if asked for, errored.
 
         When nothing is left it logs what was given up. What lacks a note that the plan needs comes from `unscored`.
@@ -107,12 +109,11 @@ class Run:
         """
         if isinstance(retry, str):
             raise BadInput(f"retry: is the text {retry!r}: give a list of endings")
-        remaining = self._core.remaining(list(retry), max_attempts, False)
-        return (Job(self, native) for native in telling_what_is_given_up(remaining))
+        return Jobs(self, self._core.remaining(list(retry), max_attempts, False))
 
-    def unscored(self) -> Iterator[Job]:
+    def unscored(self) -> Jobs:
         """What is over and lacks a note that the plan needs, claimed for scoring as it is given: annotate `job.ref`."""
-        return (Job(self, native) for native in self._core.remaining([], 0, True))
+        return Jobs(self, self._core.remaining([], 0, True))
 
     def progress(self, *, max_attempts: int = 3) -> Progress:
         """How far the plan is, now. Claims and writes nothing.
@@ -272,10 +273,47 @@ class Job:
 
     def episode(self, **options: Any) -> Episode:
         """The episode, to be entered."""
-        return Episode(self.ref, functools.partial(self._core.open, options))
+        on_error = options.pop("on_error", "fail")
+        return Episode(self.ref, functools.partial(self._core.open, options), on_error=on_error)
 
     def __repr__(self) -> str:
         return f"<Job {self.ref}: {self.why}, {self.attempts} attempts before>"
+
+
+class Jobs:
+    """Jobs as they are claimed: `for` and `async for` alike. Many threads and tasks may share it, each gets jobs of its own."""
+
+    __slots__ = ("_native", "_run", "given")
+
+    def __init__(self, run: Run, native: Any) -> None:
+        self._run = run
+        self._native = native
+        self.given = 0
+
+    def __iter__(self) -> Jobs:
+        return self
+
+    def __next__(self) -> Job:
+        """The next job. Raises StopIteration when nothing is left now, and logs what was given up."""
+        native = next(self._native, None)
+        if native is None:
+            log_given_up(self._native)
+            raise StopIteration
+        self.given += 1
+        return Job(self._run, native)
+
+    def __aiter__(self) -> Jobs:
+        return self
+
+    async def __anext__(self) -> Job:
+        """As `next()`, without stopping the event loop: claiming waits for the disk."""
+        job = await asyncio.wrap_future(submit_in_thread(functools.partial(next, self, None)))
+        if job is None:
+            raise StopAsyncIteration
+        return job
+
+    def __repr__(self) -> str:
+        return f"<Jobs of {self._run.name}: {self.given} given>"
 
 
 class Group:
@@ -296,10 +334,11 @@ class Group:
 
     def claim(self, **options: Any) -> Episode | None:
         """The next sample that needs work, as an episode; None if none does now."""
+        on_error = check_on_error(options.pop("on_error", "fail"))
         native = self._core.claim(options)
         if native is None:
             return None
-        return Episode(native.ref, lambda: native)
+        return Episode(native.ref, lambda: native, on_error=on_error)
 
     def seal(
         self, rewards: Mapping[str, float] | None = None, *, source: str, least: int | None = None

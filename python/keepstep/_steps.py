@@ -42,6 +42,11 @@ class Step:
     value: Any = None
     damaged: tuple[str, ...] = ()
 
+    @property
+    def failed(self) -> bool:
+        """True if the action raised: there is an error instead of a result, and it is not one of `episode.turns`."""
+        return self.error is not None or "error" in self.damaged
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Step):
             return NotImplemented

@@ -2,30 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ._endings import error_of, why_of
 from ._scope import Scope
+from ._tokens import Tokens
 from .errors import BadInput
 
 if TYPE_CHECKING:
     from ._episode import Episode
 
 SAID = ("action", "prompt", "response", "tokens", "policy", "agent")
+ON_ERROR = ("fail", "keep")
+
+
+def check_on_error(given: str) -> str:
+    """Refuses what is not a way to deal with an exception in a turn."""
+    if given not in ON_ERROR:
+        raise BadInput(f"on_error: is {given!r}: give one of {', '.join(map(repr, ON_ERROR))}")
+    return given
 
 
 class Turn(Scope):
     """A step in the making."""
 
-    __slots__ = ("_discarded", "_entered", "_episode", "_index", "_said", "_settled", "adopted", "error")
+    __slots__ = (
+        "_end",
+        "_entered",
+        "_episode",
+        "_index",
+        "_on_error",
+        "_recorded",
+        "_said",
+        "_settled",
+        "adopted",
+        "error",
+    )
 
-    def __init__(self, episode: Episode, said: dict[str, Any], *, index: int | None = None) -> None:
+    def __init__(
+        self, episode: Episode, said: dict[str, Any], on_error: str = "fail", *, index: int | None = None
+    ) -> None:
         self._episode = episode
         self._said = said
+        self._on_error = on_error
+        # What was said, as it is recorded: read back when it is looked at.
+        self._recorded: Any = None
         self._index = index
         self._entered = False
         self._settled: Any = None
-        self._discarded = False
+        self._end = "has its result"
         self.adopted = index is not None
         self.error: str | None = None
 
@@ -38,8 +64,15 @@ class Turn(Scope):
 
     @property
     def said(self) -> dict[str, Any]:
-        """What was said: the recording, if the turn was adopted."""
-        return self._said
+        """What was said, as it was recorded: plain data, also if it was said just now."""
+        if self._recorded is not None:
+            self._said, self._recorded = self._recorded.back(), None
+        elif self._index is None:
+            return self._said
+        said = {name: self._said[name] for name in SAID if name in self._said}
+        if isinstance(tokens := said.get("tokens"), Mapping):
+            said["tokens"] = Tokens(**tokens)
+        return said
 
     def result(self, **result: Any) -> None:
         """Says what came of it. Encoded now; durable when the turn is left."""
@@ -50,12 +83,11 @@ class Turn(Scope):
         """Gives the turn up, on record: it becomes no step, and the next turn has its index."""
         self._check_open("discard")
         self._settled = self._episode._native.discard(reason)
-        self._discarded = True
+        self._end = "was given up"
 
     def _check_open(self, what: str) -> None:
         if self._settled is not None:
-            did = "was given up" if self._discarded else "has its result"
-            raise BadInput(f"{what}: turn {self._index} {did} already: say the next turn first")
+            raise BadInput(f"{what}: turn {self._index} {self._end} already: say the next turn first")
         if not self._entered and not self.adopted:
             raise BadInput(f"{what}: the turn has not been said: use `with episode.turn(...) as turn`")
 
@@ -69,21 +101,21 @@ class Turn(Scope):
         native = await self._episode._aopened()
         said = native.say(self._said, False)
         self._take(said)
-        if said[2] is not None:
-            await said[2]
+        if said[3] is not None:
+            await said[3]
 
     def _may_enter(self) -> bool:
         """True if it must be said first; a pending one was said before."""
         if self._entered:
             raise BadInput("turn: was entered before: say a new one with `episode.turn(...)`")
         self._entered = True
-        return self._index is None
+        if self._index is None:
+            return True
+        self._episode._native.adopt()
+        return False
 
-    def _take(self, said: tuple[int, dict[str, Any] | None, Any]) -> None:
-        self._index, adopted, _ = said
-        if adopted is not None:
-            self.adopted = True
-            self._said = {name: adopted[name] for name in SAID if name in adopted}
+    def _take(self, said: tuple[int, bool, Any, Any]) -> None:
+        self._index, self.adopted, self._recorded, _ = said
 
     def _leave(self, raised: BaseException | None) -> Any:
         if self._settled is not None:
@@ -97,17 +129,20 @@ class Turn(Scope):
             # Cancelled or told to stop: what the action did is not known, so it stays pending.
             return None
         self.error = f"{type(raised).__name__}: {raised}"
+        native = self._episode._native
         try:
-            self._settled = self._episode._native.result({"error": error_of(raised)}, False)
+            if self._on_error == "keep":
+                self._settled = native.keep(error_of(raised))
+                self._end = "was left to the next try"
+            else:
+                self._settled = native.result({"error": error_of(raised)}, False)
         except Exception:
             self._note_failure()
         return self._settled
 
     def __repr__(self) -> str:
-        if self._discarded:
-            state = "given up"
-        elif self._settled is not None:
-            state = "has its result"
+        if self._settled is not None:
+            state = self._end
         else:
             state = "pending" if self._entered or self.adopted else "not said yet"
         index = "?" if self._index is None else self._index

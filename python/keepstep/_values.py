@@ -54,6 +54,16 @@ def register(cls: type, *, encode: Callable[[Any], Any], decode: Callable[[Any],
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes, list, dict, tuple, Media, Repr, Lost, Array})
 
 
+def is_recorded_as_itself(cls: type) -> bool:
+    """True if objects of exactly this class come back as themselves, whoever asks."""
+    if cls in _PLAIN:
+        return True
+    if cls in _encoders:
+        return name_of(cls) in decoders
+    plan = builtin_plan(cls)
+    return (plan is not None and plan[1] in builtin_decoders) or _is(cls, "numpy", "ndarray")
+
+
 def name_of(cls: type) -> str:
     """The name that a class is recorded under."""
     return f"{cls.__module__}.{cls.__qualname__}"

@@ -421,21 +421,6 @@ def as_clients_do(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def test_an_awaitable_that_nobody_could_foresee_is_refused_at_once(run: keepstep.Run) -> None:
-    """A lambda over a coroutine function: on resume the recording would come bare, so the first call says so."""
-
-    async def ask(text: str) -> str:
-        return text.upper()
-
-    async def main() -> None:
-        async with run.episode("t") as episode:
-            with pytest.raises(keepstep.BadInput, match="async def"):
-                await episode.call("llm", lambda text: ask(text), "a")
-            await episode.end("finished")
-
-    asyncio.run(main())
-
-
 def test_a_call_gives_what_a_resumed_attempt_will_get(run: keepstep.Run) -> None:
     """The result of a call is the function's own on the first run, and equal to it on the next."""
     with run.episode("t") as episode:

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use keepstep::format::fields;
 use keepstep::read::Step;
-use keepstep::{CallKey, Ending, EpisodeName, Known, Value};
+use keepstep::{CallMade, Ending, EpisodeName, Known, Value};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::errors::OrRaise;
 use crate::fields::{Part, step_of};
 use crate::receipt::Receipt;
-use crate::values::{Context, PastCell, Walk, from_value};
+use crate::values::{Context, PastCell, Walk, difference, from_value};
 
 /// From this many bytes on, encoding is worth giving the interpreter to others.
 const LARGE_BYTES: usize = 32 << 10;
@@ -186,26 +186,31 @@ impl Episode {
         self.record(py, Part::Both, given, false, |engine, step| engine.submit(step))
     }
 
-    /// Says a turn, or adopts the pending one: its index, what was said before, and the receipt if there is one.
-    fn say<'py>(
+    /// Says a turn, or adopts the pending one: its index, whether it was pending, what was said, and the receipt if there
+    /// is one.
+    fn say(
         &self,
-        py: Python<'py>,
-        given: &Bound<'py, PyDict>,
+        py: Python<'_>,
+        given: &Bound<'_, PyDict>,
         waits: bool,
-    ) -> PyResult<(u64, Option<Bound<'py, PyDict>>, Option<Receipt>)> {
+    ) -> PyResult<(u64, bool, Said, Option<Receipt>)> {
         let mut walk = Walk::with_past(self.context.get(), &self.past);
         let step = step_of(Part::Said, given, &mut walk)?;
         walk.remember(&self.past);
         let engine = self.engine().or_raise(py)?;
         if waits {
             let turn = py.detach(|| engine.turn(step)).or_raise(py)?;
-            let adopted = turn.adopted().map(|step| step_dict(py, step)).transpose()?;
-            return Ok((turn.index(), adopted, None));
+            return Ok((turn.index(), turn.adopted().is_some(), Said(engine.said()), None));
         }
         let said = py.detach(|| engine.say(step)).or_raise(py)?;
-        let adopted = said.adopted.map(|step| step_dict(py, &step)).transpose()?;
         let receipt = said.receipt.map(|receipt| self.receipt(receipt)).transpose().or_raise(py)?;
-        Ok((said.index, adopted, receipt))
+        Ok((said.index, said.adopted.is_some(), Said(engine.said()), receipt))
+    }
+
+    /// Takes the pending turn as it is.
+    fn adopt(&self, py: Python<'_>) -> PyResult<()> {
+        let engine = self.engine().or_raise(py)?;
+        py.detach(|| engine.adopt()).or_raise(py).map(|_| ())
     }
 
     fn result(&self, py: Python<'_>, given: &Bound<'_, PyDict>, waits: bool) -> PyResult<Receipt> {
@@ -221,6 +226,13 @@ impl Episode {
         self.receipt(py.detach(|| engine.discard(&reason)).or_raise(py)?).or_raise(py)
     }
 
+    /// Puts on record that a try of the turn failed, and leaves the turn pending.
+    fn keep(&self, py: Python<'_>, error: &Bound<'_, PyAny>) -> PyResult<Receipt> {
+        let error = Walk::new(self.context.get()).value(error, "error")?;
+        let engine = self.engine().or_raise(py)?;
+        self.receipt(py.detach(|| engine.keep(error)).or_raise(py)?).or_raise(py)
+    }
+
     /// Appends to the recording list.
     fn item(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Receipt> {
         let value = Walk::new(self.context.get()).value(value, "item")?;
@@ -228,45 +240,58 @@ impl Episode {
         self.receipt(py.detach(|| engine.item(value)).or_raise(py)?).or_raise(py)
     }
 
-    /// Looks whether a call was made before: `(True, result)`, or `(False, token)` to record it with.
+    /// Looks whether a call was made before: whether its result was awaited, and the result; or None, and a token to record
+    /// it with.
     fn known<'py>(
         &self,
         py: Python<'py>,
         name: &str,
         key: Option<&str>,
         arguments: &Bound<'py, PyAny>,
-    ) -> PyResult<(bool, Bound<'py, PyAny>)> {
+    ) -> PyResult<(Option<bool>, Bound<'py, PyAny>)> {
         let arguments = Walk::new(self.context.get()).value(arguments, "arguments")?;
         let engine = self.engine().or_raise(py)?;
+        let turn = Some(engine.steps());
         match py.detach(|| engine.known(name, key, &arguments)).or_raise(py)? {
-            Known::Result(result) => Ok((true, from_value(py, &result)?)),
+            Known::Result(result) => Ok((Some(false), from_value(py, &result)?)),
+            Known::Awaited(result) => Ok((Some(true), from_value(py, &result)?)),
             Known::New(key) => {
-                let call = Call { name: name.to_owned(), key, arguments };
-                Ok((false, Bound::new(py, call)?.into_any()))
+                let call = Call(CallMade { name: name.to_owned(), key, arguments, turn, awaited: false });
+                Ok((None, Bound::new(py, call)?.into_any()))
             }
         }
     }
 
-    /// Records what a call returned, or what it raised.
+    /// What is recorded of the result of a call. Refused if it could not come back.
+    fn came(&self, call: &Call, result: &Bound<'_, PyAny>) -> PyResult<Came> {
+        Ok(Came(Walk::new(self.context.get()).result(result, &call.0.name)?))
+    }
+
+    /// Records what a call returned.
     fn record_call(
         &self,
         py: Python<'_>,
         call: &Call,
-        came: &Bound<'_, PyAny>,
-        is_error: bool,
+        came: &Came,
+        awaited: bool,
         waits: bool,
     ) -> PyResult<Receipt> {
-        // Under its own name an error is looked through for what is to be hidden.
-        let path = if is_error { "error" } else { &call.name };
-        let came = Walk::new(self.context.get()).value(came, path)?;
-        let came = if is_error { Err(came) } else { Ok(came) };
+        let made = CallMade { awaited, ..call.0.clone() };
+        let came = Ok(came.0.clone());
         let engine = self.engine().or_raise(py)?;
-        let arguments = call.arguments.clone();
         let record = || match waits {
-            true => engine.record_call(&call.name, &call.key, arguments, came),
-            false => engine.submit_call(&call.name, &call.key, arguments, came),
+            true => engine.record_call(&made, came),
+            false => engine.submit_call(&made, came),
         };
         self.receipt(py.detach(record).or_raise(py)?).or_raise(py)
+    }
+
+    /// Records what a call raised. Returns at once.
+    fn record_failed_call(&self, py: Python<'_>, call: &Call, error: &Bound<'_, PyAny>) -> PyResult<Receipt> {
+        // Under its own name an error is looked through for what is to be hidden.
+        let error = Walk::new(self.context.get()).value(error, "error")?;
+        let engine = self.engine().or_raise(py)?;
+        self.receipt(py.detach(|| engine.submit_call(&call.0, Err(error))).or_raise(py)?).or_raise(py)
     }
 
     fn note(
@@ -316,10 +341,36 @@ impl Drop for Episode {
 
 /// A call that was not made before.
 #[pyclass(frozen, module = "keepstep._core")]
-pub(crate) struct Call {
-    name: String,
-    key: CallKey,
-    arguments: Value,
+pub(crate) struct Call(CallMade);
+
+/// What is recorded of the result of a call.
+#[pyclass(frozen, module = "keepstep._core")]
+pub(crate) struct Came(Value);
+
+#[pymethods]
+impl Came {
+    /// It, as it is read back.
+    fn back<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        from_value(py, &self.0)
+    }
+
+    /// Where an object that was made of it is not what was recorded, and what is there instead; None if it is the same.
+    fn difference(&self, made: &Bound<'_, PyAny>) -> PyResult<Option<(String, String)>> {
+        let made = Walk::new(&Context::plain()).value(made, "result")?;
+        Ok(difference(&self.0, &made))
+    }
+}
+
+/// What was said in a turn.
+#[pyclass(frozen, module = "keepstep._core")]
+pub(crate) struct Said(Option<Step>);
+
+#[pymethods]
+impl Said {
+    /// It, as it is read back.
+    fn back<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.0.as_ref().map_or_else(|| Ok(PyDict::new(py)), |step| step_dict(py, step))
+    }
 }
 
 /// The fields of a step that are there, by their names.

@@ -84,7 +84,7 @@ fn add(step: Step, name: &str, given: &Bound<'_, PyAny>, walk: &mut Walk<'_>) ->
         "tokens" if given.is_none() => step,
         "tokens" => step.tokens(tokens(given, walk)?),
         "state" if given.is_none() => step,
-        "state" => step.state(named(name, given, walk)?),
+        "state" => step.state(named(name, given, |value, path| walk.state(value, path))?),
         _ => step,
     })
 }
@@ -129,11 +129,15 @@ fn terms(given: &Bound<'_, PyAny>) -> PyResult<Vec<(String, f64)>> {
     Ok(terms)
 }
 
-fn named(name: &str, given: &Bound<'_, PyAny>, walk: &mut Walk<'_>) -> PyResult<Vec<(String, Value)>> {
+fn named<'py>(
+    name: &str,
+    given: &Bound<'py, PyAny>,
+    mut walk: impl FnMut(&Bound<'py, PyAny>, &str) -> PyResult<Value>,
+) -> PyResult<Vec<(String, Value)>> {
     let mut out = Vec::new();
     for (key, value) in entries(name, given)? {
         let path = format!("{name}.{key}");
-        let value = walk.value(&value, &path)?;
+        let value = walk(&value, &path)?;
         out.push((key, value));
     }
     Ok(out)
@@ -153,7 +157,7 @@ fn tokens(given: &Bound<'_, PyAny>, walk: &mut Walk<'_>) -> PyResult<Tokens> {
             "ids" => tokens.ids = Some(walk.value(&value, &path)?),
             "logprobs" => tokens.logprobs = Some(walk.value(&value, &path)?),
             "mask" => tokens.mask = Some(walk.value(&value, &path)?),
-            "arrays" => tokens.arrays = named(&path, &value, walk)?,
+            "arrays" => tokens.arrays = named(&path, &value, |value, path| walk.value(value, path))?,
             _ => {
                 let fix = "give prompt, ids, logprobs, mask, or put it into arrays by name";
                 return Err(bad_input(&path, "is not known", fix)).or_raise(given.py());

@@ -33,4 +33,4 @@ pub use store::{
     SealedGroups, Search, StepFollow, StepNews, Store, Stream, StreamView, Turn, View, WeakStore, WhenBusy,
     refuse_address,
 };
-pub use write::{Bell, CallKey, Prepared, Receipt, Recorder, Step, Tokens, WriterStats};
+pub use write::{Bell, CallKey, CallMade, Prepared, Receipt, Recorder, Step, Tokens, WriterStats};

@@ -227,6 +227,33 @@ fn a_pending_turn_takes_its_result_directly() {
     drop((turn, old));
 }
 
+/// A turn that failed is a step and no turn, for those who inherit it too; one that was kept is adopted with its calls, and
+/// whoever takes the pending turn goes on behind the calls that were made before it was said.
+#[test]
+fn a_failed_turn_is_no_turn_and_a_kept_one_is_adopted() {
+    let scratch = Scratch::new("kept");
+    let old = scratch.run().episode(name()).expect("begins");
+    old.turn(step(0)).expect("says").fail(Value::from("no")).expect("records");
+    old.step(step(1)).expect("records");
+    assert_eq!((old.steps(), old.turns()), (2, 1));
+    let ask = |episode: &Episode| episode.call_once("llm", None, Value::Null, || Ok(Value::from("answer")));
+    let said = || Step::new().action(Value::from("pay"));
+    for _ in 0..2 {
+        assert_eq!(ask(&old).expect("is recorded once"), Ok(Value::from("answer")));
+        let turn = old.turn(said()).expect("says");
+        turn.keep(Value::from("jammed")).expect("keeps");
+        assert_eq!((old.turns(), old.pending().and_then(|step| step.action)), (1, Some(Value::from("pay"))));
+    }
+    drop(old);
+    let new = scratch.run().open(name(), Opening::default()).expect("goes on");
+    assert_eq!((new.inherited(), new.turns()), (2, 1));
+    assert!(new.adopt().expect("adopts").is_some());
+    let tool = new.known("tool", None, &Value::Null).expect("is not the call before the turn");
+    assert_eq!(tool, Known::New(keepstep::CallKey::Ordinal(1)));
+    new.result(Step::new().observation(Value::from("thanks"))).expect("records");
+    assert_eq!((new.steps(), new.turns()), (3, 2));
+}
+
 /// A call is made once and then told; other arguments are a divergence; one that raised is made again.
 #[test]
 fn calls_are_recorded_once() {

@@ -80,7 +80,7 @@ class AwaitingDoor:
         return await in_thread(work)
 
     async def say(self, native: Any, said: dict[str, Any]) -> None:
-        receipt = native.say(said, False)[2]
+        receipt = native.say(said, False)[3]
         if receipt is not None:
             await receipt
 

@@ -6,6 +6,7 @@ completes that turn, or another one, and the pending turn is given up on record.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -32,6 +33,13 @@ class CannotResume(Exception):
 def reset_said(flavour: Flavour, env: Any, how: How, given: dict[str, Any]) -> dict[str, Any]:
     """What has to be known to reset it in the same way again; to be asked for before the reset."""
     said: dict[str, Any] = {"given": given} if given else {}
+    if given and (refused := _refusal(given)) is not None:
+        warnings.warn(
+            f"reset: it was given what cannot be recorded ({refused}): the episode cannot be resumed, and restarts",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return {RESET: {"unknown": True}}
     if how.mode == "replay" and given.get("seed") is None:
         random = flavour.randomness(env)
         if random is not None:
@@ -70,7 +78,10 @@ def _last_observed(native: Any) -> dict[str, Any]:
 
 async def _recorded_reset(door: Door, native: Any) -> dict[str, Any]:
     found = await door.read(lambda: native.state(RESET))
-    return {} if found is None else found[0]
+    reset: dict[str, Any] = {} if found is None else found[0]
+    if "unknown" in reset:
+        raise CannotResume("what reset was given could not be recorded")
+    return reset
 
 
 async def replay(
@@ -125,13 +136,18 @@ def _short(value: Any) -> str:
 
 def check_recordable(state: Any) -> None:
     """Refuses a state that would not come back as it is."""
-    roundtrip = getattr(_core, "_roundtrip", None)
-    if roundtrip is None:
-        return
-    try:
-        roundtrip(state, _core.Context(strict=True))
-    except BadInput as refused:
+    refused = _refusal(state)
+    if refused is not None:
         raise BadInput(
             f"state: the environment gives one that cannot be restored from a record ({refused}): "
             'give state=(get, set) that make plain data of it, or environment="restart"'
-        ) from None
+        )
+
+
+def _refusal(value: Any) -> BadInput | None:
+    """Why a value would not come back as it is, if it would not."""
+    try:
+        _core._roundtrip(value, _core.Context(strict=True))
+    except BadInput as refused:
+        return refused
+    return None

@@ -26,9 +26,10 @@ pub(super) fn value(walk: &mut Walk<'_>, given: &Bound<'_, PyAny>, place: &Place
     if let Some(known) = walk.met.get(given) {
         return Ok(known);
     }
-    let before = walk.bytes;
+    let (before, reprs) = (walk.bytes, walk.reprs);
     let value = open_value(walk, given, place)?;
-    if walk.bytes - before >= HEAVY_BYTES && walk.may_know_again() {
+    // What has a marked text in it is refused elsewhere in the same call, so it is looked at again.
+    if walk.bytes - before >= HEAVY_BYTES && walk.reprs == reprs && walk.may_know_again() {
         walk.met.keep(given, &value);
     }
     Ok(value)

@@ -4,6 +4,7 @@
 
 mod arrays;
 mod decode;
+mod differing;
 mod encode;
 mod met;
 mod past;
@@ -21,6 +22,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyString;
 
 pub(crate) use decode::from_value;
+pub(crate) use differing::difference;
 pub(crate) use past::PastCell;
 
 use met::Met;
@@ -46,8 +48,8 @@ pub(crate) struct Context {
     reprs: AtomicU64,
     /// How many items of lists were known again by what they are made of, and not read.
     recalled: AtomicU64,
-    /// The classes that were warned about.
-    warned: Mutex<HashSet<String>>,
+    /// The classes that were warned about, each with the field that it was met in.
+    warned: Mutex<HashSet<(String, String)>>,
 }
 
 #[pymethods]
@@ -80,17 +82,37 @@ impl Context {
 }
 
 impl Context {
+    /// One that takes everything as it is.
+    pub(crate) fn plain() -> Self {
+        Self {
+            strict: false,
+            redact: Redact::Nothing,
+            skip: Vec::new(),
+            reprs: AtomicU64::new(0),
+            recalled: AtomicU64::new(0),
+            warned: Mutex::default(),
+        }
+    }
+
     /// True if a field is not recorded.
     pub(crate) fn skips(&self, field: &str) -> bool {
         self.skip.iter().any(|skipped| skipped == field)
     }
 
-    /// Counts an object that is recorded as a marked text. True if its class is met for the first time.
-    fn count_repr(&self, class: &str) -> bool {
+    /// Counts an object that is recorded as a marked text. True if its class is met for the first time in this field.
+    fn count_repr(&self, class: &str, field: &str) -> bool {
         self.reprs.fetch_add(1, Ordering::Relaxed);
+        let met = (class.to_owned(), field.to_owned());
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
-        !warned.contains(class) && warned.len() < WARNED_MAX && warned.insert(class.to_owned())
+        !warned.contains(&met) && warned.len() < WARNED_MAX && warned.insert(met)
     }
+}
+
+/// What is recorded so that a program goes on from it.
+#[derive(Clone, Copy)]
+enum ComesBack {
+    State,
+    Result,
 }
 
 /// A walk through the arguments of one call.
@@ -104,6 +126,10 @@ pub(crate) struct Walk<'c> {
     in_item: bool,
     /// In an error: texts are looked through for what is to be hidden.
     in_error: bool,
+    /// What must come back as it is: a marked text would not.
+    comes_back: Option<ComesBack>,
+    /// How many objects became a marked text.
+    reprs: usize,
     /// Long objects that this walk has met: one that comes again is the same value.
     met: Met,
 }
@@ -116,6 +142,8 @@ impl<'c> Walk<'c> {
             past: Past::forgetful(),
             in_item: false,
             in_error: false,
+            comes_back: None,
+            reprs: 0,
             met: Met::default(),
         }
     }
@@ -152,6 +180,20 @@ impl<'c> Walk<'c> {
             let error = bad_input(path, "was redacted to something that is no text", "give a text instead");
             crate::errors::raise(py, &error)
         })
+    }
+
+    /// The value of a state: refused if it could not come back.
+    pub(crate) fn state(&mut self, given: &Bound<'_, PyAny>, path: &str) -> PyResult<Value> {
+        self.comes_back = Some(ComesBack::State);
+        let value = self.value(given, path);
+        self.comes_back = None;
+        value
+    }
+
+    /// The value of what a call gave: refused if it could not come back.
+    pub(crate) fn result(&mut self, given: &Bound<'_, PyAny>, call: &str) -> PyResult<Value> {
+        self.comes_back = Some(ComesBack::Result);
+        self.value(given, call)
     }
 
     /// The value of an object; `path` names it in messages and to `redact`.

@@ -55,6 +55,20 @@ impl<'a> Place<'a> {
         Self { up: Some(self), part: Part::Itself, depth: self.depth + 1, object: self.object }
     }
 
+    /// The argument that it is in.
+    pub(super) fn field(&self) -> &'a str {
+        match self.chain()[0].part {
+            Part::Root(name) => name,
+            _ => "",
+        }
+    }
+
+    /// How it is written if the argument had another name.
+    pub(super) fn written_from(&self, root: &str) -> String {
+        let text = self.to_string();
+        format!("{root}{}", text.strip_prefix(self.field()).unwrap_or(&text))
+    }
+
     /// Refuses to go deeper than a reader would follow.
     pub(super) fn check_depth(&self) -> Result<(), Error> {
         if self.depth < DEPTH_MAX { Ok(()) } else { Err(self.too_deep()) }

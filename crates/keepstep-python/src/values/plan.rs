@@ -12,7 +12,7 @@ use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple, PyType};
 use super::encode::{int_value, open_value, sequence, str_value, typed, value as walked};
 use super::place::{Part, Place};
 use super::redact::REDACTED;
-use super::{Walk, arrays, encode, python_half};
+use super::{ComesBack, Walk, arrays, encode, python_half};
 use crate::errors::{OrRaise, bad_input};
 
 /// Decisions are forgotten together when there are more: programs that make classes without end exist.
@@ -235,7 +235,7 @@ fn media_value(walk: &mut Walk<'_>, media: &Bound<'_, PyAny>) -> PyResult<Value>
     Ok(Value::Media(Arc::from(kind), Arc::from(data.as_bytes())))
 }
 
-/// The last resort: how an object looks. Warned about once for each class, and counted.
+/// The last resort: how an object looks. Refused where it must come back; else warned about, once for each class and field, and counted.
 fn marked(
     walk: &mut Walk<'_>,
     given: &Bound<'_, PyAny>,
@@ -243,16 +243,14 @@ fn marked(
     place: &Place<'_>,
 ) -> PyResult<Value> {
     let py = given.py();
-    if walk.context.strict {
-        let value = format!("is an object of {class}, which cannot be recorded as data");
-        let fix =
-            "register its class with keepstep.register, leave it out, or open the store without strict=True";
-        return Err(bad_input(&place.to_string(), &value, fix)).or_raise(py);
+    if let Some(refused) = refusal(walk, class, place) {
+        return Err(refused).or_raise(py);
     }
-    if walk.context.count_repr(class) {
+    walk.reprs += 1;
+    if walk.context.count_repr(class, place.field()) {
         let message = format!(
             "{place} is an object of {class}, which cannot be recorded as data: its repr was recorded \
-             (keepstep.register can change that; this is said once for each class)"
+             (keepstep.register can change that; this is said once for each class and field)"
         );
         let category = python_half(py)?.getattr("RecordedAsRepr")?;
         let message = CString::new(message.replace('\0', "")).unwrap_or_default();
@@ -273,6 +271,30 @@ fn marked(
     };
     walk.bytes += text.len();
     Ok(Value::Repr(Arc::clone(class), Arc::from(text)))
+}
+
+/// Why an object that has nothing but its looks is not taken here, if it is not.
+fn refusal(walk: &Walk<'_>, class: &str, place: &Place<'_>) -> Option<keepstep::Error> {
+    let value = format!("is an object of {class}, which cannot be recorded as data");
+    let (at, value, fix) = match walk.comes_back {
+        Some(ComesBack::State) => (
+            place.to_string(),
+            format!("{value}, so nobody could go on from it"),
+            "give what it is made of as plain data, or register its class with keepstep.register",
+        ),
+        Some(ComesBack::Result) => (
+            format!("call {:?}: {}", place.field(), place.written_from("result")),
+            format!("{value}, so a resumed attempt could not be given it"),
+            "return plain data, or register its class with keepstep.register",
+        ),
+        None if walk.context.strict => (
+            place.to_string(),
+            value,
+            "register its class with keepstep.register, leave it out, or open the store without strict=True",
+        ),
+        None => return None,
+    };
+    Some(bad_input(&at, &value, fix))
 }
 
 /// What a registered function raised is told by its class alone: its message may hold what it should have hidden.

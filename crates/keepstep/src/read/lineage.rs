@@ -212,6 +212,17 @@ impl Lineage {
         self.steps.len() as u64
     }
 
+    /// How many of its steps failed: each step says how many have so far, if any have.
+    pub fn failed(&mut self) -> Result<u64> {
+        for index in (0..self.steps.len()).rev() {
+            if let Item::Record(record) = self.item(self.steps[index].done)? {
+                let failed = record.get(fields::FAILED).and_then(|value| value.as_int());
+                return Ok(failed.and_then(|failed| u64::try_from(failed).ok()).unwrap_or(0));
+            }
+        }
+        Ok(0)
+    }
+
     /// True if there is a first observation.
     pub fn has_first(&self) -> bool {
         self.steps.first().is_some_and(|step| self.lines[step.done].kind == Kind::First as u8)
@@ -398,6 +409,11 @@ impl Lineage {
             Item::Gap(_) => {}
         }
         Ok(Some(step))
+    }
+
+    /// True for a line that stands before the turn which was said and has no result.
+    pub fn is_before_pending(&self, at: usize) -> bool {
+        self.pending.is_some_and(|pending| at < pending)
     }
 
     /// The newest value of that name in the states of its steps. Where damage took what may be newer, an older one would be a

@@ -146,6 +146,13 @@ impl Step {
         }
     }
 
+    /// A step of what was just said, before anybody read it back.
+    pub(crate) fn of_said(index: u64, said: &[(u8, Value)]) -> Self {
+        let mut step = Self { index: index as i64, ..Self::default() };
+        said.iter().for_each(|(number, value)| step.set(*number, value.clone()));
+        step
+    }
+
     /// What was said in it, by the number of the field.
     pub fn said(&self, number: u8) -> Option<Value> {
         match number {
@@ -265,6 +272,8 @@ pub struct Call {
     pub result: Option<Value>,
     /// What was raised instead.
     pub error: Option<Value>,
+    /// What it gave was awaited.
+    pub awaited: bool,
     /// Names of fields that are lost.
     pub damaged: Vec<&'static str>,
 }
@@ -280,6 +289,7 @@ impl Call {
             arguments: record.get(fields::ARGUMENTS).cloned(),
             result: record.get(fields::RESULT).cloned(),
             error: record.get(fields::ERROR).cloned(),
+            awaited: record.get(fields::AWAITED).is_some_and(|it| matches!(it.plain(), Value::Bool(true))),
             damaged: damaged(record),
         }
     }

@@ -7,12 +7,12 @@ use keepstep_format::frame::Kind;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
-use super::config;
 use super::run::Run;
+use super::same;
 use super::seats::Seat;
 use crate::error::{Error, Result};
 use crate::read::{self, Call, Item, Lineage, LineagePart};
-use crate::write::{CallKey, Receipt, Recorder, Step};
+use crate::write::{CallKey, CallMade, Receipt, Recorder, Step};
 
 /// An attempt at an episode, open for recording. It records as its [`Recorder`] does, and knows what it goes on from.
 ///
@@ -32,10 +32,14 @@ struct Before {
     lineage: Option<Lineage>,
     /// A turn that was said before, and has not been adopted or given up.
     pending: Option<read::Step>,
+    /// What was said in the present turn.
+    said: Option<read::Step>,
     /// Calls of the present turn.
     turn: u64,
     calls: Vec<Recorded>,
     next_ordinal: u64,
+    /// How many calls of it were made before it was said: whoever adopts it goes on behind them.
+    said_behind: u64,
 }
 
 struct Recorded {
@@ -43,6 +47,7 @@ struct Recorded {
     key: CallKey,
     arguments: Value,
     result: Value,
+    awaited: bool,
 }
 
 /// Whether a call was made before.
@@ -50,6 +55,8 @@ struct Recorded {
 pub enum Known {
     /// It was, and returned this.
     Result(Value),
+    /// It was, and what it gave was awaited and came to this.
+    Awaited(Value),
     /// It was not, or it raised: make it, and record what comes under this key.
     New(CallKey),
 }
@@ -75,6 +82,9 @@ pub struct Ending {
     /// Who says so.
     pub said_by: Option<String>,
 }
+
+/// The name of the call that stands for a try of a turn which failed and left what was said to the next one.
+const TRY: &str = "keepstep.turn";
 
 /// The reasons that somebody may give. The other two, `crashed` and `superseded`, are found, not said.
 const SAID: [&str; 6] = ["finished", "truncated", "abandoned", "aborted", "errored", "cancelled"];
@@ -102,10 +112,12 @@ impl Episode {
         seat: Seat,
     ) -> Self {
         seat.sit(&recorder);
-        let (resumed, lineage) = prefix.unzip();
+        let (resumed, mut lineage) = prefix.unzip();
         // One that begins from nothing goes on from nobody, whatever was there before it.
         let resumed = resumed.filter(|_| lineage.as_ref().is_some_and(|lineage| !lineage.lines().is_empty()));
         let inherited = lineage.as_ref().map_or(0, Lineage::steps);
+        // What cannot be read is an error for whoever reads it; a count is not worth one.
+        recorder.inherit_failed(lineage.as_mut().and_then(|lineage| lineage.failed().ok()).unwrap_or(0));
         let before = Mutex::new(Before { lineage, pending, turn: u64::MAX, ..Before::default() });
         Self { recorder, run: run.clone(), resumed, inherited, before, _seat: seat }
     }
@@ -125,11 +137,12 @@ impl Episode {
         self.inherited
     }
 
-    /// How many turns are completed: steps without the first observation.
+    /// How many turns are completed: steps without the first observation, and without those that failed.
     pub fn turns(&self) -> u64 {
         let inherits_first =
             self.lock().is_ok_and(|before| before.lineage.as_ref().is_some_and(Lineage::has_first));
-        self.recorder.steps().saturating_sub(u64::from(inherits_first || self.recorder.has_first()))
+        let has_first = u64::from(inherits_first || self.recorder.has_first());
+        self.recorder.steps().saturating_sub(has_first + self.recorder.failed())
     }
 
     /// Which of the inherited steps come from which attempt, and by whom.
@@ -156,6 +169,11 @@ impl Episode {
         self.lock().ok()?.pending.clone()
     }
 
+    /// What was said in the present turn, by this attempt or before it.
+    pub fn said(&self) -> Option<read::Step> {
+        self.lock().ok()?.said.clone()
+    }
+
     /// Gives up the pending turn, on record.
     pub fn discard_pending(&self, reason: &str) -> Result<Receipt> {
         self.discard(reason)
@@ -164,53 +182,82 @@ impl Episode {
     /// Gives up the turn that was said, by this attempt or before it, on record.
     pub fn discard(&self, reason: &str) -> Result<Receipt> {
         let receipt = self.recorder.discard(reason)?;
-        self.lock()?.pending = None;
+        self.lock()?.settle();
         Ok(receipt)
     }
 
     /// Completes the turn that was said, by this attempt or before it. Durable when it returns.
     pub fn result(&self, result: Step) -> Result<Receipt> {
         let receipt = self.recorder.result(result)?;
-        self.lock()?.pending = None;
+        self.lock()?.settle();
         Ok(receipt)
     }
 
     /// Says a turn, durable when it returns; or adopts the pending one, which must say the same.
     pub fn turn(&self, said: Step) -> Result<Turn<'_>> {
-        let mut before = self.lock()?;
-        let index = self.recorder.steps();
-        let Some(pending) = &before.pending else {
-            drop(before);
+        let (index, adopted) = self.adopt_same(&said)?;
+        if adopted.is_none() {
+            let kept = read::Step::of_said(index, said.fields());
             self.recorder.intent(said)?;
-            return Ok(Turn { episode: self, index, adopted: None });
-        };
-        check_same(index, pending, &said)?;
-        let adopted = before.pending.take();
+            self.lock()?.say(kept);
+        }
         Ok(Turn { episode: self, index, adopted })
     }
 
     /// As [`Episode::turn`], but returns at once: wait for the receipt, if there is one, before the action is taken.
     pub fn say(&self, said: Step) -> Result<Said> {
+        let (index, adopted) = self.adopt_same(&said)?;
+        if adopted.is_some() {
+            return Ok(Said { index, adopted, receipt: None });
+        }
+        let kept = read::Step::of_said(index, said.fields());
+        let receipt = Some(self.recorder.submit_intent(said)?);
+        self.lock()?.say(kept);
+        Ok(Said { index, adopted, receipt })
+    }
+
+    /// The index of the turn, and the pending one if there is one, which must say the same.
+    fn adopt_same(&self, said: &Step) -> Result<(u64, Option<read::Step>)> {
         let mut before = self.lock()?;
         let index = self.recorder.steps();
-        let Some(pending) = &before.pending else {
-            drop(before);
-            let receipt = Some(self.recorder.submit_intent(said)?);
-            return Ok(Said { index, adopted: None, receipt });
-        };
-        check_same(index, pending, &said)?;
-        Ok(Said { index, adopted: before.pending.take(), receipt: None })
+        if let Some(pending) = &before.pending {
+            check_same(index, pending, said)?;
+        }
+        before.at_turn(index, index == self.inherited)?;
+        Ok((index, before.adopt()))
+    }
+
+    /// Takes the pending turn as it is. Calls go on behind those that were made before it was said.
+    pub fn adopt(&self) -> Result<Option<read::Step>> {
+        self.adopt_same(&Step::new()).map(|(_, adopted)| adopted)
     }
 
     /// As [`Episode::result`], but returns at once.
     pub fn submit_result(&self, result: Step) -> Result<Receipt> {
         let receipt = self.recorder.submit_result(result)?;
-        self.lock()?.pending = None;
+        self.lock()?.settle();
+        Ok(receipt)
+    }
+
+    /// Puts on record that a try of the turn failed, and leaves the turn pending: whoever says it next gets what was said,
+    /// and the calls that were made. Returns at once.
+    pub fn keep(&self, error: Value) -> Result<Receipt> {
+        if !self.recorder.is_pending() {
+            let (field, value) = ("turn".to_owned(), "has not been said".to_owned());
+            return Err(Error::BadInput { field, value, fix: "say the turn first".to_owned() });
+        }
+        let (name, key) = (TRY.to_owned(), CallKey::Key("try".to_owned()));
+        let made = CallMade { name, key, arguments: Value::Null, turn: None, awaited: false };
+        let receipt = self.recorder.submit_call(&made, Err(error))?;
+        let mut before = self.lock()?;
+        before.pending = before.said.take().or_else(|| before.pending.take());
+        before.next_ordinal = 0;
         Ok(receipt)
     }
 
     /// Looks whether a call of the present turn was made before. Without a key calls are told apart by their order.
     pub fn known(&self, name: &str, key: Option<&str>, arguments: &Value) -> Result<Known> {
+        self.recorder.check_not_ended()?;
         let mut before = self.lock()?;
         let turn = self.recorder.steps();
         before.at_turn(turn, turn == self.inherited)?;
@@ -223,51 +270,39 @@ impl Episode {
         };
         let found = before.calls.iter().rfind(|call| call.key == key && call.is_meant(name));
         let Some(found) = found else { return Ok(Known::New(key)) };
-        let differs = |field: &str, recorded: String, now: String| {
-            Err(Error::Diverged { step: turn, field: format!("call {name:?}, {field}"), recorded, now })
-        };
         if found.name != name {
-            return differs("name", found.name.clone(), name.to_owned());
+            let (recorded, now) = (found.name.clone(), name.to_owned());
+            return Err(Error::Diverged { step: turn, field: format!("call {name:?}, name"), recorded, now });
         }
-        if found.arguments != *arguments {
-            return differs("arguments", short(&found.arguments), short(arguments));
-        }
-        Ok(Known::Result(found.result.clone()))
+        same::check(turn, &format!("call {name:?}, arguments"), &found.arguments, arguments)?;
+        let result = found.result.clone();
+        Ok(if found.awaited { Known::Awaited(result) } else { Known::Result(result) })
     }
 
     /// Records what a call returned, or the error that it raised.
-    pub fn record_call(
-        &self,
-        name: &str,
-        key: &CallKey,
-        arguments: Value,
-        came: std::result::Result<Value, Value>,
-    ) -> Result<Receipt> {
+    pub fn record_call(&self, made: &CallMade, came: std::result::Result<Value, Value>) -> Result<Receipt> {
         let result = came.as_ref().ok().cloned();
-        let receipt = self.recorder.call(name, key, arguments.clone(), came)?;
-        self.remember_call(name, key, arguments, result);
+        let receipt = self.recorder.call(made, came)?;
+        self.remember_call(made, result);
         Ok(receipt)
     }
 
     /// As [`Episode::record_call`], but returns at once.
-    pub fn submit_call(
-        &self,
-        name: &str,
-        key: &CallKey,
-        arguments: Value,
-        came: std::result::Result<Value, Value>,
-    ) -> Result<Receipt> {
+    pub fn submit_call(&self, made: &CallMade, came: std::result::Result<Value, Value>) -> Result<Receipt> {
         let result = came.as_ref().ok().cloned();
-        let receipt = self.recorder.submit_call(name, key, arguments.clone(), came)?;
-        self.remember_call(name, key, arguments, result);
+        let receipt = self.recorder.submit_call(made, came)?;
+        self.remember_call(made, result);
         Ok(receipt)
     }
 
-    fn remember_call(&self, name: &str, key: &CallKey, arguments: Value, result: Option<Value>) {
-        if let (Some(result), Ok(mut before)) = (result, self.lock()) {
-            let call = Recorded { name: name.to_owned(), key: key.clone(), arguments, result };
-            before.calls.push(call);
+    /// A call that came to its end after its turn did is none of the present one.
+    fn remember_call(&self, made: &CallMade, result: Option<Value>) {
+        let (Some(result), Ok(mut before)) = (result, self.lock()) else { return };
+        if made.turn.is_some_and(|turn| turn != before.turn) {
+            return;
         }
+        let CallMade { name, key, arguments, awaited, .. } = made.clone();
+        before.calls.push(Recorded { name, key, arguments, result, awaited });
     }
 
     /// Makes a call whose result is recorded, or gives the recording. `Err` of `make` is what it raised.
@@ -279,10 +314,12 @@ impl Episode {
         make: impl FnOnce() -> std::result::Result<Value, Value>,
     ) -> Result<std::result::Result<Value, Value>> {
         match self.known(name, key, &arguments)? {
-            Known::Result(value) => Ok(Ok(value)),
+            Known::Result(value) | Known::Awaited(value) => Ok(Ok(value)),
             Known::New(key) => {
+                let turn = Some(self.recorder.steps());
+                let made = CallMade { name: name.to_owned(), key, arguments, turn, awaited: false };
                 let came = make();
-                self.record_call(name, &key, arguments, came.clone())?;
+                self.record_call(&made, came.clone())?;
                 Ok(came)
             }
         }
@@ -356,17 +393,44 @@ pub(super) fn abort(recorder: &Recorder, said_by: &str) {
 }
 
 impl Before {
+    /// The present turn has its result, or was given up.
+    fn settle(&mut self) {
+        (self.pending, self.said) = (None, None);
+    }
+
+    /// A turn was said.
+    fn say(&mut self, said: read::Step) {
+        self.said = Some(said);
+        self.said_behind = self.next_ordinal;
+    }
+
+    /// The pending turn is the present one now.
+    fn adopt(&mut self) -> Option<read::Step> {
+        let adopted = self.pending.take()?;
+        self.said = Some(adopted.clone());
+        self.next_ordinal = self.next_ordinal.max(self.said_behind);
+        Some(adopted)
+    }
+
     /// Calls belong to a turn: those of the one before are done with.
     fn at_turn(&mut self, turn: u64, is_inherited: bool) -> Result<()> {
         if self.turn == turn {
             return Ok(());
         }
-        (self.turn, self.next_ordinal) = (turn, 0);
+        (self.turn, self.next_ordinal, self.said_behind) = (turn, 0, 0);
         self.calls.clear();
         let Some(lineage) = self.lineage.as_mut().filter(|_| is_inherited) else { return Ok(()) };
         for at in lineage.since_last_step(Kind::Call) {
             if let Item::Record(record) = lineage.item(at)? {
-                self.calls.extend(Recorded::of(Call::of(&record)));
+                // One that came to its end after its turn did is none of this one.
+                let call = Call::of(&record);
+                if call.index.is_some_and(|of| of != turn as i64) {
+                    continue;
+                }
+                if let Some(ordinal) = call.ordinal.filter(|_| lineage.is_before_pending(at)) {
+                    self.said_behind = self.said_behind.max(ordinal as u64 + 1);
+                }
+                self.calls.extend(Recorded::of(call));
             }
         }
         Ok(())
@@ -382,7 +446,8 @@ impl Recorded {
             (None, ordinal) => CallKey::Ordinal(u64::try_from(ordinal?).ok()?),
         };
         let (name, arguments) = (call.name?, call.arguments.unwrap_or(Value::Null));
-        is_whole.then_some(Self { name, key, arguments, result: call.result.unwrap_or(Value::Null) })
+        let (result, awaited) = (call.result.unwrap_or(Value::Null), call.awaited);
+        is_whole.then_some(Self { name, key, arguments, result, awaited })
     }
 
     /// Keys are the caller's, one space for each name; numbers count all calls of a turn.
@@ -412,37 +477,33 @@ impl Turn<'_> {
 
     /// Completes the turn. Durable when it returns.
     pub fn result(self, result: Step) -> Result<Receipt> {
-        self.episode.recorder.result(result)
+        self.episode.result(result)
     }
 
     /// Completes the turn with what went wrong.
     pub fn fail(self, error: Value) -> Result<Receipt> {
-        self.episode.recorder.result(Step::new().error(error))
+        self.episode.result(Step::new().error(error))
+    }
+
+    /// Leaves the turn pending, with what went wrong on record. Returns at once.
+    pub fn keep(self, error: Value) -> Result<Receipt> {
+        self.episode.keep(error)
     }
 
     /// Gives the turn up, on record.
     pub fn discard(self, reason: &str) -> Result<Receipt> {
-        self.episode.recorder.discard(reason)
+        self.episode.discard(reason)
     }
 }
 
 /// A turn that is adopted says what was recorded, as far as it says anything.
 fn check_same(index: u64, recorded: &read::Step, said: &Step) -> Result<()> {
     for (number, now) in said.fields() {
-        let before = recorded.said(*number);
-        if before.as_ref() != Some(now) {
-            return Err(Error::Diverged {
-                step: index,
-                field: fields::name(*number).unwrap_or("field").to_owned(),
-                recorded: before.as_ref().map_or_else(|| "nothing".to_owned(), short),
-                now: short(now),
-            });
+        let field = fields::name(*number).unwrap_or("field");
+        match recorded.said(*number) {
+            Some(before) => same::check(index, field, &before, now)?,
+            None => return Err(same::diverged(index, field.to_owned(), "nothing".to_owned(), now)),
         }
     }
     Ok(())
-}
-
-/// A value, as far as a message has room for it.
-fn short(value: &Value) -> String {
-    config::short(value, 120)
 }

@@ -26,6 +26,7 @@ mod reading;
 mod remaining;
 mod retry;
 mod run;
+mod same;
 mod scoring;
 mod seats;
 mod slots;

@@ -38,7 +38,7 @@ pub(crate) use log::{Identity, LookUp, News, OnClose};
 pub(crate) use note::note_fields;
 pub(crate) use putter::Putter;
 pub use receipt::Receipt;
-pub use recorder::{CallKey, Prepared, Recorder};
+pub use recorder::{CallKey, CallMade, Prepared, Recorder};
 pub use stats::WriterStats;
 pub use step::{Step, Tokens};
 pub(crate) use subject::{Start, Subject, SubjectKey, SubjectName};

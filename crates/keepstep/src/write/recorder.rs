@@ -38,6 +38,9 @@ struct State {
     has_first: bool,
     /// A turn was said and has no result.
     is_pending: bool,
+    /// How many of the inherited steps failed, and which of its own: they are no turns.
+    failed_before: u64,
+    failed: Vec<u64>,
     ended: Option<String>,
     /// One step more than the queue holds is let through; this is it.
     passed: Option<Receipt>,
@@ -49,6 +52,23 @@ pub struct Prepared {
     kind: Kind,
     index: Option<u64>,
     level: Level,
+    /// It completes a step with an error instead of a result.
+    fails: bool,
+}
+
+/// A call that was made: which, with what, in which turn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallMade {
+    /// What it is called.
+    pub name: String,
+    /// Which call of its turn.
+    pub key: CallKey,
+    /// What it was called with.
+    pub arguments: Value,
+    /// The turn in which it began, if that is known; else it is of the present one.
+    pub turn: Option<u64>,
+    /// What it gave was awaited.
+    pub awaited: bool,
 }
 
 /// Which call of a turn: by a key of the caller's, or by its number.
@@ -62,7 +82,10 @@ pub enum CallKey {
 
 impl State {
     /// Something was handed over.
-    fn note(&mut self, kind: Kind) {
+    fn note(&mut self, kind: Kind, fails: bool) {
+        if fails {
+            self.failed.push(self.next_index);
+        }
         match kind {
             Kind::First => {
                 self.next_index += 1;
@@ -185,25 +208,13 @@ impl Recorder {
     }
 
     /// Records what a call returned, or the error that it raised, and returns when that is durable.
-    pub fn call(
-        &self,
-        name: &str,
-        key: &CallKey,
-        arguments: Value,
-        came: Result<Value, Value>,
-    ) -> Result<Receipt> {
-        self.append_and_wait(Kind::Call, call_step(name, key, arguments, came))
+    pub fn call(&self, made: &CallMade, came: Result<Value, Value>) -> Result<Receipt> {
+        self.append_and_wait(Kind::Call, call_step(made, came))
     }
 
     /// As [`Recorder::call`], but returns at once.
-    pub fn submit_call(
-        &self,
-        name: &str,
-        key: &CallKey,
-        arguments: Value,
-        came: Result<Value, Value>,
-    ) -> Result<Receipt> {
-        self.hand_over(Kind::Call, call_step(name, key, arguments, came), self.level)
+    pub fn submit_call(&self, made: &CallMade, came: Result<Value, Value>) -> Result<Receipt> {
+        self.hand_over(Kind::Call, call_step(made, came), self.level)
     }
 
     /// Appends to the recording list, and returns when that is durable.
@@ -233,6 +244,30 @@ impl Recorder {
     /// True if this attempt recorded the first observation.
     pub fn has_first(&self) -> bool {
         self.lock().is_ok_and(|state| state.has_first)
+    }
+
+    /// How many of its steps failed, those that it inherited counted.
+    pub fn failed(&self) -> u64 {
+        self.lock().map_or(0, |state| state.failed_before + state.failed.len() as u64)
+    }
+
+    /// Says how many of the steps that it inherited failed.
+    pub(crate) fn inherit_failed(&self, count: u64) {
+        if let Ok(mut state) = self.lock() {
+            state.failed_before = count;
+        }
+    }
+
+    /// Refuses if nothing can be recorded any more, since it has ended.
+    pub(crate) fn check_not_ended(&self) -> Result<()> {
+        self.not_ended(&*self.lock()?)
+    }
+
+    fn not_ended(&self, state: &State) -> Result<()> {
+        let Some(why) = &state.ended else { return Ok(()) };
+        let name = &self.subject.name;
+        let what = format!("episode {}#{}.{}", name.task, name.iteration, name.sample);
+        Err(Error::Ended { what, why: why.clone() })
     }
 
     /// How it ended, if it did.
@@ -270,9 +305,9 @@ impl Recorder {
     pub fn submit_waiting(&self, step: Step) -> Result<Receipt> {
         let mut state = self.lock()?;
         let prepared = self.prepare_with(&mut state, Kind::Step, step, self.level)?;
-        let Prepared { pending, kind, index, level } = prepared;
+        let Prepared { pending, kind, index, level, fails } = prepared;
         let ticket = self.writer.submit(pending, WhenFull::Wait)?;
-        state.note(kind);
+        state.note(kind, fails);
         Ok(self.receipt(ticket, index, level))
     }
 
@@ -285,7 +320,7 @@ impl Recorder {
     pub fn prepare(&self, step: Step) -> Result<Prepared> {
         let mut state = self.lock()?;
         let prepared = self.prepare_with(&mut state, Kind::Step, step, self.level)?;
-        state.note(Kind::Step);
+        state.note(Kind::Step, prepared.fails);
         Ok(prepared)
     }
 
@@ -319,19 +354,19 @@ impl Recorder {
         let may_pass =
             kind == Kind::End || state.passed.as_ref().is_none_or(|receipt| receipt.level().is_some());
         let when_full = if may_pass { WhenFull::Pass } else { WhenFull::Refuse };
-        let Prepared { pending, kind, index, level } = prepared;
+        let Prepared { pending, kind, index, level, fails } = prepared;
         let ticket = self.writer.submit(pending, when_full)?;
         let receipt = self.receipt(ticket, index, level);
-        state.note(kind);
+        state.note(kind, fails);
         state.passed = Some(receipt.clone());
         Ok(receipt)
     }
 
     fn append(&self, prepared: Prepared, mut state: MutexGuard<'_, State>) -> Result<Receipt> {
-        let Prepared { pending, kind, index, level } = prepared;
+        let Prepared { pending, kind, index, level, fails } = prepared;
         // One that was not taken, since its caller did not want to wait, is no step.
         let ticket = self.writer.push_only(pending)?;
-        state.note(kind);
+        state.note(kind, fails);
         drop(state);
         self.writer.commit_if_idle();
         Ok(self.receipt(ticket, index, level))
@@ -341,20 +376,24 @@ impl Recorder {
         step.check()?;
         self.catch_up(state);
         let epoch = state.epoch;
-        if let Some(why) = &state.ended {
-            let name = &self.subject.name;
-            let what = format!("episode {}#{}.{}", name.task, name.iteration, name.sample);
-            return Err(Error::Ended { what, why: why.clone() });
-        }
+        self.not_ended(state)?;
         state.check(kind)?;
         self.send_begin(state)?;
-        let index = is_about_a_step(kind).then_some(state.next_index);
+        // A call may come to its end after its turn did: it says itself which one that was.
+        let said = step.get(fields::INDEX).and_then(Value::as_int).map(|index| index as u64);
+        let said = said.filter(|_| kind == Kind::Call);
+        let index = is_about_a_step(kind).then_some(said.unwrap_or(state.next_index));
         step.set(fields::TIME, Value::Int(self.disk.now_us()));
         if let Some(index) = index {
             step.set(fields::INDEX, Value::Int(index as i64));
         }
+        let fails = kind == Kind::Result && step.get(fields::ERROR).is_some();
+        let failed = state.failed_before + state.failed.len() as u64 + u64::from(fails);
+        if failed > 0 && completes_a_step(kind as u8) {
+            step.set(fields::FAILED, Value::Int(failed as i64));
+        }
         let pending = self.writer.prepare(&self.subject, epoch, kind, step.fields, level)?;
-        Ok(Prepared { pending, kind, index, level })
+        Ok(Prepared { pending, kind, index, level, fails })
     }
 
     fn receipt(&self, ticket: super::handoff::Ticket, index: Option<u64>, level: Level) -> Receipt {
@@ -379,16 +418,25 @@ impl Recorder {
         state.next_index = self.subject.steps();
         state.has_first &= state.next_index > 0;
         state.is_pending = self.subject.is_pending();
+        let next_index = state.next_index;
+        state.failed.retain(|&index| index < next_index);
         state.ended = None;
     }
 }
 
-fn call_step(name: &str, key: &CallKey, arguments: Value, came: Result<Value, Value>) -> Step {
-    let step = Step::new().with(fields::NAME, Value::from(name)).with(fields::ARGUMENTS, arguments);
-    let step = match key {
-        CallKey::Key(key) => step.with(fields::KEY, Value::from(key.as_str())),
-        CallKey::Ordinal(ordinal) => step.with(fields::ORDINAL, Value::Int(*ordinal as i64)),
-    };
+fn call_step(made: &CallMade, came: Result<Value, Value>) -> Step {
+    let step = Step::new().with(fields::NAME, Value::from(made.name.as_str()));
+    let mut step = step.with(fields::ARGUMENTS, made.arguments.clone());
+    match &made.key {
+        CallKey::Key(key) => step.set(fields::KEY, Value::from(key.as_str())),
+        CallKey::Ordinal(ordinal) => step.set(fields::ORDINAL, Value::Int(*ordinal as i64)),
+    }
+    if let Some(turn) = made.turn {
+        step.set(fields::INDEX, Value::Int(turn as i64));
+    }
+    if made.awaited {
+        step.set(fields::AWAITED, Value::Bool(true));
+    }
     match came {
         Ok(result) => step.with(fields::RESULT, result),
         Err(error) => step.with(fields::ERROR, error),

@@ -44,6 +44,11 @@ impl Step {
         }
     }
 
+    pub(super) fn get(&self, number: u8) -> Option<&Value> {
+        let at = self.fields.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        Some(&self.fields[at].1)
+    }
+
     /// What the environment showed.
     pub fn observation(self, value: impl Into<Value>) -> Self {
         self.with(fields::OBSERVATION, value.into())

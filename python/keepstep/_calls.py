@@ -1,0 +1,154 @@
+"""Calls whose results are recorded: made once, and given again to whoever comes to the same place."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ._endings import error_of
+from ._log import logger
+from ._loops import warn_if_on_loop
+from ._returns import Misfit, back_of
+from .errors import BadInput, Closed, Diverged, Ended, Fenced
+
+if TYPE_CHECKING:
+    from ._episode import Episode
+
+
+class Calling:
+    """One call on its way."""
+
+    __slots__ = ("_args", "_back", "_episode", "_fn", "_key", "_kwargs", "_name", "_native", "_returns")
+
+    def __init__(
+        self,
+        episode: Episode,
+        name: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        key: str | None,
+        returns: Any,
+    ) -> None:
+        self._episode, self._native = episode, episode._native
+        self._name, self._fn, self._args, self._kwargs, self._key = name, fn, args, kwargs, key
+        # Before the call: what it comes back as depends on nothing that it gives.
+        self._back, self._returns = back_of(fn, returns), returns
+
+    def made(self) -> tuple[bool, Any]:
+        """Makes the call, or finds it: whether its result is to be awaited, and the result or what gives it."""
+        was_awaited, found = self._known()
+        if was_awaited is not None:
+            return was_awaited, self._given_again(found)
+        came = self._make(found)
+        if inspect.isawaitable(came):
+            # Nothing tells from outside that this function gives an awaitable: so the record does.
+            return True, self._finish(found, came, awaited=True)
+        warn_if_on_loop()
+        came, given = self._came(found, came)
+        try:
+            self._native.record_call(found, came, False, True)
+        except (Ended, Closed) as over:
+            self._tell_late(over)
+        return False, given
+
+    def awaited(self) -> Any:
+        """The same for a function that is known to give an awaitable: it is called when that is awaited.
+
+        Which call of the turn it is, is said now: those of a `gather` are told apart by the order in which they are written.
+        """
+        try:
+            return self._awaited(*self._known())
+        except Exception as failed:
+            return _failing(failed)
+
+    async def _awaited(self, was_awaited: bool | None, found: Any) -> Any:
+        if was_awaited is not None:
+            return self._given_again(found)
+        return await self._finish(found, self._make(found), awaited=False)
+
+    def _known(self) -> tuple[bool | None, Any]:
+        arguments: Any = list(self._args)
+        if self._kwargs:
+            arguments = {"args": arguments, "kwargs": self._kwargs}
+        return self._native.known(self._name, self._key, arguments)
+
+    def _make(self, call: Any) -> Any:
+        try:
+            return self._fn(*self._args, **self._kwargs)
+        except Exception as raised:
+            self._record_failed(call, raised)
+            raise
+
+    async def _finish(self, call: Any, came: Any, *, awaited: bool) -> Any:
+        try:
+            value = (await came) if inspect.isawaitable(came) else came
+        except Exception as raised:
+            self._record_failed(call, raised)
+            raise
+        recorded, given = self._came(call, value)
+        try:
+            await self._native.record_call(call, recorded, awaited, False)
+        except (Ended, Closed) as over:
+            self._tell_late(over)
+        return given
+
+    def _came(self, call: Any, value: Any) -> tuple[Any, Any]:
+        """What is recorded of a result, and what is given to the caller: the same as a resumed attempt is given."""
+        try:
+            came = self._native.came(call, value)
+            given = came.back()
+            if self._back is not None:
+                given = self._back.make(given, "result")
+                self._check_same(came.difference(given))
+        except Misfit as misfit:
+            refused = BadInput(f"call {self._name!r}: {misfit}: {self._hint()}")
+            self._record_failed(call, refused)
+            raise refused from None
+        except BadInput as refused:
+            self._record_failed(call, refused)
+            raise
+        return came, given
+
+    def _check_same(self, found: tuple[str, str] | None) -> None:
+        if found is not None:
+            path, how = found
+            raise BadInput(f"call {self._name!r}: result{path} {how}: {self._hint()}")
+
+    def _hint(self) -> str:
+        named = "the annotation of the function" if self._returns is None else "`returns`"
+        return f"name the class that it really is by {named}, or register it with keepstep.register"
+
+    def _given_again(self, found: Any) -> Any:
+        if self._back is None:
+            return found
+        try:
+            return self._back.make(found, "result")
+        except Misfit as misfit:
+            raise Diverged(
+                f"call {self._name!r}: what was recorded is not what is asked for now: {misfit}"
+            ) from None
+
+    def _record_failed(self, call: Any, raised: Exception) -> None:
+        try:
+            self._episode._keep(self._native.record_failed_call(call, error_of(raised)))
+        except (Ended, Closed, Fenced) as over:
+            self._tell_late(over)
+        except Exception:
+            self._episode._note_failure()
+
+    def _tell_late(self, over: Exception) -> None:
+        """A call that began before the episode was over, such as one of several at once of which another failed."""
+        logger.warning(
+            "call %r of %s came to its end too late to be recorded: %s", self._name, self._episode.ref, over
+        )
+
+
+async def _failing(failed: Exception) -> Any:
+    raise failed
+
+
+async def settled(came: Any) -> Any:
+    """An awaitable of what is there, or will be."""
+    return (await came) if inspect.isawaitable(came) else came

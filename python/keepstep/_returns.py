@@ -1,0 +1,429 @@
+"""What a recorded result comes back as: the class that the caller named, or plain data.
+
+The class is decided before the call, by what the caller wrote: `returns=`, or the function's own annotation. No class is
+ever looked up by a recorded name. What is made of the recording is made in the same way when the call was made just now.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import contextlib
+import dataclasses
+import enum
+import functools
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ._values import is_recorded_as_itself
+from .errors import BadInput
+
+
+class Misfit(Exception):
+    """The data is not what the class is made of."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path} {why}")
+
+
+class CannotName(Exception):
+    """A class that nobody knows how to make of data."""
+
+
+class Back:
+    """How data becomes what was named. This one leaves it as it is."""
+
+    # True if there is a class in it that plain data does not come back as by itself.
+    makes_classes = False
+
+    def fits(self, data: Any) -> bool:
+        """True if it may be what was named: asked where there is a choice."""
+        return True
+
+    def make(self, data: Any, path: str) -> Any:
+        """What was named. Raises Misfit."""
+        return data
+
+
+PLAIN = Back()
+
+
+class Instance(Back):
+    """What comes back as itself."""
+
+    def __init__(self, cls: type) -> None:
+        self._cls = (cls, int) if cls is float else cls
+
+    def fits(self, data: Any) -> bool:
+        return isinstance(data, self._cls)
+
+    def make(self, data: Any, path: str) -> Any:
+        if not self.fits(data):
+            cls = self._cls[0] if isinstance(self._cls, tuple) else self._cls
+            raise Misfit(path, f"is {_kind(data)}, not {cls.__qualname__}")
+        return data
+
+
+class OneOf(Back):
+    """One of some values."""
+
+    def __init__(self, values: tuple[Any, ...]) -> None:
+        self._values = values
+
+    def fits(self, data: Any) -> bool:
+        return any(type(data) is type(value) and data == value for value in self._values)
+
+    def make(self, data: Any, path: str) -> Any:
+        if not self.fits(data):
+            raise Misfit(path, f"is {_kind(data)}, not one of {', '.join(map(repr, self._values))}")
+        return data
+
+
+class Member(Back):
+    """A member of an enum."""
+
+    makes_classes = True
+
+    def __init__(self, cls: type[enum.Enum]) -> None:
+        self._cls = cls
+
+    def fits(self, data: Any) -> bool:
+        with contextlib.suppress(ValueError, TypeError):
+            self._cls(data)
+            return True
+        return False
+
+    def make(self, data: Any, path: str) -> Any:
+        try:
+            return self._cls(data)
+        except (ValueError, TypeError):
+            raise Misfit(path, f"is {_kind(data)}, no value of {self._cls.__qualname__}") from None
+
+
+class Choice(Back):
+    """The first of several that fits; one that knows all fields is preferred."""
+
+    def __init__(self, options: list[Back]) -> None:
+        self._options = options
+        self.makes_classes = any(option.makes_classes for option in options)
+
+    def fits(self, data: Any) -> bool:
+        return any(option.fits(data) for option in self._options)
+
+    def make(self, data: Any, path: str) -> Any:
+        fitting = [option for option in self._options if option.fits(data)]
+        if not fitting and isinstance(data, Mapping):
+            # What a server invents is made into the first of the classes, as SDKs do it.
+            fitting = [option for option in self._options if isinstance(option, Structure)]
+        if not fitting:
+            raise Misfit(path, f"is {_kind(data)}, which fits none of the classes that it may have")
+        whole = [option for option in fitting if not isinstance(option, Structure) or option.knows_all(data)]
+        return (whole or fitting)[0].make(data, path)
+
+
+class Items(Back):
+    """A list, a set or a tuple of things of one kind; or a tuple, each of its own."""
+
+    def __init__(self, cls: type, item: Back, each: list[Back] | None = None) -> None:
+        self._cls, self._item, self._each = cls, item, each
+        self.makes_classes = any(back.makes_classes for back in (each or [item]))
+
+    def fits(self, data: Any) -> bool:
+        is_some = isinstance(data, (list, tuple, set, frozenset, collections.abc.Set))
+        return is_some and (self._each is None or len(data) == len(self._each))
+
+    def make(self, data: Any, path: str) -> Any:
+        if not self.fits(data):
+            raise Misfit(path, f"is {_kind(data)}, not a {self._cls.__name__} of that length")
+        backs = self._each if self._each is not None else [self._item] * len(data)
+        made = (back.make(it, f"{path}[{at}]") for at, (back, it) in enumerate(zip(backs, data, strict=True)))
+        # Where any sequence would do it stays what it was.
+        keeps = self._cls is list and isinstance(data, tuple)
+        return tuple(made) if keeps else self._cls(made)
+
+
+class Entries(Back):
+    """A mapping."""
+
+    def __init__(self, key: Back, value: Back) -> None:
+        self._key, self._value = key, value
+        self.makes_classes = key.makes_classes or value.makes_classes
+
+    def fits(self, data: Any) -> bool:
+        return isinstance(data, Mapping)
+
+    def make(self, data: Any, path: str) -> Any:
+        if not isinstance(data, Mapping):
+            raise Misfit(path, f"is {_kind(data)}, not a mapping")
+        return {
+            self._key.make(key, f"{path}[{key!r}]"): self._value.make(value, f"{path}[{key!r}]")
+            for key, value in data.items()
+        }
+
+
+class Structure(Back):
+    """Something with named fields. What a field holds that its annotation does not say is left as it is: whether all of
+    it came back is seen by comparing."""
+
+    makes_classes = True
+
+    def __init__(self, cls: Any) -> None:
+        self._cls = cls
+
+    @functools.cached_property
+    def _fields(self) -> dict[str, Back]:
+        """Looked at when they are needed: classes refer to one another."""
+        return {name: _back_in_class(hint) for name, hint in self._hints().items()}
+
+    def _hints(self) -> dict[str, Any]:
+        hints = _hints_of(self._cls)
+        return {name: hints.get(name, Any) for name in self._names()}
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(field.name for field in dataclasses.fields(self._cls))
+
+    def _is_needed(self, name: str) -> bool:
+        return False
+
+    def fits(self, data: Any) -> bool:
+        if not isinstance(data, Mapping):
+            return False
+        for name, back in self._fields.items():
+            if name not in data:
+                if self._is_needed(name):
+                    return False
+            elif isinstance(back, OneOf) and not back.fits(data[name]):
+                return False
+        return True
+
+    def knows_all(self, data: Any) -> bool:
+        """True if there is nothing in the data that it has no field for."""
+        return isinstance(data, Mapping) and data.keys() <= self._fields.keys()
+
+    def make(self, data: Any, path: str) -> Any:
+        if isinstance(data, self._cls):
+            return data
+        if not isinstance(data, Mapping) or not all(isinstance(name, str) for name in data):
+            raise Misfit(path, f"is {_kind(data)}, of which no {self._cls.__qualname__} can be made")
+        values = {name: self._value(name, value, f"{path}.{name}") for name, value in data.items()}
+        try:
+            return self._made(values)
+        except Exception as raised:
+            raise Misfit(path, f"cannot be made a {self._cls.__qualname__} again: {raised}") from raised
+
+    def _value(self, name: str, value: Any, path: str) -> Any:
+        try:
+            return self._fields.get(name, PLAIN).make(value, path)
+        except Misfit:
+            return value
+
+    def _made(self, values: dict[str, Any]) -> Any:
+        """A dataclass."""
+        fields = {field.name: field for field in dataclasses.fields(self._cls)}
+        made = self._cls(
+            **{name: it for name, it in values.items() if name not in fields or fields[name].init}
+        )
+        for name, value in values.items():
+            if name in fields and not fields[name].init:
+                object.__setattr__(made, name, value)
+        return made
+
+
+class NamedItems(Structure):
+    """A named tuple. It may be made of a tuple, too."""
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(self._cls._fields)
+
+    def _is_needed(self, name: str) -> bool:
+        return name not in self._cls._field_defaults
+
+    def make(self, data: Any, path: str) -> Any:
+        if type(data) in (list, tuple) and len(data) == len(self._names()):
+            data = dict(zip(self._names(), data, strict=True))
+        return super().make(data, path)
+
+    def _made(self, values: dict[str, Any]) -> Any:
+        return self._cls(**values)
+
+
+class TypedEntries(Structure):
+    """A dictionary whose keys have types."""
+
+    def __init__(self, cls: Any) -> None:
+        super().__init__(cls)
+        self._is_asked = False
+
+    @property
+    def makes_classes(self) -> bool:  # type: ignore[override]
+        # It may contain itself, which adds nothing.
+        if self._is_asked:
+            return False
+        self._is_asked = True
+        try:
+            return any(back.makes_classes for back in self._fields.values())
+        finally:
+            self._is_asked = False
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(_hints_of(self._cls))
+
+    def make(self, data: Any, path: str) -> Any:
+        if not isinstance(data, Mapping):
+            raise Misfit(path, f"is {_kind(data)}, not a mapping")
+        return {name: self._value(name, value, f"{path}.{name}") for name, value in data.items()}
+
+
+class Model(Structure):
+    """A pydantic model, those of the SDKs included. Made without validation: SDKs do not validate what a server gave."""
+
+    def _hints(self) -> dict[str, Any]:
+        return {name: field.annotation for name, field in self._cls.model_fields.items()}
+
+    def _is_needed(self, name: str) -> bool:
+        return bool(self._cls.model_fields[name].is_required())
+
+    def _made(self, values: dict[str, Any]) -> Any:
+        # What has its default counts as not set, so that it is not sent back to a server that never gave it.
+        is_set = {name for name, value in values.items() if not self._is_default(name, value)}
+        construct = sys.modules["pydantic"].BaseModel.model_construct.__func__
+        return construct(self._cls, is_set, **values)
+
+    def _is_default(self, name: str, value: Any) -> bool:
+        field = self._cls.model_fields.get(name)
+        default = None if field is None or field.is_required() else field.get_default()
+        return field is not None and not field.is_required() and value is default
+
+
+# What stands for any sequence, or any mapping.
+_SEQUENCES = {
+    collections.abc.Sequence,
+    collections.abc.MutableSequence,
+    collections.abc.Iterable,
+    collections.abc.Collection,
+    list,
+}
+_MAPPINGS = {collections.abc.Mapping, collections.abc.MutableMapping, dict}
+_SETS = {set: set, frozenset: frozenset, collections.abc.Set: set, collections.abc.MutableSet: set}
+_AWAITABLES = {collections.abc.Awaitable, collections.abc.Coroutine}
+
+
+def back_of(fn: Callable[..., Any], returns: Any) -> Back | None:
+    """How the result of a function comes back; None if as plain data."""
+    if returns is not None:
+        try:
+            return _back(returns)
+        except CannotName as cannot:
+            raise BadInput(
+                f"returns: is {returns!r}, and {cannot} cannot be made of what is recorded: give a pydantic model, "
+                "a dataclass, a named tuple, an enum, or a list or dict of such; or register it with keepstep.register"
+            ) from None
+    try:
+        back = _back(_annotation_of(fn))
+    except CannotName:
+        return None
+    return back if back.makes_classes else None
+
+
+def _annotation_of(fn: Callable[..., Any]) -> Any:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    fn = inspect.unwrap(fn)
+    if not inspect.isroutine(fn):
+        # A class gives objects of its own; other things that can be called have a method for it.
+        if isinstance(fn, type):
+            return fn
+        fn = type(fn).__call__
+    hint = _hints_of(fn).get("return", Any)
+    if typing.get_origin(hint) in _AWAITABLES:
+        hint = typing.get_args(hint)[-1]
+    return hint
+
+
+def _hints_of(what: Any) -> dict[str, Any]:
+    """Annotations, or none of them if one cannot be resolved."""
+    try:
+        return typing.get_type_hints(what)
+    except Exception:
+        return {}
+
+
+def _back_in_class(hint: Any) -> Back:
+    try:
+        return _back(hint)
+    except CannotName:
+        return PLAIN
+
+
+def _back(hint: Any) -> Back:
+    """How data becomes what a hint names. Raises CannotName."""
+    if hint is None:
+        hint = type(None)
+    if isinstance(hint, typing.TypeVar) or hint in (Any, object):
+        return PLAIN
+    if isinstance(hint, typing.NewType):
+        return _back(hint.__supertype__)
+    if type(hint).__name__ == "TypeAliasType":
+        return _back(hint.__value__)
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is None:
+        return _back_of_class(hint)
+    # By name: those of typing_extensions are other objects.
+    if getattr(origin, "_name", None) in ("Required", "NotRequired") or origin is typing.Annotated:
+        return _back(args[0])
+    if getattr(origin, "_name", None) == "Literal":
+        return OneOf(args)
+    if origin in (typing.Union, types.UnionType):
+        return Choice([_back(arg) for arg in args])
+    return _back_of_generic(hint, origin, args)
+
+
+def _back_of_generic(hint: Any, origin: Any, args: tuple[Any, ...]) -> Back:
+    if origin in _SEQUENCES:
+        return Items(list, _back(args[0]))
+    if origin in _SETS:
+        return Items(_SETS[origin], _back(args[0]))
+    if origin in _MAPPINGS:
+        return Entries(_back(args[0]), _back(args[1]))
+    if origin is tuple:
+        if len(args) == 2 and args[1] is ...:
+            return Items(tuple, _back(args[0]))
+        return Items(tuple, PLAIN, [_back(arg) for arg in args])
+    return _back_of_class(origin)
+
+
+def _back_of_class(cls: Any) -> Back:
+    if not isinstance(cls, type):
+        raise CannotName(repr(cls))
+    if is_recorded_as_itself(cls):
+        return Instance(cls)
+    made = _made_again(cls)
+    if made is None:
+        raise CannotName(f"{cls.__module__}.{cls.__qualname__}")
+    return made
+
+
+# The classes of an SDK's answer have hundreds of fields: they are looked at once.
+@functools.lru_cache(maxsize=512)
+def _made_again(cls: Any) -> Back | None:
+    """How a class that says what it is made of is made again."""
+    if issubclass(cls, dict) and hasattr(cls, "__total__"):
+        return TypedEntries(cls)
+    if issubclass(cls, enum.Enum):
+        return Member(cls)
+    model = getattr(sys.modules.get("pydantic"), "BaseModel", None)
+    if model is not None and issubclass(cls, model):
+        return Model(cls)
+    if dataclasses.is_dataclass(cls):
+        return Structure(cls)
+    if issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple):
+        return NamedItems(cls)
+    return None
+
+
+def _kind(data: Any) -> str:
+    text = repr(data)
+    return f"the {type(data).__name__} {text if len(text) <= 60 else text[:60] + '…'}"
