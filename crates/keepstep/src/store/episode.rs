@@ -257,7 +257,6 @@ impl Episode {
 
     /// Looks whether a call of the present turn was made before. Without a key calls are told apart by their order.
     pub fn known(&self, name: &str, key: Option<&str>, arguments: &Value) -> Result<Known> {
-        self.recorder.check_not_ended()?;
         let mut before = self.lock()?;
         let turn = self.recorder.steps();
         before.at_turn(turn, turn == self.inherited)?;
@@ -269,7 +268,10 @@ impl Episode {
             }
         };
         let found = before.calls.iter().rfind(|call| call.key == key && call.is_meant(name));
-        let Some(found) = found else { return Ok(Known::New(key)) };
+        let Some(found) = found else {
+            // Said before the call is made, not when it comes back.
+            return self.recorder.check_not_ended().map(|()| Known::New(key));
+        };
         if found.name != name {
             let (recorded, now) = (found.name.clone(), name.to_owned());
             return Err(Error::Diverged { step: turn, field: format!("call {name:?}, name"), recorded, now });
