@@ -29,7 +29,9 @@ async def use_tool(client, episode, tool_call):
 async def rollout(client, job):
     # A tool that fails must not cost the model's answer: on_error="keep" leaves it to the next attempt.
     async with job.episode(on_error="keep") as episode:
-        messages = episode.state("messages") or [{"role": "user", "content": f"{job.task}, sample {job.sample}"}]
+        messages = episode.state("messages") or [
+            {"role": "user", "content": f"{job.task}, sample {job.sample}"}
+        ]
         done = episode.state("done", False)
         while not done and episode.turns < TURNS_MAX:
             reply = await episode.call(

@@ -1,6 +1,7 @@
 """Stands in for a model server and a tool: slow now and then, and failing now and then. For trying the agent offline."""
 
 import json
+import os
 import random
 import sys
 import time
@@ -33,11 +34,11 @@ class Handler(BaseHTTPRequestHandler):
         self.answer({"found": f"a book on {self.path.rsplit('/', 1)[-1]}"})
 
     def answer(self, value, told=None):
-        time.sleep(random.random() * 0.02)
+        time.sleep(random.random() * 0.05)
         fails = random.random() < self.server.failing
         body = b"{}" if fails else json.dumps(value).encode()
         if told and not fails:
-            print(told, flush=True)
+            os.write(1, f"{told}\n".encode())  # whole lines, from many threads
         self.send_response(500 if fails else 200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))

@@ -5,7 +5,7 @@ These stand where the native objects stand; the classes over them are the same.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import Any
 
 
