@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
+from . import _checks
 from ._endings import Why, error_of, why_of
 from ._loops import submit_in_thread, warn_if_on_loop
 from ._scope import Scope
 from ._turn import SAID, Turn
-from .errors import BadInput, Busy, Closed, Ended, Fenced
+from .errors import BadInput, Busy, Closed, Ended, Fenced, Forked
 
 if TYPE_CHECKING:
     from . import _core
@@ -90,7 +91,7 @@ class Episode(Scope):
 
     def state(self, name: str, default: Any = None) -> Any:
         """A named value as of the last step, or the default if there is none."""
-        found = self._native.state(name)
+        found = self._native.state(_checks.text("name", name))
         return default if found is None else found[0]
 
     def first(self, observation: Any, *, info: Any = None, state: Mapping[str, Any] | None = None) -> Any:
@@ -128,6 +129,8 @@ class Episode(Scope):
             *args: its arguments. Others than were recorded are `Diverged`.
             key: tells calls of one name apart; without it, their order within the turn does.
         """
+        _checks.text("name", name)
+        _checks.text_or_none("key", key)
         native = self._native
         if _is_async(fn):
             return self._acall(native, name, fn, args, key)
@@ -173,7 +176,9 @@ class Episode(Scope):
 
     def note(self, name: str, value: Any, *, source: str, step: int | None = None) -> Any:
         """Adds a note to this attempt, or to one of its steps. Returns at once."""
-        return self._keep(self._native.note(name, value, source, step))
+        _checks.text("name", name)
+        _checks.text("source", source)
+        return self._keep(self._native.note(name, value, source, _checks.whole_or_none("step", step)))
 
     def end(
         self,
@@ -191,6 +196,9 @@ class Episode(Scope):
             error: what went wrong, if something did.
             said_by: who says so.
         """
+        _checks.text("why", why)
+        _checks.text_or_none("limit", limit)
+        _checks.text("said_by", said_by)
         kept = error_of(error) if isinstance(error, BaseException) else error
         return self._keep(self._native.end(why, limit, kept, said_by))
 
@@ -255,6 +263,12 @@ class Episode(Scope):
                 raise
             self._note_failure()
             return None
+
+    def _left(self) -> None:
+        # A forked child has nothing to give back, and what was closed gave everything back.
+        if self._native_episode is not None:
+            with contextlib.suppress(Forked, Closed):
+                self._native_episode.leave()
 
     def _warn_of_silence(self) -> None:
         warnings.warn(
