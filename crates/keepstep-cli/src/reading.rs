@@ -114,8 +114,8 @@ fn episodes(store: &Store, catalog: &mut Catalog) -> Outcome<Vec<Episode>> {
     let mut episodes: Vec<Episode> = store.list(catalog)?.into_iter().map(Episode::of).collect();
     episodes.sort_by(|a, b| {
         let name = |it: &Episode| (it.iteration, it.sample, it.key.attempt, it.key.writer);
-        let run = |it: &Episode| (it.run.clone(), it.generation.number);
-        (run(a), natural(&a.task), name(a)).cmp(&(run(b), natural(&b.task), name(b)))
+        let (of_a, of_b) = ((&a.run, a.generation.number), (&b.run, b.generation.number));
+        (of_a, natural(&a.task), name(a)).cmp(&(of_b, natural(&b.task), name(b)))
     });
     Ok(episodes)
 }
