@@ -14,8 +14,8 @@ fn class_of(error: &Error) -> &'static str {
     match error {
         Error::DiskFull { .. } => "DiskFull",
         Error::Io { .. } if error.is_out_of_files() => "OutOfFiles",
-        Error::Io { source, .. } => class_of_io(source.kind()),
-        Error::Stalled { .. } | Error::Vanished { .. } => "Poisoned",
+        Error::Io { source, .. } | Error::Stalled { source, .. } => class_of_io(source.kind()),
+        Error::Vanished { .. } => "Poisoned",
         Error::EarlierFailed(cause) => class_of(cause),
         Error::Closed => "Closed",
         Error::Forked { .. } => "Forked",

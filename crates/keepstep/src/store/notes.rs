@@ -10,7 +10,7 @@ use keepstep_format::{Id, fields};
 
 use super::addressee::Seen;
 use super::{Run, Store};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::read::{NoteIndex, NoteTarget};
 use crate::write::{Putter, Receipt, SubjectKey, SubjectName, note_fields};
 
@@ -44,6 +44,10 @@ impl Run {
         source: &str,
     ) -> Result<Receipt> {
         let said = note_fields(name, value, source)?;
+        self.store().check_process()?;
+        if self.store().seats().is_closed() {
+            return Err(Error::Closed);
+        }
         self.check_note_target(&target, called)?;
         let time = self.store().disk().now_us();
         let mut note = vec![(fields::TIME, Value::Int(time))];
