@@ -34,6 +34,7 @@ from .errors import (
     KeepstepError,
     LevelOutOfReach,
     NewerFormat,
+    NotAllowed,
     NotFound,
     OutOfFiles,
     Poisoned,
@@ -65,6 +66,7 @@ __all__ = [
     "Lost",
     "Media",
     "NewerFormat",
+    "NotAllowed",
     "NotFound",
     "Opts",
     "OutOfFiles",
@@ -176,6 +178,7 @@ class Store:
         config: Mapping[str, Any] | None = None,
         links: Mapping[str, str] | None = None,
         new: bool = False,
+        generation: int | None = None,
     ) -> Run:
         """Opens a run, or begins it. Another config than it was made with is refused; `new` begins a new generation.
 
@@ -184,6 +187,7 @@ class Store:
             config: what its episodes have in common; without it, a run that is there is taken as it is.
             links: what it refers to, by name.
             new: begin a new generation of the name.
+            generation: open this one, which must be there; without it the newest is meant.
         """
 
     def runs(self) -> Iterator[Run]:
@@ -305,7 +309,9 @@ class Run:
         """Adds a note to an episode of this run, an attempt at it, or a step. Returns at once.
 
         Parameters:
-            ref: what it is about: `run/task#iteration.sample~attempt@step`, later parts optional.
+            ref: what it is about: `run/task#iteration.sample~attempt@step`, later parts optional. It must be there: an episode
+                that began, an attempt at it, a step that was recorded. A whole name costs a look-up; a task alone is
+                looked for, and must have one episode.
             name: its name. The newest of a name and source counts; older ones stay readable.
             value: what is noted.
             source: who says so.
@@ -325,18 +331,19 @@ class Run:
         after: str | None = None,
         follow: bool = False,
     ) -> Iterator[View]:
-        """The episodes of the run that fit, or, with `follow`, those that end from now on.
+        """The episodes of the run that fit; with `after` or `follow`, those that said how they ended, as they come.
 
         Parameters:
             task: only of this task.
             iteration: only of this iteration.
-            ends: only those that ended so.
+            ends: only those that ended so. `crashed` and `superseded` are found by others and said by nobody, so they do not
+                come with `after` or `follow`, which refuse them.
             reward: only those whose reward is from the first to the second number.
             policy: only those with a step of this policy version.
             since: only those with a step since this time, in seconds since 1970.
             attempts: the last attempt at each, or all.
             after: go on after this cursor: exact, also in another process.
-            follow: wait for more.
+            follow: first all that ended before, from the beginning or behind `after`, then wait for more, for ever.
         """
 
     def groups(

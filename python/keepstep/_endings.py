@@ -3,13 +3,14 @@
 import asyncio
 import traceback
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from .errors import BadInput
 
 Why = Literal[
     "finished", "truncated", "abandoned", "aborted", "errored", "cancelled", "crashed", "superseded"
 ]
+WHYS: tuple[str, ...] = get_args(Why)
 
 
 class Ending(NamedTuple):

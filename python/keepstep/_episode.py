@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, overload
 
+from . import _checks
 from ._calls import Calling, settled
 from ._endings import Why, error_of, why_of
 from ._loops import submit_in_thread, warn_if_on_loop
 from ._scope import Scope
 from ._turn import Turn, check_on_error
-from .errors import Busy, Closed, Ended, Fenced
+from .errors import Busy, Closed, Ended, Fenced, Forked
 
 if TYPE_CHECKING:
     from . import _core
@@ -102,7 +103,7 @@ class Episode(Scope):
 
     def state(self, name: str, default: Any = None) -> Any:
         """A named value as of the last step, or the default if there is none."""
-        found = self._native.state(name)
+        found = self._native.state(_checks.text("name", name))
         return default if found is None else found[0]
 
     def first(self, observation: Any, *, info: Any = None, state: Mapping[str, Any] | None = None) -> Any:
@@ -160,6 +161,8 @@ class Episode(Scope):
             returns: the class of the result, or a type such as `list[Reply]`.
             **kwargs: its keyword arguments. One that is named `key` or `returns` is given by a lambda.
         """
+        _checks.text("name", name)
+        _checks.text_or_none("key", key)
         calling = Calling(self, name, fn, args, kwargs, key, returns)
         if _is_async(fn):
             return calling.awaited()
@@ -168,7 +171,9 @@ class Episode(Scope):
 
     def note(self, name: str, value: Any, *, source: str, step: int | None = None) -> Any:
         """Adds a note to this attempt, or to one of its steps. Returns at once."""
-        return self._keep(self._native.note(name, value, source, step))
+        _checks.text("name", name)
+        _checks.text("source", source)
+        return self._keep(self._native.note(name, value, source, _checks.whole_or_none("step", step)))
 
     def end(
         self,
@@ -186,6 +191,9 @@ class Episode(Scope):
             error: what went wrong, if something did.
             said_by: who says so.
         """
+        _checks.text("why", why)
+        _checks.text_or_none("limit", limit)
+        _checks.text("said_by", said_by)
         kept = error_of(error) if isinstance(error, BaseException) else error
         return self._keep(self._native.end(why, limit, kept, said_by))
 
@@ -250,6 +258,12 @@ class Episode(Scope):
                 raise
             self._note_failure()
             return None
+
+    def _left(self) -> None:
+        # A forked child has nothing to give back, and what was closed gave everything back.
+        if self._native_episode is not None:
+            with contextlib.suppress(Forked, Closed):
+                self._native_episode.leave()
 
     def _warn_of_silence(self) -> None:
         warnings.warn(

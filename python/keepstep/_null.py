@@ -150,6 +150,9 @@ class NullEpisode:
     def note(self, name: str, value: Any, source: str, step: int | None) -> NullReceipt:
         return RECEIPT
 
+    def leave(self) -> None:
+        pass
+
     def end(self, why: str, limit: str | None, error: Any, said_by: str | None) -> NullReceipt:
         self.ended = why
         return RECEIPT
@@ -190,6 +193,7 @@ class NullGroup:
     id = "0" * 32
 
     def __init__(self, run: NullRun, task: str, iteration: int, size: int) -> None:
+        self.ref = f"{run.name}/{task}#{iteration}"
         self._refs = [run.ref_of(task, iteration, sample) for sample in range(size)]
         self._claimed = 0
 
@@ -274,7 +278,7 @@ class NullRun:
             "left": left,
         }
 
-    def episode_id(self, task: str, iteration: int, sample: int) -> str:
+    def episode_id(self, reference: str) -> str:
         return "0" * 32
 
     def annotate(self, *args: Any) -> NullReceipt:
@@ -297,7 +301,9 @@ class NullStore:
     id = "0" * 32
     warnings: tuple[str, ...] = ()
 
-    def run(self, name: str, *, config: Any, links: dict[str, str], new: bool) -> NullRun:
+    def run(
+        self, name: str, *, config: Any, links: dict[str, str], new: bool, generation: int | None = None
+    ) -> NullRun:
         return NullRun(name, config, links)
 
     def runs(self) -> list[NullRun]:

@@ -9,13 +9,13 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import _core
-from ._endings import Why
+from . import _checks
+from ._endings import WHYS, Why
 from ._episode import Episode
 from ._loops import is_on_loop, submit_in_thread, warn_if_on_loop
 from ._progress import Progress, log_given_up, progress_of
 from ._turn import check_on_error
-from .errors import BadInput, LevelOutOfReach, NotFound
+from .errors import LevelOutOfReach, NotFound
 
 if TYPE_CHECKING:
     from ._store import Store
@@ -68,8 +68,9 @@ class Run:
             iteration: which visit of the task, for training that comes back to it.
             **options: how it is opened, see `Opts`.
         """
+        iteration, sample = _checks.whole("iteration", iteration), _checks.whole("sample", sample)
         if task is not None:
-            ref = _core.reference(self.name, task, iteration, sample)
+            ref = self._core.ref_of(_checks.text("task", task, empty=False), iteration, sample)
         else:
             ref = f"{self.name}/(unnamed)"
         open = functools.partial(self._core.open, task, iteration, sample)
@@ -81,6 +82,8 @@ class Run:
 
     def group(self, task: str, *, size: int, iteration: int = 0) -> Group:
         """The samples of one task and iteration, sealed together."""
+        _checks.text("task", task, empty=False)
+        size, iteration = _checks.whole("size", size, 1), _checks.whole("iteration", iteration)
         return Group(self, self._core.group(task, iteration, size), task, iteration)
 
     def plan(
@@ -94,9 +97,9 @@ class Run:
             iteration: which visit of the tasks.
             needs: names of notes that an episode needs to count as done.
         """
-        if isinstance(tasks, str):
-            raise BadInput(f"tasks: is the text {tasks!r}: give a list of tasks")
-        self._core.plan(list(tasks), samples, iteration, list(needs))
+        named = _checks.texts("tasks", tasks)
+        samples, iteration = _checks.whole("samples", samples, 1), _checks.whole("iteration", iteration)
+        self._core.plan(named, samples, iteration, _checks.texts("needs", needs))
 
     def remaining(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Jobs:
         """What remains to be run of the plan, claimed as it is given: interrupted, new, truncated if asked for, errored.
@@ -107,9 +110,9 @@ class Run:
             retry: endings to go on from that are final otherwise: `["truncated"]`, once for each who asks.
             max_attempts: how often an episode may be `errored` before it is given up.
         """
-        if isinstance(retry, str):
-            raise BadInput(f"retry: is the text {retry!r}: give a list of endings")
-        return Jobs(self, self._core.remaining(list(retry), max_attempts, False))
+        endings = _checks.some_of("retry", retry, WHYS)
+        most = _checks.whole("max_attempts", max_attempts)
+        return Jobs(self, self._core.remaining(endings, most, False))
 
     def unscored(self) -> Jobs:
         """What is over and lacks a note that the plan needs, claimed for scoring as it is given: annotate `job.ref`."""
@@ -121,7 +124,7 @@ class Run:
         Parameters:
             max_attempts: how often an episode may be `errored` before it counts as given up, as in `remaining`.
         """
-        return progress_of(self._core.progress(max_attempts))
+        return progress_of(self._core.progress(_checks.whole("max_attempts", max_attempts)))
 
     def claim(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Job | None:
         """One job of what remains to be run, or None if there is none now."""
@@ -131,23 +134,18 @@ class Run:
         """Adds a note to an episode of this run, an attempt at it, or a step. Returns at once.
 
         Parameters:
-            ref: what it is about: `run/task#iteration.sample~attempt@step`, later parts optional.
+            ref: what it is about: `run/task#iteration.sample~attempt@step`, later parts optional. It must be there: an episode
+                that began, an attempt at it, a step that was recorded. A whole name costs a look-up; a task alone is
+                looked for, and must have one episode.
             name: its name. The newest of a name and source counts; older ones stay readable.
             value: what is noted.
             source: who says so.
             step: the step, if `ref` does not name it.
         """
-        episode, attempt, at = self._target(ref)
-        return self._core.annotate(episode, attempt, at if step is None else step, name, value, source)
-
-    def _target(self, ref: str) -> tuple[str, int | None, int | None]:
-        """The id, attempt and step that a ref names."""
-        run, task, iteration, sample, attempt, step = _core.parse_reference(ref)
-        if task is None:
-            return run, attempt, step
-        if run != self.name:
-            raise NotFound(f"{ref} is of run {run!r}; this is run {self.name!r}")
-        return self._core.episode_id(task, iteration, sample), attempt, step
+        _checks.text("ref", ref)
+        _checks.text("name", name)
+        _checks.text("source", source)
+        return self._core.annotate(ref, _checks.whole_or_none("step", step), name, value, source)
 
     def episodes(
         self,
@@ -162,18 +160,19 @@ class Run:
         after: str | None = None,
         follow: bool = False,
     ) -> Iterator[View]:
-        """The episodes of the run that fit, or, with `follow`, those that end from now on.
+        """The episodes of the run that fit; with `after` or `follow`, those that said how they ended, as they come.
 
         Parameters:
             task: only of this task.
             iteration: only of this iteration.
-            ends: only those that ended so.
+            ends: only those that ended so. `crashed` and `superseded` are found by others and said by nobody, so they do not
+                come with `after` or `follow`, which refuse them.
             reward: only those whose reward is from the first to the second number.
             policy: only those with a step of this policy version.
             since: only those with a step since this time, in seconds since 1970.
             attempts: the last attempt at each, or all.
             after: go on after this cursor: exact, also in another process.
-            follow: wait for more.
+            follow: first all that ended before, from the beginning or behind `after`, then wait for more, for ever.
         """
         from . import _views
 
@@ -200,6 +199,7 @@ class Run:
 
     def stream(self, name: str) -> Stream:
         """A stream of this run, by name."""
+        _checks.text("name", name, empty=False)
         return Stream(self._core.stream(name))
 
     def table(
@@ -350,25 +350,20 @@ class Group:
             source: who gives them.
             least: seal also if members are missing, as long as there are so many.
         """
-        by_id = (
-            None
-            if rewards is None
-            else [(self._member(ref), _number(ref, reward)) for ref, reward in rewards.items()]
-        )
-        ref = f"{self._run.name}/{self.task}#{self.iteration}"
-        return Sealing(ref, functools.partial(self._core.seal, by_id, source, least))
+        given = _checks.mapping_or_none("rewards", rewards)
+        by_id = None if given is None else [self._rewarded(ref, reward) for ref, reward in given.items()]
+        _checks.text("source", source)
+        most = _checks.whole_or_none("least", least, 1)
+        return Sealing(self._core.ref, functools.partial(self._core.seal, by_id, source, most))
 
-    def _member(self, ref: str) -> str:
-        return self._run._target(ref)[0]
+    def _rewarded(self, ref: str, reward: Any) -> tuple[str, float]:
+        number = _checks.number_or_none(f"rewards[{ref!r}]", reward, "give a float")
+        if number is None:
+            raise _checks.wrong(f"rewards[{ref!r}]", reward, "give a float, or leave it out")
+        return self._run._core.episode_id(ref), number
 
     def __repr__(self) -> str:
-        return f"<Group {self._run.name}/{self.task}#{self.iteration} of {len(self._core.members())}>"
-
-
-def _number(ref: str, reward: Any) -> float:
-    if isinstance(reward, (str, bytes)):
-        raise BadInput(f"rewards[{ref!r}]: is the text {reward!r}: give a float")
-    return float(reward)
+        return f"<Group {self._core.ref} of {len(self._core.members())}>"
 
 
 class Sealing:
@@ -431,6 +426,7 @@ class Stream:
 
     def put(self, id: str, value: Any) -> Any:
         """Puts an entry. The same again is fine; another value under the same id is refused."""
+        _checks.text("id", id)
         return self._core.put(id, value)
 
     def read(self) -> Mapping[str, Any]:

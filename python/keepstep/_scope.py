@@ -28,9 +28,12 @@ class Scope:
     def __exit__(
         self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
     ) -> None:
-        receipt = self._leave(raised)
-        if receipt is not None:
-            self._settle(receipt, raised)
+        try:
+            receipt = self._leave(raised)
+            if receipt is not None:
+                self._settle(receipt, raised)
+        finally:
+            self._left()
 
     async def __aenter__(self) -> Self:
         await self._aenter()
@@ -39,15 +42,16 @@ class Scope:
     async def __aexit__(
         self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
     ) -> None:
-        receipt = self._leave(raised)
-        if receipt is None:
-            return
         try:
-            await receipt
+            receipt = self._leave(raised)
+            if receipt is not None:
+                await receipt
         except Exception:
             if raised is None:
                 raise
             self._note_failure()
+        finally:
+            self._left()
 
     def _settle(self, receipt: Any, raised: BaseException | None) -> None:
         try:
@@ -68,6 +72,9 @@ class Scope:
     def _leave(self, raised: BaseException | None) -> Any:
         """Hands over what leaving means, and gives the receipt to wait for. Never waits itself."""
         raise NotImplementedError
+
+    def _left(self) -> None:
+        """It was left, whatever became of that: nothing of it may keep others waiting."""
 
     def _note_failure(self) -> None:
         """Logs an exception of ours that must not hide the caller's."""

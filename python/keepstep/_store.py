@@ -11,7 +11,7 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from . import _core
+from . import _checks, _core
 from ._loops import _level_of_caller
 from ._null import NullStore
 from ._run import Run
@@ -111,6 +111,7 @@ class Store:
         config: Mapping[str, Any] | None = None,
         links: Mapping[str, str] | None = None,
         new: bool = False,
+        generation: int | None = None,
     ) -> Run:
         """Opens a run, or begins it. Another config than it was made with is refused; `new` begins a new generation.
 
@@ -119,15 +120,22 @@ class Store:
             config: what its episodes have in common; without it, a run that is there is taken as it is.
             links: what it refers to, by name.
             new: begin a new generation of the name.
+            generation: open this one, which must be there; without it the newest is meant.
         """
+        _checks.text("name", name, empty=False)
+        _checks.mapping_or_none("config", config)
+        named = _checks.mapping_or_none("links", links) or {}
+        texts = {key: _checks.text(f"links[{key!r}]", link) for key, link in named.items()}
+        number = _checks.whole_or_none("generation", generation)
+        _checks.flag("new", new)
         try:
-            return Run(self, self._core.run(name, config=config, links=dict(links or {}), new=new))
+            return Run(self, self._core.run(name, config=config, links=texts, new=new, generation=number))
         except ConfigChanged:
             if config is not None:
                 raise
         # Who says nothing of the config takes the run as it is: most who read it do not know its config.
-        native = max((run for run in self._core.runs() if run.name == name), key=lambda run: run.generation)
-        return Run(self, native)
+        natives = [run for run in self._core.runs() if run.name == name and number in (None, run.generation)]
+        return Run(self, max(natives, key=lambda run: run.generation))
 
     def runs(self) -> Iterator[Run]:
         """All runs of the store."""
@@ -136,6 +144,8 @@ class Store:
     def find(self, ref: str) -> View:
         """An episode by its ref or the beginning of its id, to be read."""
         from . import _views
+
+        _checks.text("ref", ref)
 
         return _views.find(self._core, ref)
 

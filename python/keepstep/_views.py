@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequen
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import _core
+from . import _checks, _core
 from ._cached import cached_property
 from ._endings import Ending
 from ._loops import in_thread, warn_if_on_loop
@@ -31,6 +31,9 @@ _STATES = frozenset(
         "running", "silent", "interrupted",
     }
 )  # fmt: skip
+
+# What whoever records says; the others are found.
+_SAID = frozenset({"finished", "truncated", "abandoned", "aborted", "errored", "cancelled"})
 
 
 class View:
@@ -302,18 +305,31 @@ def episodes(
     or behind `after`, up to now or, with `follow`, for ever. An attempt that somebody else found dead said no end: it
     is in the list, and does not come in here.
     """
+    coming = _checks.flag("follow", follow) or _checks.text_or_none("after", after) is not None
+    states = None if ends is None else _checks.some_of("ends", ends, _STATES)
+    if coming and states is not None and not _SAID.issuperset(states):
+        # Waiting for what never comes would be for ever.
+        never = ", ".join(sorted(set(states) - _SAID))
+        raise BadInput(
+            f"ends: has {never}, which nobody says: it is found, and does not come with after or follow; "
+            f"leave them out to list such episodes, or give some of {', '.join(sorted(_SAID))}"
+        )
+    if policy is not None and (isinstance(policy, bool) or not isinstance(policy, (int, str))):
+        raise _checks.wrong("policy", policy, "give a number or a name")
     wanted = {
-        "task": task,
-        "iteration": iteration,
-        "ends": _states("ends", ends),
-        "reward": reward,
+        "task": _checks.text_or_none("task", task),
+        "iteration": _checks.whole_or_none("iteration", iteration),
+        "ends": states,
+        "reward": _checks.pair_or_none("reward", reward),
         "policy": policy,
-        "since": since,
-        "all_attempts": _all_attempts(attempts),
+        "since": _checks.number_or_none(
+            "since", since, "give seconds since 1970, such as time.time() - 3600"
+        ),
+        "all_attempts": _checks.one_of("attempts", attempts, ("last", "all")) == "all",
     }
     if not isinstance(core_run, _core.Run):
         return iter(())
-    if after is None and not follow:
+    if not coming:
         return map(View, _core.list_episodes(core_run, wanted))
     return map(View, _coming(_core.follow_run(core_run, wanted, after or None).next_episode, follow))
 
@@ -325,6 +341,9 @@ def groups(
 
     With `min_policy`, groups are left out of which a step was acted by an older policy. Only numbers are compared.
     """
+    _checks.flag("follow", follow)
+    _checks.text_or_none("after", after)
+    _checks.whole_or_none("min_policy", min_policy, -(1 << 63))
     if not isinstance(core_run, _core.Run):
         return iter(())
     native = _core.follow_run(core_run, {**dict.fromkeys(_ANY), "all_attempts": True}, after or None)
@@ -340,9 +359,8 @@ def table(core_run: Any, of: str, columns: Sequence[str] | None = None) -> Table
     from ._table import Table
 
     run = core_run if isinstance(core_run, _core.Run) else None
-    if isinstance(columns, str):
-        raise BadInput(f"columns: is the text {columns!r}: give a list of names")
-    return Table(_core.Table(run, of, None if columns is None else list(columns)))
+    _checks.text("of", of)
+    return Table(_core.Table(run, of, None if columns is None else _checks.texts("columns", columns)))
 
 
 def _coming(ask: Any, follow: bool) -> Iterator[Any]:
@@ -358,20 +376,3 @@ def _coming(ask: Any, follow: bool) -> Iterator[Any]:
 def _is_fresh(group: GroupView, min_policy: int) -> bool:
     numbers = (it for view in group.members for it in view.policies if isinstance(it, int))
     return all(number >= min_policy for number in numbers)
-
-
-def _states(field: str, names: Collection[str] | None) -> list[str] | None:
-    if names is None:
-        return None
-    if isinstance(names, str):
-        raise BadInput(f"{field}: is the text {names!r}: give a collection, such as [{names!r}]")
-    for name in names:
-        if name not in _STATES:
-            raise BadInput(f"{field}: has {name!r}: give some of {', '.join(sorted(_STATES))}")
-    return list(names)
-
-
-def _all_attempts(attempts: str) -> bool:
-    if attempts not in ("last", "all"):
-        raise BadInput(f'attempts: is {attempts!r}: give "last" or "all"')
-    return attempts == "all"

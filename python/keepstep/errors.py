@@ -57,6 +57,10 @@ class OutOfFiles(KeepstepError, OSError):
     """Retry: this process has too many files open. Close some, or raise the limit (`ulimit -n`); nothing is lost."""
 
 
+class NotAllowed(KeepstepError, PermissionError):
+    """The system does not let this process read or write there: permission denied, or mounted read-only. Nothing is lost."""
+
+
 class LevelOutOfReach(KeepstepError, OSError):
     """This storage cannot give the durability that was asked for."""
 

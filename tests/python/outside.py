@@ -50,6 +50,15 @@ def run(script: str | Path, *args: object, timeout_s: float = 60, code: int = 0)
     return out
 
 
+def complaint(*args: object, code: int = 1) -> str:
+    """What a `keepstep` command that fails says on stderr."""
+    done = subprocess.run(
+        [sys.executable, "-m", "keepstep", *map(str, args)], text=True, capture_output=True, env=environment()
+    )
+    assert done.returncode == code, f"{args}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stderr
+
+
 def command(*args: object, code: int = 0) -> str:
     """What a `keepstep` command prints."""
     done = subprocess.run(

@@ -148,7 +148,7 @@ def test_only_the_columns_that_were_asked_for(run, of):
         ("steps", ["reward", "rewards"], "give some of ref, task"),
         ("steps", ["reward", "reward"], "twice"),
         ("steps", [], "is empty"),
-        ("steps", "reward", "give a list"),
+        ("steps", "reward", "give a collection"),
     ],
 )
 def test_what_no_table_has_is_refused(run, of, columns, said):

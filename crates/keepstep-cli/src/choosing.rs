@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use keepstep::{Generation, Id, Store};
+
 use crate::failure::Outcome;
 use crate::numbers::{moment, now_us};
-use crate::reading::Episode;
+use crate::reading::{self, Episode};
+use crate::refs::{Name, Ref};
 
 /// How an episode can stand: as it ended, or as it was found.
 const STATES: [&str; 11] = [
@@ -24,7 +27,7 @@ const STATES: [&str; 11] = [
 /// Options that choose episodes.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Filter {
-    /// Only episodes of this run
+    /// Only episodes of this run: its newest generation, or run#generation
     #[arg(long)]
     run: Option<String>,
     /// Only episodes of this task
@@ -76,15 +79,51 @@ impl Chooser<'_> {
         run.is_some() || task.is_some() || !ending.is_empty() || since.is_some()
     }
 
+    /// An error if the run that was asked for is not there.
+    pub(crate) fn check(&self, store: &Store) -> Outcome<()> {
+        let Some(run) = &self.filter.run else { return Ok(()) };
+        find_run(store, run).map(|_| ())
+    }
+
     /// True if an episode is meant.
     pub(crate) fn takes(&self, episode: &Episode) -> bool {
         let Filter { run, task, ending, .. } = self.filter;
         let time = episode.summary.last_time;
-        run.as_ref().is_none_or(|run| *run == episode.run)
+        run.as_ref().is_none_or(|run| means_run(run, &episode.run, episode.generation))
             && task.as_ref().is_none_or(|task| *task == episode.task)
             && (ending.is_empty() || ending.iter().any(|state| state == episode.state()))
             && self.since_us.is_none_or(|since| time.is_some_and(|time| time >= since))
     }
+}
+
+/// True if a text means this run: its name as it is, which stands for the newest generation, or `run#generation` as `ls` prints
+/// it.
+pub(crate) fn means_run(text: &str, name: &str, generation: Generation) -> bool {
+    if text == name && generation.is_newest {
+        return true;
+    }
+    match text.parse::<Ref>() {
+        Ok(Ref { name: Name::Bare(run), generation: wanted, attempt: None, step: None }) => {
+            run == name && wanted.map_or(generation.is_newest, |wanted| wanted == generation.number)
+        }
+        _ => false,
+    }
+}
+
+/// The run that a text means. A card that is damaged is left to `verify`: such a run is known by its episodes.
+pub(crate) fn find_run(store: &Store, text: &str) -> Outcome<(String, Option<Id>)> {
+    for run in store.runs()?.into_iter().flatten() {
+        let generation = Generation { number: run.generation, is_newest: run.is_newest };
+        if means_run(text, &run.name, generation) {
+            return Ok((run.name, Some(run.birth)));
+        }
+    }
+    let (_, episodes) = reading::open(store)?;
+    if let Some(episode) = episodes.iter().find(|it| means_run(text, &it.run, it.generation)) {
+        return Ok((episode.run.clone(), None));
+    }
+    let wanted = text.parse().unwrap_or_else(|_| Ref::episode(text, "", 0, 0));
+    Err(reading::not_there(store, text, &wanted, "run"))
 }
 
 /// Each once, in the order in which they came first. Looking at all that were had for each would take an hour where a

@@ -127,7 +127,7 @@ pub(crate) fn hint_for(error: &Error) -> String {
             "name a store, or set KEEPSTEP_STORE; `keepstep demo` makes one to look at".to_owned()
         }
         Error::Pruned { .. } => "name another; `keepstep ls` shows what is there".to_owned(),
-        Error::NotFound { .. } => "`keepstep ls` shows what is there".to_owned(),
+        Error::NotFound { .. } | Error::Unknown { .. } => "`keepstep ls` shows what is there".to_owned(),
         Error::ConfigChanged { .. } => "record under another name, or with the config that the run began with".to_owned(),
         Error::LevelOutOfReach { .. } => "`keepstep doctor` says which levels can be reached where".to_owned(),
         Error::NewerFormat { .. } => "use the keepstep that wrote it, or a newer one".to_owned(),

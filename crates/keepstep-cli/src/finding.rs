@@ -1,11 +1,15 @@
-//! Finds an attempt by its reference, for those who are not the command.
+//! Finds an attempt by its reference, for those who are not the command; and says what is known of one that is not there.
 
 use keepstep::format::ids;
 use keepstep::read::Catalog;
-use keepstep::{Error, Id, Listed, Result, Store};
+use keepstep::{Error, Id, Listed, NoteTarget, Result, Run, RunInfo, Store};
 
+use crate::nearest::nearest;
 use crate::reading::{Episode, matching};
 use crate::refs::{Name, Ref, SHAPE};
+
+/// So far up samples and iterations are tried, to find one of a task that was pruned: only ids are left of it.
+const TRIED_MAX: i64 = 64;
 
 /// What a reference means: the one attempt, and the look at the store that it was found in.
 #[derive(Debug)]
@@ -16,42 +20,44 @@ pub struct Found {
     pub listed: Listed,
     /// The step that was named.
     pub step: Option<u64>,
+    /// True if an attempt was named.
+    pub names_attempt: bool,
 }
 
 /// How an attempt is called: `run/task#iteration.sample~attempt`; one without a name of its own by its id.
 pub fn reference_of(listed: &Listed) -> String {
-    let summary = &listed.summary;
-    let (iteration, sample) = (summary.iteration.unwrap_or(0), summary.sample.unwrap_or(0));
-    let (run, task) = (summary.run.as_deref().unwrap_or(""), summary.task.as_deref().unwrap_or(""));
-    let birth = summary.birth.unwrap_or_default();
-    if ids::episode(&birth, task, iteration, sample) != listed.key.episode {
-        return listed.key.episode.to_string();
+    let episode = Episode::of(listed.clone());
+    let name = episode.name();
+    match name.name {
+        Name::Bare(_) => listed.key.episode.to_string(),
+        Name::Episode { .. } => Ref { attempt: Some(listed.key.attempt), ..name }.to_string(),
     }
-    Ref { attempt: Some(listed.key.attempt), ..Ref::episode(run, task, iteration, sample) }.to_string()
+}
+
+fn parsed(text: &str) -> Result<Ref> {
+    text.parse().map_err(|error| bad(format!("{error}"), SHAPE.to_owned()))
+}
+
+fn bad(value: String, fix: String) -> Error {
+    Error::BadInput { field: "ref".to_owned(), value, fix }
 }
 
 /// Finds the attempt that a reference names: `run/task#iteration.sample~attempt`, or the beginning of an id.
 pub fn find(store: &Store, text: &str) -> Result<Found> {
-    let bad = |value: String, fix: String| Error::BadInput { field: "ref".to_owned(), value, fix };
-    let wanted: Ref = text.parse().map_err(|error| bad(format!("{error}"), SHAPE.to_owned()))?;
+    let wanted = parsed(text)?;
     let mut catalog = store.catalog()?;
     let listed = match id_of(store, &wanted)? {
         Some(episode) => match store.list_one(&mut catalog, &episode) {
             Ok(listed) => listed,
-            Err(Error::NotFound { .. }) => Vec::new(),
+            Err(Error::NotFound { .. } | Error::Pruned { .. }) => Vec::new(),
             Err(error) => return Err(error),
         },
         None => store.list(&mut catalog)?,
     };
     let episodes: Vec<Episode> = listed.into_iter().map(Episode::of).collect();
-    let mut found = matching(&episodes, &wanted);
-    if let Name::Episode { run, .. } = &wanted.name {
-        // A name stands for what its newest generation has; the others are found by their ids.
-        let birth = newest_birth(store, run)?;
-        found.retain(|it| birth.is_none_or(|birth| it.birth == birth));
-    }
+    let found = matching(&episodes, &wanted);
     let Some(newest) = found.iter().max_by_key(|it| (it.is_in_force, it.key.attempt)) else {
-        return Err(Error::NotFound { what: format!("an episode called {text:?}") });
+        return Err(not_there(store, text, &wanted)?);
     };
     let mut names: Vec<_> = found.iter().map(|it| (it.name().to_string(), it.key.episode)).collect();
     names.sort();
@@ -62,23 +68,157 @@ pub fn find(store: &Store, text: &str) -> Result<Found> {
         let value = format!("is {text:?}, which may mean any of {} episodes", names.len());
         return Err(bad(value, format!("name one: {}{more}", first.join(", "))));
     }
-    Ok(Found { catalog, listed: newest.listed().clone(), step: wanted.step })
+    let (listed, names_attempt) = (newest.listed().clone(), wanted.attempt.is_some());
+    Ok(Found { catalog, listed, step: wanted.step, names_attempt })
+}
+
+/// What a reference means as the address of a note on an episode of this run. A whole name or id is taken as it is: whether
+/// the episode is there is looked up when the note is made. What is a part of one is looked for.
+pub fn address(run: &Run, text: &str) -> Result<NoteTarget> {
+    let wanted = parsed(text)?;
+    let (attempt, step) = (wanted.attempt, wanted.step);
+    let elsewhere = |of: String| {
+        let hint = format!("it is of {of}; this is {}", called(run.name(), run.info().generation));
+        Error::Unknown { what: format!("{text:?}, as an episode of this run,"), hint }
+    };
+    if let Name::Episode { run: name, task, iteration, sample } = &wanted.name {
+        let is_this = wanted.generation.map_or(run.info().is_newest, |it| it == run.info().generation);
+        if name != run.name() {
+            return Err(elsewhere(format!("run '{name}'")));
+        }
+        if !is_this {
+            let of = wanted.generation.map_or("the newest generation".to_owned(), |it| called(name, it));
+            return Err(elsewhere(of));
+        }
+        if let (Some(iteration), Some(sample)) = (*iteration, *sample) {
+            let episode = ids::episode(&run.birth(), task, iteration, sample);
+            return Ok(NoteTarget { episode, attempt, step });
+        }
+    }
+    if let (Name::Bare(text), None) = (&wanted.name, wanted.generation)
+        && let Ok(episode) = text.parse::<Id>()
+    {
+        return Ok(NoteTarget { episode, attempt, step });
+    }
+    let found = find(run.store(), text)?.listed;
+    if found.summary.birth.is_some_and(|birth| birth != run.birth()) {
+        let name = found.summary.run.unwrap_or_default();
+        return Err(elsewhere(called(&name, found.generation.number)));
+    }
+    Ok(NoteTarget { episode: found.key.episode, attempt, step })
+}
+
+fn called(run: &str, generation: u64) -> String {
+    if generation == 0 { format!("run '{run}'") } else { format!("run '{run}', generation {generation}") }
+}
+
+/// Says more of an error about something that is not there, for whoever gave this reference.
+pub fn explain(store: &Store, text: &str, error: Error) -> Error {
+    if !matches!(error, Error::NotFound { .. }) {
+        return error;
+    }
+    parsed(text).and_then(|wanted| not_there(store, text, &wanted)).unwrap_or(error)
+}
+
+/// Why nothing is found under a reference: it was pruned, it has not begun, or it is called otherwise. Looks at the whole store.
+pub(crate) fn not_there(store: &Store, text: &str, wanted: &Ref) -> Result<Error> {
+    let mut catalog = store.catalog()?;
+    let runs: Vec<RunInfo> = store.runs()?.into_iter().filter_map(Result::ok).collect();
+    if let Some(pruned) = pruned(&catalog, &runs, text, wanted) {
+        return Ok(pruned);
+    }
+    let what = format!("an episode called {text:?}");
+    if let Some(hint) = no_generation(&runs, wanted) {
+        return Ok(Error::Unknown { what, hint });
+    }
+    if is_planned(store, &runs, wanted)? {
+        let hint = "it is planned and has not begun".to_owned();
+        return Ok(Error::Unknown { what, hint });
+    }
+    let episodes: Vec<Episode> = store.list(&mut catalog)?.into_iter().map(Episode::of).collect();
+    let is_part = matches!(&wanted.name, Name::Episode { iteration: None, .. });
+    let names = episodes.iter().filter(|it| it.is_in_force).map(|it| match it.name() {
+        Ref { name: Name::Episode { run, task, .. }, generation, .. } if is_part => {
+            let name = Name::Episode { run, task, iteration: None, sample: None };
+            Ref { name, generation, attempt: None, step: None }.to_string()
+        }
+        whole => whole.to_string(),
+    });
+    let names =
+        names
+            .chain(runs.iter().map(|run| {
+                crate::refs::run_reference(&run.name, (!run.is_newest).then_some(run.generation))
+            }));
+    let whole = Ref { attempt: None, step: None, ..wanted.clone() };
+    let near = nearest(&whole.to_string(), names);
+    if near.contains(&whole.to_string()) {
+        let number = wanted.attempt.unwrap_or(0);
+        return Ok(Error::Unknown { what, hint: format!("{whole} has no attempt {number}") });
+    }
+    Ok(match near.is_empty() {
+        true => Error::NotFound { what },
+        false => Error::Unknown { what, hint: format!("perhaps {} is meant", near.join(" or ")) },
+    })
+}
+
+/// That it was pruned, when and why: by its id, or its name, as far as that can be told from ids.
+fn pruned(catalog: &Catalog, runs: &[RunInfo], text: &str, wanted: &Ref) -> Option<Error> {
+    let manifest = catalog.manifest();
+    let error = |id: &Id| manifest.refuse_pruned(id).err().map(|error| error.of(&format!("{text:?}")));
+    let (run, task, iteration, sample) = match &wanted.name {
+        Name::Bare(start) => {
+            let id = manifest.pruned_episodes().find(|id| id.to_string().starts_with(start.as_str()))?;
+            return error(id);
+        }
+        Name::Episode { run, task, iteration, sample } => (run, task, *iteration, *sample),
+    };
+    let birth = generation(runs, run, wanted.generation)?.birth;
+    let numbers = |given: Option<i64>| given.map_or(0..TRIED_MAX, |it| it..it.saturating_add(1));
+    let tried =
+        numbers(iteration).flat_map(|iteration| numbers(sample).map(move |sample| (iteration, sample)));
+    tried.map(|(iteration, sample)| ids::episode(&birth, task, iteration, sample)).find_map(|id| error(&id))
+}
+
+/// What there is of a run whose generation is not there.
+fn no_generation(runs: &[RunInfo], wanted: &Ref) -> Option<String> {
+    let (Name::Bare(run) | Name::Episode { run, .. }) = &wanted.name;
+    let number = wanted.generation?;
+    if generation(runs, run, Some(number)).is_some() {
+        return None;
+    }
+    let there: Vec<String> =
+        runs.iter().filter(|it| it.name == *run).map(|it| it.generation.to_string()).collect();
+    (!there.is_empty())
+        .then(|| format!("run '{run}' has no generation {number}, it has {}", there.join(", ")))
+}
+
+fn is_planned(store: &Store, runs: &[RunInfo], wanted: &Ref) -> Result<bool> {
+    let Name::Episode { run, task, iteration, sample } = &wanted.name else { return Ok(false) };
+    let Some(info) = generation(runs, run, wanted.generation) else { return Ok(false) };
+    let planned = store.run_of(info.clone()).planned()?;
+    Ok(planned.iter().any(|(name, visit, samples)| {
+        name == task
+            && iteration.is_none_or(|iteration| iteration == *visit)
+            && sample.is_none_or(|sample| (0..i64::from(*samples)).contains(&sample))
+    }))
+}
+
+/// A run by its name and generation; without one, the newest.
+fn generation<'r>(runs: &'r [RunInfo], name: &str, number: Option<u64>) -> Option<&'r RunInfo> {
+    let mut of_name = runs.iter().filter(|run| run.name == name);
+    of_name.find(|run| number.map_or(run.is_newest, |number| run.generation == number))
 }
 
 /// The id that a whole name, or a whole id, stands for: then not everything need be looked at.
 fn id_of(store: &Store, wanted: &Ref) -> Result<Option<Id>> {
     match &wanted.name {
-        Name::Bare(text) => Ok(text.parse().ok()),
+        Name::Bare(text) => Ok(text.parse().ok().filter(|_| wanted.generation.is_none())),
         Name::Episode { run, task, iteration: Some(iteration), sample: Some(sample) } => {
-            let birth = newest_birth(store, run)?;
+            // A card that is damaged is left to `verify`.
+            let runs: Vec<RunInfo> = store.runs()?.into_iter().filter_map(Result::ok).collect();
+            let birth = generation(&runs, run, wanted.generation).map(|run| run.birth);
             Ok(birth.map(|birth| ids::episode(&birth, task, *iteration, *sample)))
         }
         Name::Episode { .. } => Ok(None),
     }
-}
-
-/// The birth of a run's newest generation. A card that is damaged is left to `verify`.
-fn newest_birth(store: &Store, name: &str) -> Result<Option<Id>> {
-    let runs = store.runs()?.into_iter().filter_map(Result::ok).filter(|run| run.name == name);
-    Ok(runs.max_by_key(|run| run.generation).map(|run| run.birth))
 }

@@ -11,6 +11,7 @@ mod doctor;
 mod failure;
 mod finding;
 mod json;
+mod nearest;
 mod numbers;
 mod place;
 mod planned;
@@ -33,7 +34,7 @@ use args::{Cli, Verb};
 use failure::{Exit, Failure, Outcome};
 use screen::Screen;
 
-pub use finding::{Found, find, reference_of};
+pub use finding::{Found, address, explain, find, reference_of};
 
 /// How this program can be started again: `torture`, `demo` and `doctor` need other processes of it.
 #[derive(Debug, Clone)]
@@ -44,46 +45,18 @@ pub struct Program {
     pub arguments: Vec<OsString>,
 }
 
-/// How people write an episode: `run/task#iteration.sample`, odd characters percent-encoded.
-pub fn reference(run: &str, task: &str, iteration: i64, sample: i64) -> String {
-    refs::Ref::episode(run, task, iteration, sample).to_string()
+/// How people write an episode: `run/task#iteration.sample`, odd characters percent-encoded; the generation of the run stands
+/// there if it is not the newest.
+pub fn reference(run: &keepstep::Run, name: &keepstep::EpisodeName) -> String {
+    let named = refs::Ref::episode(run.name(), &name.task, name.iteration, name.sample);
+    named.of_generation(run.old_generation()).to_string()
 }
 
 /// How people write all samples of a task and iteration: `run/task#iteration`.
-pub fn group_reference(run: &str, task: &str, iteration: i64) -> String {
-    let (run, task) = (run.to_owned(), task.to_owned());
-    let name = refs::Name::Episode { run, task, iteration: Some(iteration), sample: None };
-    refs::Ref { name, attempt: None, step: None }.to_string()
-}
-
-/// What a reference names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
-    /// The run; or, without a task, the beginning of an id.
-    pub run: String,
-    /// The task, if an episode is named by its name.
-    pub task: Option<String>,
-    /// Which visit of the task.
-    pub iteration: Option<i64>,
-    /// Which sample.
-    pub sample: Option<i64>,
-    /// Which attempt.
-    pub attempt: Option<u32>,
-    /// Which step.
-    pub step: Option<u64>,
-}
-
-/// Reads a reference as people write it.
-pub fn parse_reference(text: &str) -> Result<Named, String> {
-    let parsed: refs::Ref =
-        text.parse().map_err(|error: refs::BadRef| format!("{error}; {}", refs::SHAPE))?;
-    let refs::Ref { name, attempt, step } = parsed;
-    Ok(match name {
-        refs::Name::Bare(run) => Named { run, task: None, iteration: None, sample: None, attempt, step },
-        refs::Name::Episode { run, task, iteration, sample } => {
-            Named { run, task: Some(task), iteration, sample, attempt, step }
-        }
-    })
+pub fn group_reference(run: &keepstep::Run, task: &str, iteration: i64) -> String {
+    let (name, task) = (run.name().to_owned(), task.to_owned());
+    let name = refs::Name::Episode { run: name, task, iteration: Some(iteration), sample: None };
+    refs::Ref { name, generation: run.old_generation(), attempt: None, step: None }.to_string()
 }
 
 /// Runs the command with the arguments of the process, the program's own name first.

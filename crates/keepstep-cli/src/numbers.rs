@@ -1,5 +1,6 @@
 //! Numbers as people read them.
 
+pub(crate) use keepstep::date;
 use std::fmt::Write as _;
 
 /// 1,234,567.
@@ -51,22 +52,6 @@ pub(crate) fn span_us(us: i64) -> String {
 pub(crate) fn now_us() -> i64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |time| time.as_micros() as i64)
-}
-
-/// A time as 2026-11-15 10:33:02 UTC.
-pub(crate) fn date(time_us: i64) -> String {
-    let seconds = time_us.div_euclid(1_000_000);
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days since 1970 to a date, by whole eras of 400 years that begin in March.
-    let from_era = days + 719_468;
-    let (era, day) = (from_era.div_euclid(146_097), from_era.rem_euclid(146_097));
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
-    let year = year + era * 400 + i64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
 /// A moment as people say it: `90s`, `5min`, `2h`, `3d` or `1w` ago, or a date (UTC) such as 2026-11-15 or 2026-11-15T10:33.

@@ -27,8 +27,30 @@ pub(crate) fn open_with(path: &Path, options: Options) -> Outcome<Store> {
             Failure::new(format!("there is no store at {}", path.display()))
                 .hint("name another, or set KEEPSTEP_STORE; `keepstep demo` makes one to look at")
         }
+        other @ Error::NotAStore { .. } => match stores_below(path).first() {
+            Some(below) => {
+                let others = stores_below(path).iter().map(|it| quoted(it)).collect::<Vec<_>>().join(", ");
+                let failure = Failure::new(other.to_string());
+                failure.hint(format!("there are stores below it: {others}")).hint(format!(
+                    "`keepstep ls {}`, or KEEPSTEP_STORE={}",
+                    quoted(below),
+                    quoted(below)
+                ))
+            }
+            None => Failure::from(other),
+        },
         other => Failure::from(other),
     })
+}
+
+/// Stores in the folder of somebody who named the folder, such as the one that `keepstep demo` makes.
+fn stores_below(path: &Path) -> Vec<PathBuf> {
+    const SHOWN_MAX: usize = 3;
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let stores = entries.map(|entry| entry.path()).filter(|it| it.join("keepstep.json").is_file());
+    let mut stores: Vec<PathBuf> = stores.take(SHOWN_MAX).collect();
+    stores.sort();
+    stores
 }
 
 /// As [`open_to_read`], after [`split`]: whoever meant a directory is told how to say so.

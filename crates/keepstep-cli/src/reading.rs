@@ -5,12 +5,13 @@ use std::ops::Deref;
 
 use keepstep::read::Catalog;
 use keepstep::segment::cards::{CardFound, read_card};
-use keepstep::{Error, Id, Listed, Store};
+use keepstep::{Error, Generation, Id, Listed, Store};
 use keepstep_format::card::kind;
 use keepstep_format::{fields, ids};
 
 use crate::choosing::each_once;
 use crate::failure::{Exit, Failure, Outcome};
+use crate::finding;
 use crate::json::Json;
 use crate::refs::{Name, Ref, SHAPE};
 use crate::screen::{Screen, shown};
@@ -24,6 +25,8 @@ pub(crate) struct Run {
     pub(crate) name: String,
     pub(crate) birth: Id,
     pub(crate) generation: u64,
+    /// There is no newer one of the name.
+    pub(crate) is_newest: bool,
     pub(crate) created: Option<i64>,
 }
 
@@ -68,6 +71,7 @@ impl Episode {
             ("attempts", self.attempts.into()),
             ("in_force", self.is_in_force.into()),
             ("run", Json::from(&*self.run)),
+            ("generation", self.generation.number.into()),
             ("task", Json::from(&*self.task)),
             ("iteration", self.iteration.into()),
             ("sample", self.sample.into()),
@@ -87,9 +91,11 @@ impl Episode {
         let attempt = (!self.is_in_force).then_some(self.key.attempt);
         let is_named = ids::episode(&self.birth, &self.task, self.iteration, self.sample) == self.key.episode;
         if !is_named {
-            return Ref { name: Name::Bare(self.key.episode.to_string()), attempt, step: None };
+            let name = Name::Bare(self.key.episode.to_string());
+            return Ref { name, generation: None, attempt, step: None };
         }
-        Ref { attempt, ..Ref::episode(&self.run, &self.task, self.iteration, self.sample) }
+        let named = Ref::episode(&self.run, &self.task, self.iteration, self.sample);
+        Ref { attempt, ..named.of_generation(self.generation.said()) }
     }
 
     /// What the episode is called, whichever attempt this is.
@@ -108,7 +114,8 @@ fn episodes(store: &Store, catalog: &mut Catalog) -> Outcome<Vec<Episode>> {
     let mut episodes: Vec<Episode> = store.list(catalog)?.into_iter().map(Episode::of).collect();
     episodes.sort_by(|a, b| {
         let name = |it: &Episode| (it.iteration, it.sample, it.key.attempt, it.key.writer);
-        (&a.run, natural(&a.task), name(a)).cmp(&(&b.run, natural(&b.task), name(b)))
+        let (of_a, of_b) = ((&a.run, a.generation.number), (&b.run, b.generation.number));
+        (of_a, natural(&a.task), name(a)).cmp(&(of_b, natural(&b.task), name(b)))
     });
     Ok(episodes)
 }
@@ -152,12 +159,18 @@ pub(crate) fn runs(catalog: &Catalog) -> Outcome<Vec<Run>> {
                 name: card.text(fields::RUN).unwrap_or_default().to_owned(),
                 birth: card.id(fields::BIRTH).unwrap_or_default(),
                 generation: card.number(fields::GENERATION).unwrap_or(0),
+                is_newest: true,
                 created: card.get(fields::TIME).and_then(|time| time.as_int()),
             };
             runs.insert((run.name.clone(), run.generation), run);
         }
     }
-    Ok(runs.into_values().collect())
+    let mut runs: Vec<Run> = runs.into_values().collect();
+    // They are sorted by name and generation.
+    for at in 1..runs.len() {
+        runs[at - 1].is_newest = runs[at - 1].name != runs[at].name;
+    }
+    Ok(runs)
 }
 
 /// True if a reference names this attempt.
@@ -168,10 +181,16 @@ pub(crate) fn fits_attempt(episode: &Episode, wanted: &Ref) -> bool {
 /// What a reference means among these episodes: all that fit.
 pub(crate) fn matching<'e>(episodes: &'e [Episode], wanted: &Ref) -> Vec<&'e Episode> {
     let fits_attempt = |episode: &Episode| wanted.attempt.is_none() || fits_attempt(episode, wanted);
+    // A name stands for what its newest generation has.
+    let fits_generation = |episode: &Episode| {
+        let Generation { number, is_newest } = episode.generation;
+        wanted.generation.map_or(is_newest, |wanted| wanted == number)
+    };
     let fits = |episode: &Episode| match &wanted.name {
-        Name::Bare(text) => episode.run == *text,
+        Name::Bare(text) => episode.run == *text && fits_generation(episode),
         Name::Episode { run, task, iteration, sample } => {
             episode.run == *run
+                && fits_generation(episode)
                 && episode.task == *task
                 && iteration.is_none_or(|iteration| iteration == episode.iteration)
                 && sample.is_none_or(|sample| sample == episode.sample)
@@ -180,7 +199,7 @@ pub(crate) fn matching<'e>(episodes: &'e [Episode], wanted: &Ref) -> Vec<&'e Epi
     let named: Vec<&Episode> = episodes.iter().filter(|it| fits(it) && fits_attempt(it)).collect();
     match &wanted.name {
         // No run has that name: then it may be the beginning of an id.
-        Name::Bare(text) if named.is_empty() => episodes
+        Name::Bare(text) if named.is_empty() && wanted.generation.is_none() => episodes
             .iter()
             .filter(|it| it.key.episode.to_string().starts_with(text) && fits_attempt(it))
             .collect(),
@@ -189,11 +208,15 @@ pub(crate) fn matching<'e>(episodes: &'e [Episode], wanted: &Ref) -> Vec<&'e Epi
 }
 
 /// The one attempt that is meant: the one that counts, where none is named.
-pub(crate) fn one<'e>(episodes: &'e [Episode], text: &str, wanted: &Ref) -> Outcome<&'e Episode> {
+pub(crate) fn one<'e>(
+    store: &Store,
+    episodes: &'e [Episode],
+    text: &str,
+    wanted: &Ref,
+) -> Outcome<&'e Episode> {
     let found = matching(episodes, wanted);
     let Some(newest) = found.iter().max_by_key(|episode| (episode.is_in_force, episode.key.attempt)) else {
-        let failure = Failure::new(format!("no episode here is called {text:?}"));
-        return Err(failure.hint("`keepstep ls` shows what is there").hint(SHAPE));
+        return Err(not_there(store, text, wanted, "episode"));
     };
     let meant = each_once(&found, |episode| episode.key.episode);
     if meant.len() > 1 {
@@ -203,6 +226,16 @@ pub(crate) fn one<'e>(episodes: &'e [Episode], text: &str, wanted: &Ref) -> Outc
         return Err(failure.hint(format!("name one: {}{more}", first.join(", "))));
     }
     Ok(newest)
+}
+
+/// Nothing is found under a reference: it was pruned, or it is called otherwise.
+pub(crate) fn not_there(store: &Store, text: &str, wanted: &Ref, what: &str) -> Failure {
+    let failure = Failure::new(format!("no {what} here is called {text:?}"));
+    match finding::not_there(store, text, wanted) {
+        Ok(pruned @ Error::Pruned { .. }) => Failure::from(pruned),
+        Ok(Error::Unknown { hint, .. }) => failure.hint(hint).hint("`keepstep ls` shows what is there"),
+        _ => failure.hint("`keepstep ls` shows what is there").hint(SHAPE),
+    }
 }
 
 /// Says of which episodes it is not known what they inherited.

@@ -1,7 +1,7 @@
 //! References: how people name an episode, an attempt or a step on the command line.
 //!
 //! `run/task#iteration.sample~attempt@step`, later parts optional, odd characters percent-encoded; or an id, or the
-//! beginning of one. What is printed can be typed back: no character of it means anything to a shell.
+//! beginning of one. `run#generation` is an older run of the name; without it the newest is meant. What is printed can be typed back: no character of it means anything to a shell.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -21,6 +21,8 @@ pub(crate) enum Name {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ref {
     pub(crate) name: Name,
+    /// Which generation of the run; without one the newest is meant.
+    pub(crate) generation: Option<u64>,
     pub(crate) attempt: Option<u32>,
     pub(crate) step: Option<u64>,
 }
@@ -34,13 +36,10 @@ pub(crate) enum BadRef {
     NotANumber { text: String, part: &'static str, found: String },
     #[error("{found:?} in {text:?} is not a percent-encoded character")]
     BadPercent { text: String, found: String },
-    #[error("{0:?} has an iteration, but no task before it")]
-    NoTask(String),
 }
 
 /// How a reference is built, for hints.
-pub(crate) const SHAPE: &str =
-    "a reference is run/task#iteration.sample~attempt@step (later parts optional), or the beginning of an id";
+pub(crate) const SHAPE: &str = "a reference is run/task#iteration.sample~attempt@step (later parts optional, an older generation is run#generation/…), or the beginning of an id";
 
 impl Ref {
     /// A whole episode by its name.
@@ -51,7 +50,13 @@ impl Ref {
             iteration: Some(iteration),
             sample: Some(sample),
         };
-        Self { name, attempt: None, step: None }
+        Self { name, generation: None, attempt: None, step: None }
+    }
+
+    /// Of this generation; of the newest if none is said.
+    pub(crate) fn of_generation(mut self, generation: Option<u64>) -> Self {
+        self.generation = generation;
+        self
     }
 
     pub(crate) fn at_step(mut self, step: u64) -> Self {
@@ -68,14 +73,13 @@ impl std::str::FromStr for Ref {
         let (rest, step) = split_number(text, text, '@', "the step")?;
         let (rest, attempt) = split_number(text, rest, '~', "the attempt")?;
         let Some((run, rest)) = rest.split_once('/') else {
-            if rest.contains('#') {
-                return Err(BadRef::NoTask(text.to_owned()));
-            }
-            if rest.is_empty() {
+            let (run, generation) = split_generation(text, rest)?;
+            if run.is_empty() {
                 return Err(BadRef::Empty(text.to_owned()));
             }
-            return Ok(Self { name: Name::Bare(decode(text, rest)?), attempt, step });
+            return Ok(Self { name: Name::Bare(decode(text, run)?), generation, attempt, step });
         };
+        let (run, generation) = split_generation(text, run)?;
         let (task, numbers) = match rest.split_once('#') {
             Some((task, numbers)) => (task, Some(numbers)),
             None => (rest, None),
@@ -88,7 +92,15 @@ impl std::str::FromStr for Ref {
             }
         };
         let name = Name::Episode { run: decode(text, run)?, task: decode(text, task)?, iteration, sample };
-        Ok(Self { name, attempt, step })
+        Ok(Self { name, generation, attempt, step })
+    }
+}
+
+/// A run and its generation.
+fn split_generation<'a>(text: &str, run: &'a str) -> Result<(&'a str, Option<u64>), BadRef> {
+    match run.split_once('#') {
+        None => Ok((run, None)),
+        Some((run, digits)) => Ok((run, Some(number(text, "the generation", digits)?))),
     }
 }
 
@@ -143,12 +155,17 @@ pub(crate) fn encode(text: &str) -> String {
     out
 }
 
+/// How a run is called: its name, and its generation if that is not the newest.
+pub(crate) fn run_reference(name: &str, generation: Option<u64>) -> String {
+    generation.map_or_else(|| encode(name), |generation| format!("{}#{generation}", encode(name)))
+}
+
 impl fmt::Display for Ref {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.name {
-            Name::Bare(text) => f.write_str(&encode(text))?,
+            Name::Bare(text) => f.write_str(&run_reference(text, self.generation))?,
             Name::Episode { run, task, iteration, sample } => {
-                write!(f, "{}/{}", encode(run), encode(task))?;
+                write!(f, "{}/{}", run_reference(run, self.generation), encode(task))?;
                 if let Some(iteration) = iteration {
                     write!(f, "#{iteration}")?;
                 }
@@ -191,8 +208,21 @@ mod tests {
             ("/", episode("", "", None, None), None, None),
         ];
         for (text, name, attempt, step) in cases {
-            assert_eq!(text.parse(), Ok(Ref { name, attempt, step }), "{text}");
+            assert_eq!(text.parse(), Ok(Ref { name, generation: None, attempt, step }), "{text}");
         }
+    }
+
+    /// Behind a run stands its generation, behind a task its iteration.
+    #[test]
+    fn a_generation_stands_behind_the_run() {
+        let bare = Ref { name: Name::Bare("shop".into()), generation: Some(1), attempt: None, step: None };
+        assert_eq!("shop#1".parse(), Ok(bare.clone()));
+        assert_eq!(bare.to_string(), "shop#1");
+        let whole = Ref { attempt: Some(3), ..Ref::episode("shop", "17", 2, 0).of_generation(Some(0)) };
+        assert_eq!("shop#0/17#2.0~3".parse(), Ok(whole.clone()));
+        assert_eq!(whole.to_string(), "shop#0/17#2.0~3");
+        // A name that has the mark itself is encoded, as always.
+        assert_eq!(Ref::episode("a#1", "b#2", 0, 0).to_string(), "a%231/b%232#0.0");
     }
 
     /// Whatever people call their tasks, what `ls` prints can be given to `show`.
@@ -217,6 +247,7 @@ mod tests {
                 for (iteration, sample) in [(0, 0), (i64::MAX, i64::MIN)] {
                     let made =
                         Ref { attempt: Some(2), ..Ref::episode(run, task, iteration, sample).at_step(7) };
+                    let made = made.of_generation((sample < 0).then_some(4));
                     let printed = made.to_string();
                     assert_eq!(printed.parse(), Ok(made), "{printed}");
                     let is_safe = |c: char| c.is_alphanumeric() || "-_.:+=,/#~@%".contains(c);
@@ -236,7 +267,9 @@ mod tests {
         assert_eq!(said("shop/%zz"), r#""%zz" in "shop/%zz" is not a percent-encoded character"#);
         assert_eq!(said("shop/%ä"), r#""%ä" in "shop/%ä" is not a percent-encoded character"#);
         assert_eq!(said("shop/%"), r#""%" in "shop/%" is not a percent-encoded character"#);
-        assert_eq!(said("shop#1"), r#""shop#1" has an iteration, but no task before it"#);
+        assert_eq!(said("shop#x"), r#"the generation of "shop#x" is not a number: "x""#);
+        assert_eq!(said("shop#x/17"), r#"the generation of "shop#x/17" is not a number: "x""#);
+        assert_eq!(said("#1"), r##""#1" names nothing"##);
         assert_eq!(said(""), r#""" names nothing"#);
         assert_eq!(said("@3"), r#""@3" names nothing"#);
     }

@@ -158,7 +158,6 @@ fn an_episode_is_listed_by_the_attempt_that_counts() {
         (&["ls", "--ending", "errored,finished"][..], vec![&back, &taken]),
         (&["ls", "--task", "back"], vec![&back]),
         (&["ls", "--run", "shop", "--ending", "running"], vec![&alone]),
-        (&["ls", "--run", "other"], vec![]),
         (&["ls", "--since", "1h"], vec![&alone, &back, &taken]),
         (&["ls", "--since", "2999-01-01"], vec![]),
         (&["ls", "shop/taken~1"], vec![&taken]),

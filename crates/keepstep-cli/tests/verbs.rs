@@ -106,7 +106,7 @@ fn a_pending_turn_and_notes_of_others_are_shown() {
 fn what_is_not_there_is_told_with_a_hint() {
     let scratch = Scratch::new();
     demo_store(&scratch);
-    let cases: [(&[&str], i32, &str); 9] = [
+    let cases: [(&[&str], i32, &str); 14] = [
         (&["ls", "./nowhere"], 1, "there is no store at ./nowhere"),
         (&["verify"], 1, "there is no store at ./runs"),
         (&["ls", "."], 1, "is not a keepstep store"),
@@ -115,7 +115,12 @@ fn what_is_not_there_is_told_with_a_hint() {
         (&["show", "-s", "demo", "demo"], 1, "may mean any of"),
         (&["show", "-s", "demo", "demo/shop-1#0.0@99"], 1, "has no step 99"),
         (&["show", "-s", "demo", "demo/shop-1@x"], 2, "the step of \"demo/shop-1@x\" is not a number"),
-        (&["ls", "./demo", "demo#1"], 2, "has an iteration, but no task before it"),
+        (&["ls", "./demo", "demo#x"], 2, "the generation of \"demo#x\" is not a number"),
+        (&["ls", "./demo", "demo#1"], 1, "has no generation 1, it has 0"),
+        (&["ls", "./demo", "demoo"], 1, "perhaps demo is meant"),
+        (&["ls", "./demo", "--run", "nope"], 1, "no run here is called \"nope\""),
+        (&["show", "-s", "demo", "demo/shpo-1#0.0"], 1, "perhaps demo/shop-1#0.0"),
+        (&["export", "jsonl", "-s", "demo", "--run", "demo"], 2, "--all"),
     ];
     for (arguments, code, words) in cases {
         let said = run(scratch.dir(), arguments);

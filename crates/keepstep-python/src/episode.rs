@@ -28,11 +28,6 @@ pub(crate) struct Episode {
     past: PastCell,
 }
 
-/// `run/task#iteration.sample`, odd characters percent-encoded.
-pub(crate) fn reference_of(run: &str, name: &EpisodeName) -> String {
-    keepstep_cli::reference(run, &name.task, name.iteration, name.sample)
-}
-
 impl Episode {
     pub(crate) fn new(
         py: Python<'_>,
@@ -43,7 +38,7 @@ impl Episode {
         let reference = if name.task.is_empty() {
             inner.id().to_string()
         } else {
-            format!("{}~{}", reference_of(inner.run().name(), name), inner.attempt())
+            format!("{}~{}", keepstep_cli::reference(inner.run(), name), inner.attempt())
         };
         Self {
             inner: Some(inner),
@@ -306,6 +301,12 @@ impl Episode {
         let (value, source) = (walk.value(value, name)?, walk.text(py, source, "source")?);
         let engine = self.engine().or_raise(py)?;
         self.receipt(py.detach(|| engine.note(name, value, &source, step)).or_raise(py)?).or_raise(py)
+    }
+
+    /// It was left, whatever became of its end: this process may open it again.
+    fn leave(&self, py: Python<'_>) -> PyResult<()> {
+        let engine = self.engine().or_raise(py)?;
+        py.detach(|| engine.leave()).or_raise(py)
     }
 
     fn end(

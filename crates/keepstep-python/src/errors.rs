@@ -2,6 +2,8 @@
 //!
 //! The classes themselves are Python's (`keepstep/errors.py`), so that they can have builtin second parents.
 
+use std::io::ErrorKind;
+
 use keepstep::Error;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -12,7 +14,8 @@ fn class_of(error: &Error) -> &'static str {
     match error {
         Error::DiskFull { .. } => "DiskFull",
         Error::Io { .. } if error.is_out_of_files() => "OutOfFiles",
-        Error::Io { .. } | Error::Stalled { .. } | Error::Vanished { .. } => "Poisoned",
+        Error::Io { source, .. } | Error::Stalled { source, .. } => class_of_io(source.kind()),
+        Error::Vanished { .. } => "Poisoned",
         Error::EarlierFailed(cause) => class_of(cause),
         Error::Closed => "Closed",
         Error::Forked { .. } => "Forked",
@@ -24,9 +27,20 @@ fn class_of(error: &Error) -> &'static str {
         Error::Fenced { .. } | Error::LogClosed { .. } => "Fenced",
         Error::Ended { .. } => "Ended",
         Error::Diverged { .. } => "Diverged",
-        Error::Pruned { .. } | Error::NotFound { .. } => "NotFound",
+        Error::Pruned { .. } | Error::NotFound { .. } | Error::Unknown { .. } => "NotFound",
         Error::Damaged { .. } => "Damaged",
         _ => "KeepstepError",
+    }
+}
+
+/// What the system refused, by what the caller can do about it: what is not allowed, or is not what it should be, is so however
+/// often the store is opened.
+fn class_of_io(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "DiskFull",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => "NotAllowed",
+        ErrorKind::NotADirectory | ErrorKind::IsADirectory | ErrorKind::InvalidFilename => "BadInput",
+        _ => "Poisoned",
     }
 }
 

@@ -77,10 +77,10 @@ fn add(step: Step, name: &str, given: &Bound<'_, PyAny>, walk: &mut Walk<'_>) ->
         "policy" => step.policy(walk.value(given, name)?),
         "agent" if given.is_none() => step,
         "agent" => step.agent(walk.text(given.py(), &text(name, given)?, name)?),
-        "reward" => step.reward(number(name, given)?),
-        "discount" => step.discount(number(name, given)?),
+        "reward" => step.reward(number_warned(name, given, walk)?),
+        "discount" => step.discount(number_warned(name, given, walk)?),
         "reward_terms" if given.is_none() => step,
-        "reward_terms" => step.reward_terms(terms(given)?),
+        "reward_terms" => step.reward_terms(terms(given, walk)?),
         "tokens" if given.is_none() => step,
         "tokens" => step.tokens(tokens(given, walk)?),
         "state" if given.is_none() => step,
@@ -114,11 +114,18 @@ pub(crate) fn number(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<f6
     }
 }
 
-fn terms(given: &Bound<'_, PyAny>) -> PyResult<Vec<(String, f64)>> {
+/// As [`number`], with a warning if it is NaN.
+fn number_warned(name: &str, given: &Bound<'_, PyAny>, walk: &Walk<'_>) -> PyResult<Option<f64>> {
+    let number = number(name, given)?;
+    walk.warn_of_nan(given.py(), name, number)?;
+    Ok(number)
+}
+
+fn terms(given: &Bound<'_, PyAny>, walk: &Walk<'_>) -> PyResult<Vec<(String, f64)>> {
     let mut terms = Vec::new();
     for (term, value) in entries("reward_terms", given)? {
         let field = format!("reward_terms[{term:?}]");
-        match number(&field, &value)? {
+        match number_warned(&field, &value, walk)? {
             Some(number) => terms.push((term, number)),
             None => {
                 return Err(bad_input(&field, "is None", "leave out a term that is not there"))

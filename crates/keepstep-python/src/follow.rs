@@ -152,7 +152,7 @@ impl RunFollow {
                 None => missing.push((sample, "pruned".to_owned())),
             }
         }
-        let reference = keepstep_cli::group_reference(self.run.name(), &sealed.task, sealed.iteration);
+        let reference = keepstep_cli::group_reference(&self.run, &sealed.task, sealed.iteration);
         Ok(Some((reference, members, missing, sealed.source, sealed.time as f64 / 1e6, cursor)))
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::episode::{Episode, reference_of};
+use crate::episode::Episode;
 use crate::errors::OrRaise;
 use crate::run::{id_of, opening_of, wait_patiently};
 use crate::values::{Context, Walk};
@@ -43,11 +43,17 @@ impl Group {
         self.inner.id().to_string()
     }
 
+    /// How people write all its episodes.
+    #[getter(r#ref)]
+    fn reference(&self) -> String {
+        keepstep_cli::group_reference(&self.run, &self.task, self.iteration)
+    }
+
     /// The refs and ids of its episodes, by sample.
     fn members(&self) -> Vec<(String, String)> {
         let members = self.inner.members().into_iter().enumerate();
         let shown = |(sample, id): (usize, keepstep::Id)| {
-            (reference_of(self.run.name(), &self.name(sample as i64)), id.to_string())
+            (keepstep_cli::reference(&self.run, &self.name(sample as i64)), id.to_string())
         };
         members.map(shown).collect()
     }

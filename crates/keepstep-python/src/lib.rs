@@ -14,7 +14,6 @@ mod interrupt;
 mod listing;
 mod numbers;
 mod receipt;
-mod references;
 mod run;
 mod store;
 mod stream;
@@ -49,8 +48,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(receipt::look_up_all, module)?)?;
     module.add_function(wrap_pyfunction!(command::command, module)?)?;
     module.add_function(wrap_pyfunction!(store::refuse_address, module)?)?;
-    module.add_function(wrap_pyfunction!(references::reference, module)?)?;
-    module.add_function(wrap_pyfunction!(references::parse_reference, module)?)?;
     module.add_function(wrap_pyfunction!(numbers::int32_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(numbers::float32_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(view::find, module)?)?;

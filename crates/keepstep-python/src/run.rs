@@ -4,14 +4,14 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use keepstep::{
-    EpisodeName, Id, Jobs, NewPolicy, NoteTarget, Opening, PlanOptions, PolicyName, RemainingOptions, Resume,
-    WhenBusy, format,
+    EpisodeName, Id, Jobs, NewPolicy, Opening, PlanOptions, PolicyName, RemainingOptions, Resume, WhenBusy,
+    format,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::episode::{Episode, reference_of};
-use crate::errors::{OrRaise, bad_input};
+use crate::episode::Episode;
+use crate::errors::{OrRaise, bad_input, raise};
 use crate::group::Group;
 use crate::receipt::Receipt;
 use crate::stream::Stream;
@@ -107,7 +107,7 @@ fn told_given_up(
 ) -> keepstep::Result<GivenUp> {
     let told = |(index, it): (usize, &keepstep::GivenUp)| {
         let error = if index < errors_max { run.last_error(&it.name)? } else { None };
-        Ok((reference_of(run.name(), &it.name), it.attempts, it.errors, error))
+        Ok((keepstep_cli::reference(run, &it.name), it.attempts, it.errors, error))
     };
     given_up.iter().enumerate().map(told).collect()
 }
@@ -253,30 +253,42 @@ impl Run {
         Ok(told)
     }
 
-    /// The id of an episode of this run.
-    fn episode_id(&self, task: String, iteration: i64, sample: i64) -> String {
-        self.inner.episode_id(&EpisodeName { task, iteration, sample }).to_string()
+    /// How people and commands name an episode of this run.
+    fn ref_of(&self, task: String, iteration: i64, sample: i64) -> String {
+        keepstep_cli::reference(&self.inner, &EpisodeName { task, iteration, sample })
     }
 
-    /// Adds a note to an episode (by its id), an attempt at it, or a step.
-    #[pyo3(signature = (episode, attempt, step, name, value, source))]
-    #[expect(clippy::too_many_arguments, reason = "each is one argument of the Python call")]
+    /// The id of the episode that a reference names.
+    fn episode_id(&self, py: Python<'_>, reference: &str) -> PyResult<String> {
+        let target = py.detach(|| keepstep_cli::address(&self.inner, reference)).or_raise(py)?;
+        Ok(target.episode.to_string())
+    }
+
+    /// Adds a note to an episode, an attempt at it, or a step: what is there.
+    #[pyo3(signature = (reference, step, name, value, source))]
     fn annotate(
         &self,
         py: Python<'_>,
-        episode: &str,
-        attempt: Option<u32>,
+        reference: &str,
         step: Option<u64>,
         name: &str,
         value: &Bound<'_, PyAny>,
         source: &str,
     ) -> PyResult<Receipt> {
-        let id = id_of(py, "ref", episode)?;
         let mut walk = Walk::new(self.context.get());
         let (value, source) = (walk.value(value, name)?, walk.text(py, source, "source")?);
-        let target = NoteTarget { episode: id, attempt, step };
-        let receipt = py.detach(|| self.inner.annotate(target, name, value, &source)).or_raise(py)?;
-        Ok(Receipt::new(receipt, self.inner.store(), &format!("{} on {episode}", name).into()))
+        let mut target = py.detach(|| keepstep_cli::address(&self.inner, reference)).or_raise(py)?;
+        if let (Some(named), Some(given)) = (target.step, step.filter(|given| Some(*given) != target.step)) {
+            let fix = format!("leave it out, or leave @{named} out of the ref {reference:?}");
+            return Err(raise(py, &bad_input("step", &format!("is {given}"), &fix)));
+        }
+        target.step = target.step.or(step);
+        let note = || {
+            let noted = self.inner.annotate_called(target, reference, name, value, &source);
+            noted.map_err(|error| keepstep_cli::explain(self.inner.store(), reference, error))
+        };
+        let receipt = py.detach(note).or_raise(py)?;
+        Ok(Receipt::new(receipt, self.inner.store(), &format!("{name} on {reference}").into()))
     }
 }
 
@@ -352,7 +364,7 @@ pub(crate) struct Job {
 impl Job {
     fn new(job: keepstep::Job, run: &keepstep::Run, context: Py<Context>) -> Self {
         let (name, attempts, why) = (job.name.clone(), job.attempts, job.why.to_string());
-        let reference = reference_of(run.name(), &name);
+        let reference = keepstep_cli::reference(run, &name);
         Self { inner: Mutex::new(Some(job)), name, attempts, why, reference, context }
     }
 }

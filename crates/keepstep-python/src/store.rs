@@ -88,7 +88,7 @@ impl Store {
     }
 
     /// Opens a run, or begins it.
-    #[pyo3(signature = (name, *, config, links, new))]
+    #[pyo3(signature = (name, *, config, links, new, generation = None))]
     fn run(
         &self,
         py: Python<'_>,
@@ -96,6 +96,7 @@ impl Store {
         config: Option<&Bound<'_, PyAny>>,
         links: BTreeMap<String, String>,
         new: bool,
+        generation: Option<u64>,
     ) -> PyResult<Run> {
         let config = match config {
             Some(config) => Walk::new(self.context.get()).value(config, "config")?,
@@ -107,7 +108,7 @@ impl Store {
             Ok((name, link))
         };
         let links = links.into_iter().map(hide).collect::<PyResult<BTreeMap<_, _>>>()?;
-        let options = RunOptions { config, links, new };
+        let options = RunOptions { config, links, new, generation };
         let inner = py.detach(|| self.inner.open_run(name, options)).or_raise(py)?;
         Ok(Run { inner, context: self.context.clone_ref(py) })
     }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use keepstep_format::Id;
 use thiserror::Error;
 
+use crate::date::date;
+
 /// The result of anything that may go wrong here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -145,9 +147,11 @@ pub enum Error {
     },
     /// Another attempt owns the episode, or the stream was frozen: its list counts as attempt 1.
     #[error(
-        "{episode} belongs to attempt {attempt} now (an episode was taken over, a stream was frozen): attempt {mine} may record nothing more"
+        "{what} belongs to attempt {attempt} now (an episode was taken over, a stream was frozen): attempt {mine} may record nothing more"
     )]
     Fenced {
+        /// What people call it.
+        what: String,
         /// Which episode or stream.
         episode: Id,
         /// Ours.
@@ -184,7 +188,7 @@ pub enum Error {
         now: String,
     },
     /// It was deleted, because somebody asked for it.
-    #[error("{what} was pruned at {time} (microseconds since 1970): {reason}")]
+    #[error("{what} was pruned on {}: {reason}", date(*time))]
     Pruned {
         /// What is gone.
         what: String,
@@ -198,6 +202,14 @@ pub enum Error {
     NotFound {
         /// What was looked for.
         what: String,
+    },
+    /// No such thing, and something is known that helps to find what was meant.
+    #[error("{what} is not there: {hint}")]
+    Unknown {
+        /// What was looked for.
+        what: String,
+        /// What there is instead.
+        hint: String,
     },
     /// Bytes in storage are not what was written.
     #[error("{path} is damaged at byte {offset}: {found}")]
@@ -230,7 +242,8 @@ impl Error {
             | Self::NotAStore { .. }
             | Self::Diverged { .. }
             | Self::Pruned { .. }
-            | Self::NotFound { .. } => Remedy::FixInput,
+            | Self::NotFound { .. }
+            | Self::Unknown { .. } => Remedy::FixInput,
             Self::Fenced { .. } | Self::LogClosed { .. } | Self::Ended { .. } => Remedy::Stop,
             Self::Damaged { .. } => Remedy::RestoreData,
         }
@@ -246,6 +259,16 @@ impl Error {
     /// True if a file was not there: `compact` may have moved what was in it, and the newest manifest says where to.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// The same of something that the caller calls so.
+    #[must_use]
+    pub fn of(self, called: &str) -> Self {
+        match self {
+            Self::Pruned { reason, time, .. } => Self::Pruned { what: called.to_owned(), reason, time },
+            Self::NotFound { .. } => Self::NotFound { what: called.to_owned() },
+            other => other,
+        }
     }
 
     /// An error of the system, with what was being done.

@@ -4,6 +4,7 @@
 //! back, `tend` looks after the whole, `own` says whose it is, `export` writes it for others. They do not know one another;
 //! `store` knows them all, and `disk` is the only door to storage.
 
+mod date;
 pub mod disk;
 mod error;
 pub mod export;
@@ -17,6 +18,7 @@ mod store;
 pub mod tend;
 mod write;
 
+pub use date::date;
 pub use error::{Error, Remedy, Result};
 pub use keepstep_format as format;
 pub use keepstep_format::Id;
@@ -27,10 +29,10 @@ pub use options::{Level, Options};
 pub use read::NoteTarget;
 pub use segment::Liveness;
 pub use store::{
-    BURIED_AT_ONCE, Began, Conflict, Ending, Episode, EpisodeFilter, EpisodeName, GivenUp, Group, GroupView,
-    Happened, Job, Jobs, Known, Listed, Member, NewPolicy, Opening, PlanOptions, PolicyName, Progress,
-    Reaped, Remaining, RemainingOptions, Resume, Run, RunEvent, RunFollow, RunInfo, RunOptions, Said,
-    SealedGroups, Search, StepFollow, StepNews, Store, Stream, StreamView, Turn, View, WeakStore, WhenBusy,
-    refuse_address,
+    BURIED_AT_ONCE, Began, Conflict, Ending, Episode, EpisodeFilter, EpisodeName, Generation, GivenUp, Group,
+    GroupView, Happened, Job, Jobs, Known, Listed, Member, NewPolicy, Opening, OrphanNote, PlanOptions,
+    PolicyName, Progress, Reaped, Remaining, RemainingOptions, Resume, Run, RunEvent, RunFollow, RunInfo,
+    RunOptions, Said, SealedGroups, Search, StepFollow, StepNews, Store, Stream, StreamView, Turn, View,
+    WeakStore, WhenBusy, refuse_address,
 };
 pub use write::{Bell, CallKey, CallMade, Prepared, Receipt, Recorder, Step, Tokens, WriterStats};

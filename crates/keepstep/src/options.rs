@@ -123,6 +123,7 @@ broken! {
     is_broken_no_reward_is_zero => NoRewardIsZero,
     is_broken_compact_forgets_origins => CompactForgetsOrigins,
     is_broken_scan_is_proof => ScanIsProof,
+    is_broken_note_without_look => NoteWithoutLook,
 }
 
 /// Ways to get it wrong. Each was the obvious thing to do once; the crash tests must catch every one.
@@ -179,4 +180,6 @@ pub enum Broken {
     CompactForgetsOrigins,
     /// What somebody scanned, synced and wrote down passes for what its writer synced.
     ScanIsProof,
+    /// A note is taken whatever it is about, as older versions did.
+    NoteWithoutLook,
 }

@@ -218,7 +218,7 @@ fn exported(run: &Run, task: &str, options: JsonlOptions) -> (Vec<String>, Jsonl
 fn a_step_is_a_line() {
     let scratch = Scratch::new("jsonl");
     let (one, two) = (scratch.run(), scratch.run());
-    let name = || EpisodeName { task: "a \"task\"".to_owned(), iteration: 2, sample: -1 };
+    let name = || EpisodeName { task: "a \"task\"".to_owned(), iteration: 2, sample: 1 };
     let old = one.episode(name()).expect("begins");
     old.first(Step::new().observation("start")).expect("records").wait().expect("is durable");
     old.step(step(0)).expect("records");
@@ -232,7 +232,7 @@ fn a_step_is_a_line() {
     assert_eq!((counts.episodes, counts.steps, counts.pending, counts.damaged), (1, 5, 1, 0));
     let id = two.episode_id(&name());
     let start = format!(
-        r#"{{"run":"run","task":"a \"task\"","iteration":2,"sample":-1,"episode":"{id}","attempt":1,"ending":"running","#
+        r#"{{"run":"run","generation":0,"task":"a \"task\"","iteration":2,"sample":1,"episode":"{id}","attempt":1,"ending":"running","#
     );
     // Times differ; what stands before and behind them does not.
     let parts = |line: &str| {

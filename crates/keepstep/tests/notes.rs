@@ -30,6 +30,11 @@ fn annotate(run: &Run, target: NoteTarget, name: &str, value: impl Into<Value>) 
     assert_eq!(receipt.level(), Some(Level::Power));
 }
 
+/// An episode that recorded nothing yet.
+fn begun(run: &Run) -> Id {
+    run.episode(name(0)).expect("begins").id()
+}
+
 fn newest(index: &NoteIndex, target: NoteTarget, name: &str) -> Option<Value> {
     index.notes().newest(&key(target, name, "judge")).map(|said| said.value.clone())
 }
@@ -83,14 +88,16 @@ fn sources_and_runs_are_told_apart() {
     let sim = SimDisk::new(seed() + 1);
     let run = run_on(&sim);
     let other = run.store().run("other", Value::Null).expect("opens");
-    let target = NoteTarget::episode(run.episode_id(&name(0)));
+    let (target, of_other) = (NoteTarget::episode(begun(&run)), NoteTarget::episode(begun(&other)));
     annotate(&run, target, "label", 1);
     run.annotate(target, "label", Value::Int(2), "human").expect("notes").wait().expect("is durable");
-    annotate(&other, target, "label", 3);
+    annotate(&other, of_other, "label", 3);
+    let elsewhere = other.annotate(target, "label", Value::Int(4), "judge");
+    assert!(matches!(elsewhere, Err(Error::Unknown { .. })), "{elsewhere:?}");
     let index = run.notes().expect("reads");
     assert_eq!(newest(&index, target, "label"), Some(Value::Int(1)));
     assert_eq!(index.notes().newest(&key(target, "label", "human")).unwrap().value, Value::Int(2));
-    assert_eq!(newest(&other.notes().expect("reads"), target, "label"), Some(Value::Int(3)));
+    assert_eq!(newest(&other.notes().expect("reads"), of_other, "label"), Some(Value::Int(3)));
 }
 
 /// Numbers stay numbers: a reward that is a text is refused by name; other notes may say anything.
@@ -98,7 +105,7 @@ fn sources_and_runs_are_told_apart() {
 fn a_reward_is_a_number() {
     let sim = SimDisk::new(seed() + 2);
     let run = run_on(&sim);
-    let target = NoteTarget::episode(run.episode_id(&name(0)));
+    let target = NoteTarget::episode(begun(&run));
     let error = run.annotate(target, "reward", Value::from("0.100"), "judge").expect_err("is refused");
     assert!(matches!(&error, Error::BadInput { field, .. } if field == "reward"), "{error}");
     assert!(error.to_string().contains("0.100"), "{error}");
@@ -128,7 +135,7 @@ fn a_full_disk_costs_one_note() {
         ..Options::default()
     };
     let run = Store::on_disk(sim.process(), options).unwrap().run("run", Value::Null).expect("opens");
-    let target = NoteTarget::episode(run.episode_id(&name(0)));
+    let target = NoteTarget::episode(begun(&run));
     annotate(&run, target, "label", 1);
     sim.faults().set_capacity(Some(sim.faults().used_bytes()));
     let refused = run.annotate(target, "label", Value::Int(2), "judge").and_then(|receipt| receipt.wait());

@@ -36,13 +36,19 @@ fn another_config_is_refused_by_key() {
         Value::map([("model", model)])
     };
     let links: BTreeMap<_, _> = [("wandb".to_owned(), "run/7".to_owned())].into();
-    let options = RunOptions { config: config(0.5), links: links.clone(), new: false };
+    let options =
+        RunOptions { config: config(0.5), links: links.clone(), new: false, ..RunOptions::default() };
     let run = store.open_run("r", options.clone()).expect("opens");
     assert_eq!(store.open_run("r", options).expect("opens").birth(), run.birth());
     assert_eq!(store.run("r", config(0.5)).expect("opens").info().links, links);
     let error = store.run("r", config(0.7)).expect_err("refuses");
     assert!(error.to_string().contains("model.temperature was 0.5, is 0.7"), "{error}");
-    let other = RunOptions { config: config(0.5), links: [("a".into(), "b".into())].into(), new: false };
+    let other = RunOptions {
+        config: config(0.5),
+        links: [("a".into(), "b".into())].into(),
+        new: false,
+        ..RunOptions::default()
+    };
     let error = store.open_run("r", other).expect_err("refuses").to_string();
     assert!(error.contains("links") && error.contains("wandb"), "{error}");
     let deep = (0..200).fold(Value::Null, |value, _| Value::list([value]));

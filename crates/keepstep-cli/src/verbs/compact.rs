@@ -81,7 +81,10 @@ pub(crate) fn lines(report: &CompactReport) -> Vec<String> {
         lines.push(format!("deleted    {}, {freed}", counted(report.files_deleted, "file")));
     }
     if report.files_waiting > 0 {
-        lines.push(format!("waiting    {} for the grace period", counted(report.files_waiting, "file")));
+        let files = counted(report.files_waiting, "file");
+        lines.push(format!(
+            "waiting    {files}, deleted by the next `compact` or `prune` after the grace period"
+        ));
     }
     if lines.is_empty() {
         lines.push("nothing to do".to_owned());

@@ -100,7 +100,7 @@ impl<'a> Side<'a> {
         episodes: &'a [Episode],
         (text, wanted): &(String, crate::refs::Ref),
     ) -> Outcome<Self> {
-        let episode = reading::one(episodes, text, wanted)?;
+        let episode = reading::one(store, episodes, text, wanted)?;
         Ok(Self { episode, view: store.view_of(catalog, &episode.key)? })
     }
 

@@ -60,7 +60,7 @@ struct JsonlArgs {
     #[arg(short, long)]
     store: Option<PathBuf>,
     /// Runs or episodes
-    #[arg(value_name = "REF", required_unless_present = "all")]
+    #[arg(value_name = "REF")]
     refs: Vec<String>,
     /// Export all runs
     #[arg(short, long, conflicts_with = "refs")]
@@ -91,6 +91,11 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         let hint = "with -o FILE the steps go to the file, and what was written is told as JSON";
         return Err(crate::usage("--json has no place: the steps themselves go to stdout", hint));
     }
+    if args.refs.is_empty() && !args.all {
+        let hint =
+            "name runs or episodes, or say --all, which --run, --task, --ending and --since narrow down";
+        return Err(crate::usage("nothing says which episodes are to be exported", hint));
+    }
     let refs = parse_all(&args.refs)?;
     if let Some((text, _)) = refs.iter().find(|(_, wanted)| wanted.step.is_some()) {
         let hint = "leave @step out; `keepstep show REF@STEP --json` prints one";
@@ -102,7 +107,8 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     }
     let store = open_to_read(&store_path(args.store.as_deref()))?;
     let (catalog, episodes) = reading::open(&store)?;
-    let mut chosen = if args.all { episodes } else { chosen(&episodes, &refs)? };
+    chooser.check(&store)?;
+    let mut chosen = if args.all { episodes } else { chosen(&store, &episodes, &refs)? };
     // Without a number it is the attempt that counts.
     let is_named = |it: &Episode| refs.iter().any(|(_, wanted)| reading::fits_attempt(it, wanted));
     chosen.retain(|episode| episode.is_in_force || is_named(episode));
@@ -192,6 +198,7 @@ fn tell(
             ("steps", written.steps.into()),
             ("calls", written.calls.into()),
             ("notes", written.notes.into()),
+            ("notes_left_out", written.notes_elsewhere.into()),
             ("bytes", written.bytes.into()),
             ("left_out", Json::map(states)),
             ("pending_turns", written.pending.into()),
@@ -202,6 +209,10 @@ fn tell(
     told.extend(args.calls.then(|| counted(written.calls, "call")));
     told.extend(args.notes.then(|| counted(written.notes, "note")));
     screen.say(&format!("{}, {} written", told.join(", "), bytes(written.bytes)));
+    if written.notes_elsewhere > 0 {
+        let notes = counted(written.notes_elsewhere, "note");
+        screen.say(&format!("left out: {notes} on steps or attempts that are in no line above"));
+    }
     if !left_out.is_empty() {
         screen.say(&format!("left out: {}", told_states(left_out)));
     }

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use keepstep::{Id, Store};
 
 use crate::choosing::{Filter, each_once};
-use crate::failure::{Exit, Failure, Outcome};
+use crate::failure::{Exit, Outcome};
 use crate::json::Json;
 use crate::numbers::{count, counted, now_us, reward, span_us};
 use crate::place::open_split;
 use crate::planned;
 use crate::reading::{self, Episode, Run};
-use crate::refs::{Name, Ref, encode};
+use crate::refs::{Name, Ref, run_reference};
 use crate::screen::{Screen, Side, Table};
 
 /// Arguments of `keepstep ls`.
@@ -21,6 +21,7 @@ use crate::screen::{Screen, Side, Table};
   keepstep ls                         the runs in KEEPSTEP_STORE, or in ./runs
   keepstep ls /mnt/data/runs
   keepstep ls shop-agent              the episodes of one run
+  keepstep ls shop-agent#0            those of an older generation of it
   keepstep ls /mnt/data/runs shop-agent/shop-17
   keepstep ls --ending errored,crashed --since 2h
   keepstep ls --attempts shop-agent/shop-17#0.0
@@ -54,6 +55,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     let chooser = args.filter.chooser()?;
     let (store, refs) = open_split(args.store.as_deref(), &args.targets)?;
     let refs = parse_all(&refs)?;
+    chooser.check(&store)?;
     let (catalog, mut episodes) = reading::open(&store)?;
     let mut plans = Exit::Done;
     let is_named = |episode: &Episode| refs.iter().any(|(_, it)| reading::fits_attempt(episode, it));
@@ -62,7 +64,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         list_runs(args, &store, &reading::runs(&catalog)?, &episodes, screen)?;
     } else {
         if !refs.is_empty() {
-            episodes = chosen(&episodes, &refs)?;
+            episodes = chosen(&store, &episodes, &refs)?;
         }
         episodes.retain(|episode| args.attempts || episode.is_in_force || is_named(episode));
         episodes.retain(|episode| chooser.takes(episode));
@@ -90,13 +92,12 @@ pub(crate) fn parse_all(texts: &[String]) -> Outcome<Vec<(String, Ref)>> {
 }
 
 /// The episodes that any of the references means; each must mean one at least.
-pub(crate) fn chosen(episodes: &[Episode], refs: &[(String, Ref)]) -> Outcome<Vec<Episode>> {
+pub(crate) fn chosen(store: &Store, episodes: &[Episode], refs: &[(String, Ref)]) -> Outcome<Vec<Episode>> {
     let mut chosen: Vec<&Episode> = Vec::new();
     for (text, wanted) in refs {
         let found = reading::matching(episodes, wanted);
         if found.is_empty() {
-            let failure = Failure::new(format!("no run or episode here is called {text:?}"));
-            return Err(failure.hint("`keepstep ls` without it shows the runs that are there"));
+            return Err(reading::not_there(store, text, wanted, "run or episode"));
         }
         chosen.extend(found);
     }
@@ -108,6 +109,7 @@ pub(crate) fn chosen(episodes: &[Episode], refs: &[(String, Ref)]) -> Outcome<Ve
 struct Sum {
     name: String,
     generation: u64,
+    is_old: bool,
     created: Option<i64>,
     episodes: u64,
     steps: u64,
@@ -121,13 +123,14 @@ fn sum_up(runs: &[Run], episodes: &[Episode]) -> Vec<Sum> {
         let sum = Sum {
             name: run.name.clone(),
             generation: run.generation,
+            is_old: !run.is_newest,
             created: run.created,
             ..Sum::default()
         };
         sums.insert((run.name.clone(), run.generation, run.birth), sum);
     }
     for episode in episodes {
-        let generation = runs.iter().find(|run| run.birth == episode.birth).map_or(0, |run| run.generation);
+        let generation = episode.generation.number;
         // A run whose own file is gone still has its episodes.
         let sum = sums
             .entry((episode.run.clone(), generation, episode.birth))
@@ -153,7 +156,9 @@ fn list_runs(
             let states = sum.states.iter().map(|(state, number)| (state.as_str(), Json::from(*number)));
             let run = runs.iter().find(|run| run.name == sum.name && run.generation == sum.generation);
             let progress = run.map_or(Ok(Json::Null), |run| planned::json(store, run))?;
+            let name = run_reference(&sum.name, sum.is_old.then_some(sum.generation));
             screen.json(&Json::map([
+                ("ref", Json::from(name)),
                 ("run", Json::from(&*sum.name)),
                 ("generation", sum.generation.into()),
                 ("created_us", sum.created.into()),
@@ -175,10 +180,8 @@ fn list_runs(
     ];
     let mut table = Table::new(&columns);
     for sum in &sums {
-        let generation =
-            if sum.generation > 0 { format!(" (generation {})", sum.generation) } else { String::new() };
         table.row([
-            format!("{}{generation}", encode(&sum.name)),
+            run_reference(&sum.name, sum.is_old.then_some(sum.generation)),
             count(sum.episodes),
             count(sum.steps),
             age(sum.last_time),

@@ -1,18 +1,20 @@
 //! `keepstep prune`: deletes episodes, because somebody asked for it; the only verb that does.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use keepstep::Store;
 use keepstep::tend::{Candidate, PruneFilter, PruneReport};
+use keepstep::{Id, Store};
 
-use crate::failure::{Exit, Failure, Outcome};
+use crate::choosing::find_run;
+use crate::failure::{Exit, Outcome};
 use crate::json::Json;
 use crate::numbers::{bytes, count, counted};
 use crate::place::{open_to_read, store_path};
 use crate::progress;
 use crate::reading;
-use crate::refs::{Ref, SHAPE};
+use crate::refs::Ref;
 use crate::screen::{Screen, Side, Table, shown};
 use crate::verbs::compact;
 use crate::verbs::ls::parse_all;
@@ -39,7 +41,7 @@ pub(crate) struct Args {
     /// Only these runs or episodes
     #[arg(value_name = "REF")]
     refs: Vec<String>,
-    /// Only episodes of this run
+    /// Only episodes of this run: its newest generation, or run#generation
     #[arg(long)]
     run: Option<String>,
     /// Only episodes that ended so; several with commas
@@ -72,7 +74,15 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
             "name runs or episodes, or say --run, --ending or --older-than; --dry-run shows what would go";
         return Err(crate::usage("nothing says which episodes are to go", hint));
     }
+    if args.reason.trim().is_empty() {
+        return Err(crate::usage("--reason is empty", "say why they go, for whoever looks for them later"));
+    }
     let store = open_to_read(&store_path(args.store.as_deref()))?;
+    if let Some(run) = filter.run.take() {
+        let (name, birth) = find_run(&store, &run)?;
+        (filter.run, filter.birth) = (Some(name), birth);
+    }
+    let names = Names::of(&store)?;
     name_episodes(&store, &refs, &mut filter)?;
     let bar = progress::bytes(0, "pruning");
     let report = store.prune(&filter, args.dry_run, &mut |told| {
@@ -82,9 +92,9 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     bar.finish_and_clear();
     let report = report?;
     if args.json {
-        tell_json(&report, screen)?;
+        tell_json(&report, &names, screen)?;
     } else {
-        tell(&report, screen)?;
+        tell(&report, &names, screen)?;
     }
     // What was asked for and stays is not done.
     let has_failed = !report.refused.is_empty() && report.episodes.is_empty();
@@ -104,6 +114,7 @@ fn filter(args: &Args) -> Outcome<PruneFilter> {
     };
     Ok(PruneFilter {
         run: args.run.clone(),
+        birth: None,
         episodes: Vec::new(),
         endings: args.ending.clone(),
         older_than,
@@ -139,8 +150,7 @@ fn name_episodes(store: &Store, refs: &[(String, Ref)], filter: &mut PruneFilter
         }
         let found = reading::matching(&episodes, wanted);
         if found.is_empty() {
-            let failure = Failure::new(format!("no run or episode here is called {text:?}"));
-            return Err(failure.hint("`keepstep ls` shows what is there").hint(SHAPE));
+            return Err(reading::not_there(store, text, wanted, "run or episode"));
         }
         filter.episodes.extend(found.iter().map(|episode| episode.key.episode));
     }
@@ -149,16 +159,28 @@ fn name_episodes(store: &Store, refs: &[(String, Ref)], filter: &mut PruneFilter
     Ok(())
 }
 
-fn name(episode: &Candidate) -> String {
-    match (&episode.run, &episode.task) {
-        (Some(run), Some(task)) => {
-            Ref::episode(run, task, episode.iteration.unwrap_or(0), episode.sample.unwrap_or(0)).to_string()
+/// The older generations, by the birth of the run: their episodes are called by them.
+struct Names(HashMap<Id, u64>);
+
+impl Names {
+    fn of(store: &Store) -> Outcome<Self> {
+        let old = store.runs()?.into_iter().flatten().filter(|run| !run.is_newest);
+        Ok(Self(old.map(|run| (run.birth, run.generation)).collect()))
+    }
+
+    fn name(&self, episode: &Candidate) -> String {
+        let generation = episode.birth.and_then(|birth| self.0.get(&birth).copied());
+        match (&episode.run, &episode.task) {
+            (Some(run), Some(task)) => {
+                let (iteration, sample) = (episode.iteration.unwrap_or(0), episode.sample.unwrap_or(0));
+                Ref::episode(run, task, iteration, sample).of_generation(generation).to_string()
+            }
+            _ => episode.episode.to_string(),
         }
-        _ => episode.episode.to_string(),
     }
 }
 
-fn tell(report: &PruneReport, screen: &mut Screen) -> Outcome<()> {
+fn tell(report: &PruneReport, names: &Names, screen: &mut Screen) -> Outcome<()> {
     if !report.episodes.is_empty() {
         let columns = [
             ("EPISODE", Side::Left),
@@ -170,7 +192,7 @@ fn tell(report: &PruneReport, screen: &mut Screen) -> Outcome<()> {
         for episode in &report.episodes {
             let ending = episode.why.clone().unwrap_or_else(|| "-".to_owned());
             let attempts = count(episode.attempts.len() as u64);
-            table.row([name(episode), ending, attempts, count(episode.records)]);
+            table.row([names.name(episode), ending, attempts, count(episode.records)]);
         }
         table.lines(screen.data).iter().try_for_each(|line| screen.line(line))?;
     }
@@ -180,7 +202,7 @@ fn tell(report: &PruneReport, screen: &mut Screen) -> Outcome<()> {
     screen.say(&format!("{episodes} {done}, {} of records", bytes(report.bytes)));
     for episode in &report.refused {
         let why = episode.running.as_deref().unwrap_or("it may still be recorded");
-        screen.say(&shown(&format!("stays: {}: {why}", name(episode))));
+        screen.say(&shown(&format!("stays: {}: {why}", names.name(episode))));
     }
     if !report.is_dry_run {
         compact::lines(&report.compacted).iter().for_each(|line| screen.say(line));
@@ -189,12 +211,12 @@ fn tell(report: &PruneReport, screen: &mut Screen) -> Outcome<()> {
     Ok(())
 }
 
-fn tell_json(report: &PruneReport, screen: &mut Screen) -> Outcome<()> {
+fn tell_json(report: &PruneReport, names: &Names, screen: &mut Screen) -> Outcome<()> {
     let goes = report.episodes.iter().map(|episode| (episode, true));
     for (episode, is_going) in goes.chain(report.refused.iter().map(|episode| (episode, false))) {
         screen.json(&Json::map([
             ("what", Json::from("episode")),
-            ("ref", name(episode).into()),
+            ("ref", names.name(episode).into()),
             ("id", episode.episode.to_string().into()),
             ("goes", is_going.into()),
             ("why", episode.why.clone().into()),

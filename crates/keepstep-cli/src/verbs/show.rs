@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     let (catalog, episodes) = reading::open(&store)?;
     let mut is_whole = true;
     for (at, (text, wanted)) in refs.iter().enumerate() {
-        let episode = reading::one(&episodes, text, wanted)?;
+        let episode = reading::one(&store, &episodes, text, wanted)?;
         if at > 0 && !args.json {
             screen.line("")?;
         }

@@ -136,7 +136,8 @@ impl Stats {
 
     /// How many times smaller the store is than its records in full.
     fn ratio(&self) -> Option<f64> {
-        (self.bytes > 0).then(|| (self.full_bytes as f64 / self.bytes as f64 * 10.0).round() / 10.0)
+        (self.bytes > 0 && self.full_bytes > 0)
+            .then(|| (self.full_bytes as f64 / self.bytes as f64 * 10.0).round() / 10.0)
     }
 
     fn json(&self, path: &str, id: &str) -> Json {

@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     match refs.first() {
         Some((text, wanted)) => {
             let (_, episodes) = reading::open(&store)?;
-            let episode = reading::one(&episodes, text, wanted)?.clone();
+            let episode = reading::one(&store, &episodes, text, wanted)?.clone();
             Tail::new(args, &store, vec![episode.clone()]).one_episode(
                 &episode,
                 wanted.attempt.is_some(),

@@ -1,12 +1,12 @@
 //! `keepstep verify`: reads everything, finds and places all damage, and says what it cost.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use keepstep::format::commit::{Bind, What};
 use keepstep::format::frame::Kind;
 use keepstep::tend::{Damage, HealReport, Lost, Missing, Progress, Report, Torn};
-use keepstep::{Id, Store};
+use keepstep::{Id, OrphanNote, Store};
 
 use crate::failure::{Exit, Outcome};
 use crate::json::Json;
@@ -14,7 +14,7 @@ use crate::numbers::{bytes, count, counted};
 use crate::place::{open_to_read, store_path};
 use crate::progress;
 use crate::reading;
-use crate::refs::Ref;
+use crate::refs::{Ref, run_reference};
 use crate::screen::{Screen, shown};
 
 /// More lines than these of one kind say no more; `--json` has them all.
@@ -28,7 +28,8 @@ const LINES_MAX: usize = 40;
   keepstep verify --json | jq '.lost[].ref'
 
 Exit code 0: every byte is what was written. A torn end, where a recorder was killed in
-mid-write, is no damage: nothing in it had been acknowledged.
+mid-write, is no damage: nothing in it had been acknowledged. Nor are orphans: notes about
+episodes, attempts or steps that were never there, which older versions took.
 Exit code 3: something is damaged. What it cost is listed; the rest is readable.")]
 pub(crate) struct Args {
     /// The store
@@ -37,6 +38,9 @@ pub(crate) struct Args {
     /// or damaged; nothing else that was written is changed
     #[arg(long)]
     heal: bool,
+    /// List each record and field that was lost, not only each episode
+    #[arg(long)]
+    full: bool,
     /// Print it all as JSON
     #[arg(long)]
     json: bool,
@@ -51,11 +55,11 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     let store = open_to_read(&path)?;
     let healed = if args.heal { Some(with_bar("healing", |told| store.heal(told))?) } else { None };
     let report = with_bar("verifying", |told| store.verify(told))?;
-    let found = Found { names: names(&store), report, healed };
+    let found = Found { names: names(&store), report, healed, orphans: store.orphan_notes()? };
     if args.json {
         screen.json(&found.json())?;
     } else {
-        found.show(screen)?;
+        found.show(args.full, screen)?;
     }
     Ok(if found.report.is_whole() { Exit::Done } else { Exit::Lost })
 }
@@ -81,6 +85,7 @@ struct Found {
     names: HashMap<(Id, u32), Ref>,
     report: Report,
     healed: Option<HealReport>,
+    orphans: Vec<OrphanNote>,
 }
 
 impl Found {
@@ -107,19 +112,33 @@ impl Found {
         format!("{prefix}{named}")
     }
 
-    fn show(&self, screen: &mut Screen) -> Outcome<()> {
+    fn show(&self, is_full: bool, screen: &mut Screen) -> Outcome<()> {
         let report = &self.report;
         let paint = screen.data;
         let red = |word: &str| paint.red(&format!("{word:<9}"));
         let plain = |word: &str| format!("{word:<9}");
         list(&report.damage, screen, |it| format!("{}{}", red("damaged"), shown(&damage_line(it))))?;
-        list(&report.lost, screen, |it| {
-            let word = if it.healed { plain("healed") } else { red("lost") };
-            format!("{word}{}", shown(&self.lost_line(it)))
-        })?;
+        if is_full {
+            list(&report.lost, screen, |it| {
+                let word = if it.healed { plain("healed") } else { red("lost") };
+                format!("{word}{}", shown(&self.lost_line(it)))
+            })?;
+        } else {
+            list(&self.lost_by_episode(), screen, |(is_healed, line)| {
+                let word = if *is_healed { plain("healed") } else { red("lost") };
+                format!("{word}{}", shown(line))
+            })?;
+        }
         list(&report.missing, screen, |it| format!("{}{}", red("missing"), shown(&self.missing_line(it))))?;
         list(&report.torn, screen, |it| format!("{}{}", plain("torn"), torn_line(it)))?;
         list(&report.leftovers, screen, |it| format!("{}{}", plain("leftover"), shown(it)))?;
+        list(&report.unrecorded, screen, |it| {
+            format!(
+                "{}{it} was claimed and is in no log: nothing of it was durable, or its log is gone",
+                plain("claimed")
+            )
+        })?;
+        list(&self.orphans, screen, |it| format!("{}{}", plain("orphan"), shown(&self.orphan_line(it))))?;
         if let Some(healed) = &self.healed {
             screen.line(&heal_line(healed))?;
         }
@@ -142,6 +161,7 @@ impl Found {
         screen.flush()?;
         let hint = screen.talk.cyan("hint:");
         if self.report.lost_for_good().next().is_some() && self.healed.is_none() {
+            screen.say(&format!("{hint} `keepstep verify --full` says where each of them stood"));
             screen.say(&format!(
                 "{hint} `keepstep verify --heal` looks for copies of lost values elsewhere in the store"
             ));
@@ -155,10 +175,57 @@ impl Found {
         Ok(())
     }
 
+    /// What was lost, a line for each episode: how many records of each kind, and of how many each field.
+    fn lost_by_episode(&self) -> Vec<(bool, String)> {
+        let mut sums: BTreeMap<(bool, String), BTreeMap<String, u64>> = BTreeMap::new();
+        for lost in &self.report.lost {
+            let sum = sums.entry((lost.healed, self.name(lost.bind.as_ref(), None))).or_default();
+            let kind = kind_name(lost.kind);
+            *sum.entry(lost.field.map_or(kind.clone(), |field| format!("{field} of {kind}"))).or_default() +=
+                1;
+        }
+        let told = |((is_healed, name), sum): ((bool, String), BTreeMap<String, u64>)| {
+            let parts: Vec<String> = sum.iter().map(|(what, number)| told_lost(what, *number)).collect();
+            (is_healed, format!("{name}: {}", parts.join(", ")))
+        };
+        sums.into_iter().map(told).collect()
+    }
+
+    fn orphan_line(&self, orphan: &OrphanNote) -> String {
+        let OrphanNote { target, name, source, why, .. } = orphan;
+        format!("note {name:?} of {source:?} on {}: {why}", self.orphan_name(orphan, target.step))
+    }
+
+    fn orphan_name(&self, orphan: &OrphanNote, step: Option<u64>) -> String {
+        let target = &orphan.target;
+        let attempt = target.attempt.unwrap_or(0);
+        let named = self.names.iter().find(|((id, it), _)| *id == target.episode && *it == attempt);
+        let named = named.or_else(|| self.names.iter().find(|((id, _), _)| *id == target.episode));
+        let run = run_reference(&orphan.run, orphan.generation.said());
+        named.map_or_else(
+            || format!("{} of run {run}", target.episode),
+            |(_, named)| Ref { attempt: target.attempt, step, ..named.clone() }.to_string(),
+        )
+    }
+
+    fn orphan_json(&self, orphan: &OrphanNote) -> Json {
+        Json::map([
+            ("run", Json::from(&*orphan.run)),
+            ("generation", orphan.generation.number.into()),
+            ("on", Json::from(self.orphan_name(orphan, orphan.target.step))),
+            ("id", orphan.target.episode.to_string().into()),
+            ("attempt", orphan.target.attempt.into()),
+            ("step", orphan.target.step.into()),
+            ("name", Json::from(&*orphan.name)),
+            ("source", Json::from(&*orphan.source)),
+            ("why", Json::from(&*orphan.why)),
+        ])
+    }
+
     fn lost_line(&self, lost: &Lost) -> String {
-        let what = lost.field.map_or("all of it".to_owned(), |field| format!("its {field}"));
-        let name = self.name(lost.bind.as_ref(), lost.step);
         let kind = kind_name(lost.kind);
+        let what = lost.field.map_or(format!("one {kind}, all of it"), |field| format!("its {field}"));
+        let name = self.name(lost.bind.as_ref(), lost.step);
         format!(
             "{name}: {what} ({kind} {} in segment {} of {}, byte {})",
             lost.seq, lost.segment, lost.writer, lost.offset
@@ -196,6 +263,8 @@ impl Found {
             ("missing", Json::list(report.missing.iter().map(|missing| self.missing_json(missing)))),
             ("torn", Json::list(report.torn.iter().map(torn_json))),
             ("leftovers", Json::list(report.leftovers.iter().map(|path| Json::from(&**path)))),
+            ("unrecorded", Json::list(report.unrecorded.iter().map(|id| Json::from(id.to_string())))),
+            ("orphans", Json::list(self.orphans.iter().map(|orphan| self.orphan_json(orphan)))),
             ("heal", self.healed.as_ref().map_or(Json::Null, heal_json)),
         ])
     }
@@ -237,6 +306,14 @@ fn list<T>(all: &[T], screen: &mut Screen, line: impl Fn(&T) -> String) -> Outco
     Ok(())
 }
 
+/// So many of something that was lost: 2 steps, 1 call, prompt of 3 steps.
+fn told_lost(what: &str, number: u64) -> String {
+    match what.split_once(" of ") {
+        Some((field, kind)) => format!("{field} of {}", counted(number, kind)),
+        None => counted(number, what),
+    }
+}
+
 fn kind_name(kind: u8) -> String {
     Kind::from_u8(kind)
         .map_or_else(|| format!("record of kind {kind:#x}"), |kind| format!("{kind:?}").to_lowercase())
@@ -264,8 +341,9 @@ fn heal_line(healed: &HealReport) -> String {
     } else {
         String::new()
     };
+    let were = if healed.wanted == 1 { "was" } else { "were" };
     format!(
-        "healed: {} of {} were found elsewhere{too_long}",
+        "healed: {} of {} {were} found elsewhere{too_long}",
         count(healed.found),
         counted(healed.wanted, "lost value")
     )

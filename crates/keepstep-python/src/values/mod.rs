@@ -102,7 +102,12 @@ impl Context {
     /// Counts an object that is recorded as a marked text. True if its class is met for the first time in this field.
     fn count_repr(&self, class: &str, field: &str) -> bool {
         self.reprs.fetch_add(1, Ordering::Relaxed);
-        let met = (class.to_owned(), field.to_owned());
+        self.is_first(class, field)
+    }
+
+    /// True once for each thing in a field that is to be warned about.
+    fn is_first(&self, thing: &str, field: &str) -> bool {
+        let met = (thing.to_owned(), field.to_owned());
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
         !warned.contains(&met) && warned.len() < WARNED_MAX && warned.insert(met)
     }
@@ -162,6 +167,19 @@ impl<'c> Walk<'c> {
     /// True if a field is not recorded.
     pub(crate) fn skips(&self, field: &str) -> bool {
         self.context.skips(field)
+    }
+
+    /// A number that is none survives, and is nearly always a mistake: said once for each field.
+    pub(crate) fn warn_of_nan(&self, py: Python<'_>, field: &str, number: Option<f64>) -> PyResult<()> {
+        if !number.is_some_and(f64::is_nan) || !self.context.is_first("NaN", field) {
+            return Ok(());
+        }
+        let message = format!(
+            "{field} is NaN: it is recorded as it is, and so is every sum that it is part of; give None if there is no \
+             {field}"
+        );
+        let message = std::ffi::CString::new(message).unwrap_or_default();
+        PyErr::warn(py, &py.get_type::<pyo3::exceptions::PyRuntimeWarning>(), &message, 2)
     }
 
     /// True if the same object is recorded alike wherever it stands.

@@ -33,6 +33,8 @@ pub struct JsonlCounts {
     pub calls: u64,
     /// Notes: as many lines.
     pub notes: u64,
+    /// Notes that were left out: on a step or an attempt that the view has not.
+    pub notes_elsewhere: u64,
     /// Bytes.
     pub bytes: u64,
     /// Turns that have no result yet: no steps, and so left out.
@@ -82,8 +84,12 @@ impl<W: io::Write> Jsonl<W> {
     pub fn notes(&mut self, listed: &Listed, view: &View, index: &NoteIndex) -> Result<()> {
         let names = names(listed);
         let (notes, _) = index.episode(&view.id())?;
-        for (key, said) in notes.iter().filter(|(key, _)| is_about(view, &key.target)) {
+        for (key, said) in notes.iter() {
             let Some(newest) = said.last() else { continue };
+            if !is_about(view, &key.target) {
+                self.counts.notes_elsewhere += 1;
+                continue;
+            }
             self.note(&names, key, newest)?;
         }
         Ok(())
@@ -237,7 +243,7 @@ fn names(listed: &Listed) -> String {
     let (key, summary) = (&listed.key, &listed.summary);
     let mut out = String::from("{\"run\":");
     let _ = write_text(&mut out, summary.run.as_deref().unwrap_or_default());
-    out.push_str(",\"task\":");
+    let _ = write!(out, ",\"generation\":{},\"task\":", listed.generation.number);
     let _ = write_text(&mut out, summary.task.as_deref().unwrap_or_default());
     let (iteration, sample) = (summary.iteration.unwrap_or(0), summary.sample.unwrap_or(0));
     let _ = write!(out, ",\"iteration\":{iteration},\"sample\":{sample}");

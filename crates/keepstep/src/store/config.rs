@@ -10,6 +10,10 @@ const KEYS_MAX: usize = 12;
 /// Each key that differs, by its path, with both values. The order of keys does not count.
 pub(super) fn differences(before: &Value, now: &Value) -> Vec<String> {
     let mut said = Vec::new();
+    // Nothing and no keys say the same.
+    if says_nothing(before) && says_nothing(now) {
+        return said;
+    }
     compare("", Some(before), Some(now), &mut said);
     if said.len() > KEYS_MAX {
         let more = said.len() - KEYS_MAX;
@@ -17,6 +21,14 @@ pub(super) fn differences(before: &Value, now: &Value) -> Vec<String> {
         said.push(format!("and {more} more"));
     }
     said
+}
+
+fn says_nothing(config: &Value) -> bool {
+    match config.plain() {
+        Value::Null => true,
+        Value::Map(entries) => entries.is_empty(),
+        _ => false,
+    }
 }
 
 fn compare(path: &str, before: Option<&Value>, now: Option<&Value>, said: &mut Vec<String>) {

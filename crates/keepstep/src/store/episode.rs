@@ -23,7 +23,7 @@ pub struct Episode {
     resumed: Option<u32>,
     inherited: u64,
     before: Mutex<Before>,
-    _seat: Seat,
+    seat: Seat,
 }
 
 /// What an attempt knows of those before it, and of its own turn.
@@ -119,7 +119,7 @@ impl Episode {
         // What cannot be read is an error for whoever reads it; a count is not worth one.
         recorder.inherit_failed(lineage.as_mut().and_then(|lineage| lineage.failed().ok()).unwrap_or(0));
         let before = Mutex::new(Before { lineage, pending, turn: u64::MAX, ..Before::default() });
-        Self { recorder, run: run.clone(), resumed, inherited, before, _seat: seat }
+        Self { recorder, run: run.clone(), resumed, inherited, before, seat }
     }
 
     /// The run that it is in.
@@ -355,6 +355,16 @@ impl Episode {
             }
         }
         self.recorder.end(why, more)
+    }
+
+    /// Whoever recorded it is done with it: nothing more can be recorded here, and it may be opened again in this process,
+    /// also if its end could not be recorded. What is on its way goes on being written, and counts unless somebody takes
+    /// the episode over first.
+    pub fn leave(&self) -> Result<()> {
+        self.run.store().check_process()?;
+        self.recorder.leave();
+        self.seat.leave();
+        Ok(())
     }
 
     /// Its id.

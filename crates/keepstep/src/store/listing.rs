@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use keepstep_format::Id;
 
 use super::Store;
+use super::run::Generation;
 use crate::error::{Error, Result};
 use crate::read::{AttemptInfo, AttemptKey, Catalog, Item};
 use crate::segment::chain::{Base, Chain, Link, list_bases, read_claim};
@@ -29,6 +30,8 @@ pub struct Listed {
     pub attempts: u32,
     /// True for the attempt that counts: the newest that really began.
     pub is_in_force: bool,
+    /// Which generation of its run it is in.
+    pub generation: Generation,
     /// A card of the episode cannot be read, so that what the attempt inherited is not known.
     pub trouble: Option<Error>,
 }
@@ -59,10 +62,13 @@ impl Store {
             episodes.entry(info.key.episode).or_default().push(info);
         }
         let ends = self.list_found_ends(None)?;
+        let mut generations = BTreeMap::new();
         let mut out = Vec::new();
         for (episode, infos) in episodes {
             let bases = bases.get(&episode).map_or(&[][..], |bases| bases);
-            out.extend(self.list_episode(catalog, &episode, infos, bases, &ends)?);
+            let mut listed = self.list_episode(catalog, &episode, infos, bases, &ends)?;
+            self.tell_generation(&mut listed, &mut generations)?;
+            out.extend(listed);
         }
         Ok(out)
     }
@@ -86,7 +92,22 @@ impl Store {
             return Err(Error::NotFound { what: format!("episode {episode}") });
         }
         let ends = self.list_found_ends(Some(&BTreeSet::from([episode.0[0]])))?;
-        self.list_episode(catalog, episode, infos, &bases, &ends)
+        let mut listed = self.list_episode(catalog, episode, infos, &bases, &ends)?;
+        self.tell_generation(&mut listed, &mut BTreeMap::new())?;
+        Ok(listed)
+    }
+
+    /// Adds which generation of its run an episode is in; each run is looked at once.
+    fn tell_generation(&self, listed: &mut [Listed], known: &mut BTreeMap<Id, Generation>) -> Result<()> {
+        for one in listed {
+            let (Some(birth), Some(run)) = (one.summary.birth, &one.summary.run) else { continue };
+            one.generation = match known.get(&birth) {
+                Some(generation) => *generation,
+                None => self.generation_of(run, &birth)?,
+            };
+            known.insert(birth, one.generation);
+        }
+        Ok(())
     }
 
     fn list_episode(
@@ -122,7 +143,9 @@ impl Store {
                 let AttemptInfo { key, summary, records, liveness } = info;
                 let is_in_force = Some(&attempt) == began.last() && Some(key.writer) == owner;
                 let (attempts, trouble) = (began.len() as u32, trouble.clone());
-                let mut one = Listed { key, summary, records, liveness, attempts, is_in_force, trouble };
+                let generation = Generation::default();
+                let mut one =
+                    Listed { key, summary, records, liveness, attempts, is_in_force, generation, trouble };
                 if let Some(base) = link.and_then(|link| link.base.as_ref()) {
                     self.add_inherited(catalog, &mut one, base, &listed)?;
                 }

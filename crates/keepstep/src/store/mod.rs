@@ -1,6 +1,7 @@
 //! A store: one directory that many processes record to at once. The one place that knows all rooms.
 
 mod address;
+mod addressee;
 mod board;
 mod closing;
 mod config;
@@ -17,6 +18,7 @@ mod level;
 mod listing;
 mod notes;
 mod opening;
+mod orphans;
 mod plan;
 mod plan_card;
 mod policy;
@@ -56,12 +58,13 @@ pub use freeze::{Conflict, StreamView};
 pub use group::{Group, GroupView, Member, SealedGroups};
 pub use listing::Listed;
 pub use opening::{Opening, Resume, WhenBusy};
+pub use orphans::OrphanNote;
 pub use plan::PlanOptions;
 pub use policy::{NewPolicy, PolicyName};
 pub use progress::{GivenUp, Progress};
 pub use query::EpisodeFilter;
 pub use remaining::{Job, Jobs, Remaining, RemainingOptions};
-pub use run::{EpisodeName, Run, RunInfo, RunOptions};
+pub use run::{EpisodeName, Generation, Run, RunInfo, RunOptions};
 pub use stream::Stream;
 pub use view::{Began, Happened, View};
 

@@ -8,14 +8,19 @@ use keepstep_format::frame::Kind;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
+use super::addressee::Seen;
 use super::{Run, Store};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::read::{NoteIndex, NoteTarget};
 use crate::write::{Putter, Receipt, SubjectKey, SubjectName, note_fields};
 
 /// What appends notes to this process's log, by the birth of their run.
 #[derive(Default)]
-pub(super) struct NotePutters(Mutex<HashMap<Id, Arc<Putter>>>);
+pub(super) struct NotePutters {
+    by_birth: Mutex<HashMap<Id, Arc<Putter>>>,
+    /// What was noted on last.
+    pub(super) seen: Seen,
+}
 
 /// Of how many runs a putter is kept that nobody uses: one is soon made again.
 const PUTTERS_MAX: usize = 64;
@@ -23,12 +28,31 @@ const PUTTERS_MAX: usize = 64;
 impl Run {
     /// Adds a note on an episode of this run, on an attempt at it, or on a step. Returns at once.
     ///
-    /// The newest note counts of those that one source gives one name, on one thing; the older ones stay readable.
+    /// The newest note counts of those that one source gives one name, on one thing; the older ones stay readable. What it is
+    /// about must be there.
     pub fn annotate(&self, target: NoteTarget, name: &str, value: Value, source: &str) -> Result<Receipt> {
+        self.annotate_called(target, &format!("episode {}", target.episode), name, value, source)
+    }
+
+    /// As [`Run::annotate`], with what the caller calls the episode, for messages.
+    pub fn annotate_called(
+        &self,
+        target: NoteTarget,
+        called: &str,
+        name: &str,
+        value: Value,
+        source: &str,
+    ) -> Result<Receipt> {
+        let said = note_fields(name, value, source)?;
+        self.store().check_process()?;
+        if self.store().seats().is_closed() {
+            return Err(Error::Closed);
+        }
+        self.check_note_target(&target, called)?;
         let time = self.store().disk().now_us();
         let mut note = vec![(fields::TIME, Value::Int(time))];
         note.extend(target.step.map(|step| (fields::INDEX, Value::Int(step as i64))));
-        note.extend(note_fields(name, value, source)?);
+        note.extend(said);
         note.push((fields::TARGET, Value::bytes(target.episode.0)));
         note.extend(target.attempt.map(|it| (fields::TARGET_ATTEMPT, Value::Int(i64::from(it)))));
         self.note_putter()?.append(Kind::Note, &note)
@@ -42,7 +66,7 @@ impl Run {
     pub(super) fn note_putter(&self) -> Result<Arc<Putter>> {
         // In a forked child another thread of the parent may hold the lock for ever: so the process is looked at first.
         let writer = self.store().writer()?;
-        let mut putters = self.store().inner.notes.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut putters = self.store().inner.notes.by_birth.lock().unwrap_or_else(PoisonError::into_inner);
         // Those of a log that others have closed are of no use any more.
         putters.retain(|_, putter| putter.is_of(&writer));
         if putters.len() >= PUTTERS_MAX && !putters.contains_key(&self.birth()) {

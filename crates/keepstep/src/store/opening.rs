@@ -124,9 +124,10 @@ impl Run {
     /// As [`Run::episode`], saying how.
     pub fn open(&self, name: EpisodeName, how: Opening) -> Result<Episode> {
         how.check()?;
+        name.check()?;
         let id = self.episode_id(&name);
-        self.store().refuse_pruned(&id)?;
         let opener = Opener::new(self, id, name, how)?;
+        self.store().refuse_pruned(&id).map_err(|error| error.of(&opener.what()))?;
         let seat = self.store().seats().take(id, &opener.what())?;
         opener.open(seat)
     }
@@ -212,6 +213,13 @@ impl Opener<'_> {
     }
 
     fn try_to_begin(&self, seat: Seat, is_claimed: bool, writer: &Id) -> Result<Tried> {
+        if let Some(at) = self.how.at.filter(|at| *at > 0) {
+            return Err(Error::BadInput {
+                field: "at".to_owned(),
+                value: format!("is {at}, and {} is new: there is no step to inherit", self.what()),
+                fix: "leave it out".to_owned(),
+            });
+        }
         if !is_claimed && !self.claim(0, writer)? {
             return Ok(Err(seat));
         }

@@ -8,7 +8,7 @@ use keepstep_format::fields;
 use keepstep_format::value::Value;
 
 use super::plan_card::{Entry, PlanCard};
-use super::run::{EpisodeName, Run};
+use super::run::{EpisodeName, Run, check_number};
 use crate::disk;
 use crate::error::{Doing, Error, Result};
 use crate::segment::cards::{BodyFound, Published, publish_card, read_body};
@@ -70,6 +70,7 @@ impl Run {
                 fix: format!("give 1 to {SAMPLES_MAX}"),
             });
         }
+        check_number("iteration", options.iteration)?;
         let board = self.board();
         let mut plan = board.plan();
         plan.refresh(self)?;

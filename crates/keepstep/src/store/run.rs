@@ -36,6 +36,12 @@ impl EpisodeName {
     pub fn task(task: impl Into<String>) -> Self {
         Self { task: task.into(), iteration: 0, sample: 0 }
     }
+
+    /// An error if its numbers are none that an episode is counted by. What older versions recorded so stays readable.
+    pub(super) fn check(&self) -> Result<()> {
+        check_number("iteration", self.iteration)?;
+        check_number("sample", self.sample)
+    }
 }
 
 /// How a run is opened.
@@ -48,11 +54,35 @@ pub struct RunOptions {
     /// Begins the next generation of the name. Two that ask for one at once get one each: nobody can tell a twin from a
     /// stranger, and what somebody else began is not new.
     pub new: bool,
+    /// Opens this generation, which must be there; without it the newest is meant.
+    pub generation: Option<u64>,
 }
 
 impl Default for RunOptions {
     fn default() -> Self {
-        Self { config: Value::Null, links: BTreeMap::new(), new: false }
+        Self { config: Value::Null, links: BTreeMap::new(), new: false, generation: None }
+    }
+}
+
+/// Which of several runs of one name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Generation {
+    /// Its number, from 0.
+    pub number: u64,
+    /// True if there was no newer one: then the name alone means it.
+    pub is_newest: bool,
+}
+
+impl Default for Generation {
+    fn default() -> Self {
+        Self { number: 0, is_newest: true }
+    }
+}
+
+impl Generation {
+    /// Its number, if the name alone means another one.
+    pub fn said(self) -> Option<u64> {
+        (!self.is_newest).then_some(self.number)
     }
 }
 
@@ -65,6 +95,8 @@ pub struct RunInfo {
     pub birth: Id,
     /// Which generation of its name it is, from 0.
     pub generation: u64,
+    /// True if there was no newer generation of the name when this was read.
+    pub is_newest: bool,
     /// What its episodes have in common.
     pub config: Value,
     /// What it refers to.
@@ -90,6 +122,10 @@ impl Store {
     /// As [`Store::run`], saying how: the newest generation of the name, or a new one.
     pub fn open_run(&self, name: &str, options: RunOptions) -> Result<Run> {
         self.check_process()?;
+        check_run_name(name)?;
+        if let Some(generation) = options.generation {
+            return self.open_generation(name, generation, &options);
+        }
         let folder = folder_of(name);
         for dir in [RUNS, &folder] {
             disk::ensure_dir(&**self.disk(), dir).doing("create", dir)?;
@@ -97,17 +133,57 @@ impl Store {
         let newest = self.generations(&folder)?.last().copied();
         let first_free = newest.map_or(0, |newest| newest + 1);
         if let (Some(newest), false) = (newest, options.new) {
-            return self.reopen(name, newest, &options);
+            return self.reopen(name, newest, true, &options);
         }
         for generation in first_free..first_free + RACES_MAX {
             if let Some(info) = self.make_run(name, generation, &options)? {
                 return Ok(self.run_of(info));
             }
             if !options.new {
-                return self.reopen(name, generation, &options);
+                return self.reopen(name, generation, true, &options);
             }
         }
         Err(Error::Busy { what: folder, why: "others begin generations of it faster than we can".to_owned() })
+    }
+
+    /// A generation that is there: nothing is made.
+    fn open_generation(&self, name: &str, generation: u64, options: &RunOptions) -> Result<Run> {
+        if options.new {
+            return Err(Error::BadInput {
+                field: "generation".to_owned(),
+                value: format!("is {generation}, and a new one is to begin"),
+                fix: "give `new` or `generation`, not both".to_owned(),
+            });
+        }
+        let there = self.generations(&folder_of(name))?;
+        if there.contains(&generation) {
+            return self.reopen(name, generation, there.last() == Some(&generation), options);
+        }
+        let what = format!("generation {generation} of run {name:?}");
+        let numbers: Vec<String> = there.iter().map(u64::to_string).collect();
+        let hint = match numbers.is_empty() {
+            true => "no run of that name was ever begun".to_owned(),
+            false => format!("it has {}", numbers.join(", ")),
+        };
+        Err(Error::Unknown { what, hint })
+    }
+
+    /// Which generation of a run an episode belongs to, by the birth that it names; the newest, and the first, if the
+    /// run's own file is gone.
+    pub(super) fn generation_of(&self, name: &str, birth: &Id) -> Result<Generation> {
+        let folder = folder_of(name);
+        let there = self.generations(&folder)?;
+        if let [only] = there[..] {
+            return Ok(Generation { number: only, is_newest: true });
+        }
+        for number in there.iter().rev() {
+            // A card that is damaged is left to `verify`.
+            let is_it = self.read_run(&run_path(&folder, *number)).is_ok_and(|run| run.birth == *birth);
+            if is_it {
+                return Ok(Generation { number: *number, is_newest: there.last() == Some(number) });
+            }
+        }
+        Ok(Generation::default())
     }
 
     /// All runs that were ever made here, each generation of each name, sorted by both. A card that cannot be read stands
@@ -120,8 +196,11 @@ impl Store {
                 continue;
             }
             let folder = disk::join(RUNS, &folder.name);
-            for generation in self.generations(&folder)? {
-                found.push(self.read_run(&run_path(&folder, generation)));
+            let generations = self.generations(&folder)?;
+            for generation in &generations {
+                let run = self.read_run(&run_path(&folder, *generation));
+                let is_newest = generations.last() == Some(generation);
+                found.push(run.map(|run| RunInfo { is_newest, ..run }));
             }
         }
         found.sort_by_cached_key(|run| run.as_ref().ok().map(|run| (run.name.clone(), run.generation)));
@@ -150,6 +229,7 @@ impl Store {
             name: name.to_owned(),
             birth: Id(birth),
             generation,
+            is_newest: true,
             config: options.config.clone(),
             links: options.links.clone(),
             time: self.disk().now_us(),
@@ -166,9 +246,9 @@ impl Store {
         }
     }
 
-    fn reopen(&self, name: &str, generation: u64, options: &RunOptions) -> Result<Run> {
+    fn reopen(&self, name: &str, generation: u64, is_newest: bool, options: &RunOptions) -> Result<Run> {
         let folder = folder_of(name);
-        let info = self.read_run(&run_path(&folder, generation))?;
+        let info = RunInfo { is_newest, ..self.read_run(&run_path(&folder, generation))? };
         // Whoever made it may not have synced it yet; what is recorded under its birth id must not lose it.
         self.disk().sync_dir(&folder).doing("sync", &folder)?;
         let keys = differences(&info.config, &options.config);
@@ -196,6 +276,23 @@ impl Store {
             }
         }
     }
+}
+
+/// Iterations and samples are counted from 0.
+pub(super) fn check_number(field: &str, number: i64) -> Result<()> {
+    if number >= 0 {
+        return Ok(());
+    }
+    let (field, value) = (field.to_owned(), format!("is {number}"));
+    Err(Error::BadInput { field, value, fix: "give 0 or more".to_owned() })
+}
+
+fn check_run_name(name: &str) -> Result<()> {
+    if !name.is_empty() {
+        return Ok(());
+    }
+    let (field, value) = ("name".to_owned(), "is empty".to_owned());
+    Err(Error::BadInput { field, value, fix: "give the run a name".to_owned() })
 }
 
 /// A name never becomes a path: its hash does.
@@ -235,6 +332,7 @@ fn run_info(card: &Fields) -> Option<RunInfo> {
         name: card.text(fields::RUN)?.to_owned(),
         birth: card.id(fields::BIRTH)?,
         generation: card.number(fields::GENERATION)?,
+        is_newest: true,
         config: card.get(fields::CONFIG).cloned().unwrap_or(Value::Null),
         links,
         time: card.get(fields::TIME).and_then(Value::as_int).unwrap_or(0),
@@ -260,6 +358,11 @@ impl Run {
     /// Which generation of its name it is.
     pub fn generation(&self) -> i64 {
         self.info.generation as i64
+    }
+
+    /// Its generation, if its name alone means another one.
+    pub fn old_generation(&self) -> Option<u64> {
+        (!self.info.is_newest).then_some(self.info.generation)
     }
 
     /// What its card says: config, links, when it was made.

@@ -47,6 +47,8 @@ struct Sitting {
     number: u64,
     /// Its recorder is being made.
     is_beginning: bool,
+    /// Whoever sat here has left, whatever became of its end: the next one takes over as from anybody.
+    is_left: bool,
     recorder: Option<Weak<Recorder>>,
 }
 
@@ -64,8 +66,15 @@ impl Seats {
         }
         let number = taken.next_number;
         taken.next_number += 1;
-        taken.by_episode.insert(episode, Sitting { number, is_beginning: false, recorder: None });
+        taken
+            .by_episode
+            .insert(episode, Sitting { number, is_beginning: false, is_left: false, recorder: None });
         Ok(Seat { episode, number, process: self.process, taken: Arc::clone(&self.taken) })
+    }
+
+    /// Who records an episode in this process now.
+    pub(super) fn recorder(&self, episode: &Id) -> Option<Arc<Recorder>> {
+        lock(&self.taken).by_episode.get(episode).filter(|sitting| !sitting.is_over())?.recorder()
     }
 
     /// True if somebody of this process has the episode open, or opens it.
@@ -115,6 +124,9 @@ impl Sitting {
 
     /// Its end is durable, or its recorder is gone, which said its end before it went: nobody can record there any more.
     fn is_over(&self) -> bool {
+        if self.is_left {
+            return true;
+        }
         let Some(recorder) = &self.recorder else { return false };
         recorder.upgrade().is_none_or(|recorder| recorder.is_over())
     }
@@ -124,8 +136,19 @@ impl Seat {
     /// This records it.
     pub(super) fn sit(&self, recorder: &Arc<Recorder>) {
         let recorder = Some(Arc::downgrade(recorder));
-        let sitting = Sitting { number: self.number, is_beginning: false, recorder };
+        let sitting = Sitting { number: self.number, is_beginning: false, is_left: false, recorder };
         lock(&self.taken).by_episode.insert(self.episode, sitting);
+        self.taken.changed.notify_all();
+    }
+
+    /// Lets others of this process have the episode, although its recorder is still there.
+    pub(super) fn leave(&self) {
+        let mut taken = lock(&self.taken);
+        if let Some(sitting) = taken.by_episode.get_mut(&self.episode)
+            && sitting.number == self.number
+        {
+            sitting.is_left = true;
+        }
         self.taken.changed.notify_all();
     }
 }

@@ -143,7 +143,8 @@ impl Stream {
             return Ok(Arc::clone(putter));
         }
         let (files, storage) = (&self.shared.files, &*self.shared.storage);
-        let fenced = || Error::Fenced { episode: files.stream, mine: PUT, attempt: COPIED };
+        let what = || format!("stream {:?} of run {:?}", files.name, self.shared.run);
+        let fenced = || Error::Fenced { what: what(), episode: files.stream, mine: PUT, attempt: COPIED };
         let looks_first = self.store.inner.options.is_broken_put_looks_first();
         if looks_first && files.is_closing(storage)? {
             return Err(fenced());

@@ -241,7 +241,7 @@ impl Opener<'_> {
             // Somebody took us for dead, and passed over our claim.
             Published::Taken => {
                 let attempt = base.attempt + 1;
-                Err(Error::Fenced { episode: self.id, mine: base.attempt, attempt })
+                Err(Error::Fenced { what: self.what(), episode: self.id, mine: base.attempt, attempt })
             }
             Published::Unfit => Err(Error::BadInput {
                 field: "base".to_owned(),

@@ -184,7 +184,8 @@ impl Log {
         }
         let attempt = *self.fenced.get(&subject.key.id)?;
         let mine = subject.key.attempt;
-        (mine < attempt).then_some(Error::Fenced { episode: subject.key.id, mine, attempt })
+        let fenced = || Error::Fenced { what: subject.called(), episode: subject.key.id, mine, attempt };
+        (mine < attempt).then(fenced)
     }
 }
 

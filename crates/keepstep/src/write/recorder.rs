@@ -42,6 +42,8 @@ struct State {
     failed_before: u64,
     failed: Vec<u64>,
     ended: Option<String>,
+    /// Whoever recorded it is done with it, also if its end was not recorded.
+    is_left: bool,
     /// One step more than the queue holds is let through; this is it.
     passed: Option<Receipt>,
 }
@@ -100,6 +102,19 @@ impl State {
             Kind::Discard => self.is_pending = false,
             _ => {}
         }
+    }
+
+    fn has_step(&self, index: u64) -> bool {
+        index < self.next_index || (self.is_pending && index == self.next_index)
+    }
+
+    /// A note on a step that is not there would be seen by nobody.
+    fn check_step(&self, index: u64, called: &str) -> Result<()> {
+        if self.has_step(index) {
+            return Ok(());
+        }
+        let hint = format!("{} were recorded so far, numbered from 0", self.next_index);
+        Err(Error::Unknown { what: format!("step {index} of {called}"), hint })
     }
 
     /// What may not come now.
@@ -230,10 +245,29 @@ impl Recorder {
         for (number, value) in super::note::note_fields(name, value, source)? {
             note.set(number, value);
         }
+        let mut state = self.lock()?;
         if let Some(index) = step {
+            state.check_step(index, &self.called())?;
             note.set(fields::INDEX, Value::Int(index as i64));
         }
-        self.hand_over(Kind::Note, note, self.level)
+        self.hand_over_in(&mut state, Kind::Note, note, self.level)
+    }
+
+    /// Lets nothing more be recorded here.
+    pub(crate) fn leave(&self) {
+        if let Ok(mut state) = self.lock() {
+            state.is_left = true;
+        }
+    }
+
+    /// True if a step, or a turn without a result, of this number was handed over.
+    pub(crate) fn has_step(&self, index: u64) -> bool {
+        self.lock().is_ok_and(|state| state.has_step(index))
+    }
+
+    /// What people call it.
+    fn called(&self) -> String {
+        self.subject.called()
     }
 
     /// True if a turn was said and has no result.
@@ -264,10 +298,10 @@ impl Recorder {
     }
 
     fn not_ended(&self, state: &State) -> Result<()> {
-        let Some(why) = &state.ended else { return Ok(()) };
-        let name = &self.subject.name;
-        let what = format!("episode {}#{}.{}", name.task, name.iteration, name.sample);
-        Err(Error::Ended { what, why: why.clone() })
+        match state.ended.as_deref().or(state.is_left.then_some("it was left")) {
+            None => Ok(()),
+            Some(why) => Err(Error::Ended { what: self.called(), why: why.to_owned() }),
+        }
     }
 
     /// How it ended, if it did.

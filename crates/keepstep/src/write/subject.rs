@@ -80,6 +80,19 @@ impl Subject {
         Self { first_seq, ..self }
     }
 
+    /// What people call it, for messages.
+    pub(crate) fn called(&self) -> String {
+        let SubjectName { run, task, iteration, sample, .. } = &self.name;
+        match self.key.what {
+            What::Stream => format!("stream {task:?} of run {run:?}"),
+            What::Attempt | What::Copied { .. } if !task.is_empty() => {
+                format!("episode {run}/{task}#{iteration}.{sample}")
+            }
+            What::Attempt | What::Copied { .. } => format!("episode {}", self.key.id),
+            What::Run | What::Log => format!("run {run:?}"),
+        }
+    }
+
     pub(crate) fn epoch(&self) -> u32 {
         self.epoch.load(Ordering::Acquire)
     }

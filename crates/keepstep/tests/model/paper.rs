@@ -155,6 +155,10 @@ impl Episode {
             return Answer::Busy;
         }
         let Some(last) = self.attempts.last_mut() else {
+            if how.at.is_some_and(|at| at > 0) {
+                // There is nothing to inherit.
+                return Answer::BadInput;
+            }
             self.attempts.push(Attempt { open_in: Some(store), ..Attempt::default() });
             return Answer::Done;
         };

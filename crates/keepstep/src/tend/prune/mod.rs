@@ -24,8 +24,10 @@ pub(crate) use announce::keep_from_pruning;
 /// Which episodes are to go: those that fit all that is said. What is not said fits all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PruneFilter {
-    /// Of this run, by name.
+    /// Of this run, by name: all its generations.
     pub run: Option<String>,
+    /// Of this run, by its birth.
+    pub birth: Option<Id>,
     /// One of these; none are all.
     pub episodes: Vec<Id>,
     /// Whose newest attempt ended in one of these ways; none are all, also those that did not end.
@@ -42,6 +44,7 @@ impl PruneFilter {
     /// An error if it says nothing: then everything would go.
     pub(crate) fn check(&self) -> Result<()> {
         let says_something = self.run.is_some()
+            || self.birth.is_some()
             || !self.episodes.is_empty()
             || !self.endings.is_empty()
             || self.older_than.is_some();
@@ -60,6 +63,7 @@ impl PruneFilter {
         let age = episode.last_time.map(|time| now.saturating_sub(time));
         let is_old = |least: Duration| age.is_some_and(|age| age >= least.as_micros() as i64);
         self.run.as_ref().is_none_or(|run| episode.run.as_ref() == Some(run))
+            && self.birth.is_none_or(|birth| episode.birth == Some(birth))
             && (self.episodes.is_empty() || self.episodes.contains(&episode.episode))
             && (self.endings.is_empty() || episode.why.as_ref().is_some_and(|why| self.endings.contains(why)))
             && self.older_than.is_none_or(is_old)
@@ -73,6 +77,8 @@ pub struct Candidate {
     pub episode: Id,
     /// The name of its run.
     pub run: Option<String>,
+    /// The birth of its run.
+    pub birth: Option<Id>,
     /// Its task.
     pub task: Option<String>,
     /// The iteration.

@@ -1,0 +1,60 @@
+//! Names that are near to one that is not there: for whoever mistyped it.
+
+/// So many names are looked at; where there are more, the rest would take longer than it helps.
+const NAMES_MAX: usize = 100_000;
+/// More letters than these make another name of a long one.
+const FAR_MAX: usize = 6;
+/// So many are told.
+const TOLD_MAX: usize = 3;
+
+/// The nearest names, the nearest first: those that a few changes of letters make of the one that was given.
+pub(crate) fn nearest(wanted: &str, names: impl IntoIterator<Item = String>) -> Vec<String> {
+    let letters: Vec<char> = wanted.chars().collect();
+    let far = (letters.len() / 4).clamp(2, FAR_MAX);
+    let mut near: Vec<(usize, String)> = Vec::new();
+    for name in names.into_iter().take(NAMES_MAX) {
+        let Some(distance) = distance(&letters, &name, far) else { continue };
+        if near.iter().any(|(_, had)| *had == name) {
+            continue;
+        }
+        near.push((distance, name));
+        near.sort();
+        near.truncate(TOLD_MAX);
+    }
+    near.into_iter().map(|(_, name)| name).collect()
+}
+
+/// How many letters have to be put in, left out or changed; nothing if more than `far`.
+fn distance(wanted: &[char], name: &str, far: usize) -> Option<usize> {
+    let name: Vec<char> = name.chars().collect();
+    if wanted.len().abs_diff(name.len()) > far {
+        return None;
+    }
+    let mut row: Vec<usize> = (0..=name.len()).collect();
+    for (at, letter) in wanted.iter().enumerate() {
+        let mut before = std::mem::replace(&mut row[0], at + 1);
+        for (index, other) in name.iter().enumerate() {
+            let changed = before + usize::from(letter != other);
+            before = row[index + 1];
+            row[index + 1] = changed.min(before + 1).min(row[index] + 1);
+        }
+        if row.iter().min().is_none_or(|least| *least > far) {
+            return None;
+        }
+    }
+    row.last().copied().filter(|distance| *distance <= far)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_come_first_and_the_far_not_at_all() {
+        let names = ["x/checkout#0.0", "x/check#0.0", "x/search#0.0", "x/checkout#0.1"].map(str::to_owned);
+        assert_eq!(nearest("x/chekout#0.0", names.clone()), ["x/checkout#0.0", "x/checkout#0.1"]);
+        assert_eq!(nearest("x/something-quite-different#0.0", names.clone()), [""; 0]);
+        assert_eq!(nearest("x/checkout#0.0", names)[0], "x/checkout#0.0");
+        assert_eq!(nearest("", [String::new(), "ab".to_owned(), "abc".to_owned()]), ["", "ab"]);
+    }
+}

@@ -1,0 +1,121 @@
+"""Arguments, looked at where they come in: what is wrong is told by its name, its value and what to give instead."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from .errors import BadInput
+
+_SHOWN = 60
+
+
+def wrong(name: str, given: object, fix: str) -> BadInput:
+    """What is said of an argument that is not what it should be."""
+    shown = repr(given)
+    shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
+    kind = "text" if isinstance(given, str) else type(given).__name__
+    return BadInput(f"{name}: is the {kind} {shown}: {fix}")
+
+
+def text(name: str, given: Any, *, empty: bool = True) -> str:
+    """A text."""
+    if not isinstance(given, str):
+        raise wrong(name, given, "give a text")
+    if not given and not empty:
+        raise BadInput(f"{name}: is empty: give a text")
+    return given
+
+
+def text_or_none(name: str, given: Any) -> str | None:
+    """A text, or nothing."""
+    return None if given is None else text(name, given)
+
+
+def whole(name: str, given: Any, least: int = 0) -> int:
+    """A whole number; what counts as one elsewhere does so here (numpy's), but True does not."""
+    fix = f"give a whole number, {least} or more"
+    if isinstance(given, bool):
+        raise wrong(name, given, fix)
+    try:
+        number = operator.index(given)
+    except TypeError:
+        raise wrong(name, given, fix) from None
+    if not least <= number < 1 << 63:
+        raise wrong(name, number, fix)
+    return number
+
+
+def whole_or_none(name: str, given: Any, least: int = 0) -> int | None:
+    """A whole number, or nothing."""
+    return None if given is None else whole(name, given, least)
+
+
+def number_or_none(name: str, given: Any, fix: str = "give a number") -> float | None:
+    """A float, or nothing."""
+    if given is None:
+        return None
+    if isinstance(given, (str, bytes, bool)):
+        raise wrong(name, given, fix)
+    try:
+        return float(given)
+    except (TypeError, ValueError):
+        raise wrong(name, given, fix) from None
+
+
+def pair_or_none(name: str, given: Any) -> tuple[float, float] | None:
+    """Two numbers, or nothing."""
+    fix = "give the least and the most, such as (0.5, 1.0)"
+    if given is None:
+        return None
+    if isinstance(given, (str, bytes)) or not isinstance(given, Collection) or len(given) != 2:
+        raise wrong(name, given, fix)
+    least, most = (number_or_none(name, one, fix) for one in given)
+    if least is None or most is None:
+        raise wrong(name, given, fix)
+    return least, most
+
+
+def flag(name: str, given: Any) -> bool:
+    """True or False; what is neither is seldom meant."""
+    if not isinstance(given, bool):
+        raise wrong(name, given, "give True or False")
+    return given
+
+
+def texts(name: str, given: Any) -> list[str]:
+    """Several texts; one alone is a mistake that would be read letter by letter."""
+    if isinstance(given, (str, bytes)):
+        raise BadInput(f"{name}: is the text {given!r}: give a collection, such as [{given!r}]")
+    if not isinstance(given, Iterable):
+        raise wrong(name, given, "give a list of texts")
+    return [text(f"{name}[{at}]", one) for at, one in enumerate(given)]
+
+
+def one_of(name: str, given: Any, known: Collection[str]) -> str:
+    """One of these words."""
+    if not isinstance(given, str) or given not in known:
+        raise wrong(name, given, "give " + " or ".join(f'"{word}"' for word in known))
+    return given
+
+
+def some_of(name: str, given: Any, known: Collection[str]) -> list[str]:
+    """Some of these words."""
+    words = texts(name, given)
+    for word in words:
+        if word not in known:
+            raise BadInput(f"{name}: has {word!r}: give some of {', '.join(sorted(known))}")
+    return words
+
+
+def mapping_or_none(name: str, given: Any) -> Mapping[str, Any] | None:
+    """A mapping from names to values, or nothing."""
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise wrong(name, given, "give a mapping from names to values")
+    for key in given:
+        if not isinstance(key, str):
+            raise wrong(f"{name}: the key", key, "give a text")
+    return given
