@@ -113,6 +113,18 @@ impl Attempt {
         Answer::Done
     }
 
+    /// How many calls without a key were made before the pending turn was said: whoever adopts it goes on behind them.
+    fn said_behind(&self) -> u64 {
+        let said = self.lines.iter().rposition(|(_, line)| matches!(line, Line::Intent(_))).unwrap_or(0);
+        let before = &self.lines[..said];
+        let since = before.iter().rposition(|(_, line)| completes(line)).map_or(0, |last| last + 1);
+        let number = |(_, line): &(u32, Line)| match line {
+            Line::Call(Call { key: Key::Number(number), .. }) => Some(number + 1),
+            _ => None,
+        };
+        before[since..].iter().filter_map(number).max().unwrap_or(0)
+    }
+
     /// Up to where the next attempt inherits, if it can.
     fn cut(&self, resume: Resume, at: Option<u64>) -> Option<usize> {
         let done: Vec<usize> = (0..self.lines.len()).filter(|&at| completes(&self.lines[at].1)).collect();
@@ -205,6 +217,7 @@ impl Episode {
         match attempt.unadopted {
             Some(pending) if pending == content => {
                 attempt.unadopted = None;
+                attempt.ordinals = attempt.ordinals.max(attempt.said_behind());
                 Answer::Done
             }
             Some(_) => Answer::Diverged,
