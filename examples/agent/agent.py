@@ -4,29 +4,30 @@ import asyncio
 import json
 import os
 import sys
+from typing import Any
 
 import keepstep
 import openai
 from openai.types.chat import ChatCompletion
 
 TASKS, SAMPLES, CONCURRENCY, TURNS_MAX = 64, 4, 32, 8
-TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
+TOOLS: list[Any] = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
 
 
-async def look_up(client, shelf):
+async def look_up(client: openai.AsyncOpenAI, shelf: int) -> str:
     """A tool: anything that takes a while, may fail, and should not be asked twice for what it has answered."""
-    answer = await client.get(f"/shelves/{shelf}", cast_to=object)
-    return answer["found"]
+    answer: Any = await client.get(f"/shelves/{shelf}", cast_to=object)
+    return str(answer["found"])
 
 
-async def use_tool(client, episode, tool_call):
+async def use_tool(client: openai.AsyncOpenAI, episode: keepstep.Episode, tool_call: Any) -> dict[str, str]:
     shelf = json.loads(tool_call.function.arguments)["shelf"]
     # The key tells calls apart that run at the same time, in whatever order they end.
     found = await episode.call("look_up", lambda: look_up(client, shelf), key=tool_call.id)
     return {"role": "tool", "tool_call_id": tool_call.id, "content": found}
 
 
-async def rollout(client, job):
+async def rollout(client: openai.AsyncOpenAI, job: keepstep.Job) -> None:
     # A tool that fails must not cost the model's answer: on_error="keep" leaves it to the next attempt.
     async with job.episode(on_error="keep") as episode:
         messages = episode.state("messages") or [
@@ -55,7 +56,7 @@ async def rollout(client, job):
             episode.end("truncated", limit="turns")
 
 
-async def work(client, run, jobs):
+async def work(client: openai.AsyncOpenAI, run: keepstep.Run, jobs: keepstep.Jobs) -> None:
     async for job in jobs:
         try:
             await rollout(client, job)
@@ -66,7 +67,7 @@ async def work(client, run, jobs):
         print(f"\r{progress.done + progress.unscored} of {progress.planned}", end="", flush=True)
 
 
-async def main(where, server):
+async def main(where: str, server: str) -> None:
     store = keepstep.open(where)
     run = store.run("agent", config={"model": "m-7b"})
     run.plan([f"task-{number}" for number in range(TASKS)], samples=SAMPLES, needs=["score"])

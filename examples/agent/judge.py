@@ -6,12 +6,12 @@ import time
 import keepstep
 
 
-def score(view):
+def score(view: keepstep.View) -> float:
     """Your judge: a rubric, a model, a test suite."""
     return len(view.steps) / 10
 
 
-def main(where):
+def main(where: str) -> None:
     store = keepstep.open(where)
     run = store.run("agent", config={"model": "m-7b"})
     while (progress := run.progress()).left or not progress.planned:

@@ -7,20 +7,25 @@ import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
+from typing import Any
 
 TURNS = 4
 
 
 class Handler(BaseHTTPRequestHandler):
+    failing = 0.0
     protocol_version = "HTTP/1.1"
     numbers = count()
 
-    def do_POST(self):
+    def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         messages = asked["messages"]
         turn = sum(message["role"] == "assistant" for message in messages)
         number = next(self.numbers)
-        reply = {"role": "assistant", "content": f"answer {number} to {messages[0]['content']}, turn {turn}"}
+        reply: dict[str, Any] = {
+            "role": "assistant",
+            "content": f"answer {number} to {messages[0]['content']}, turn {turn}",
+        }
         if turn < TURNS - 1:
             call = {"name": "look_up", "arguments": json.dumps({"shelf": turn})}
             reply["tool_calls"] = [
@@ -30,12 +35,12 @@ class Handler(BaseHTTPRequestHandler):
         answer = {"id": f"chat-{number}", "object": "chat.completion", "created": 0, "model": asked["model"]}
         self.answer({**answer, "choices": [choice]}, f"{messages[0]['content']}, turn {turn}: {number}")
 
-    def do_GET(self):
+    def do_GET(self) -> None:
         self.answer({"found": f"a book on {self.path.rsplit('/', 1)[-1]}"})
 
-    def answer(self, value, told=None):
+    def answer(self, value: dict[str, Any], told: str | None = None) -> None:
         time.sleep(random.random() * 0.05)
-        fails = random.random() < self.server.failing
+        fails = random.random() < self.failing
         body = b"{}" if fails else json.dumps(value).encode()
         if told and not fails:
             os.write(1, f"{told}\n".encode())  # whole lines, from many threads
@@ -45,12 +50,12 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_):
+    def log_message(self, *_: Any) -> None:
         pass
 
 
 if __name__ == "__main__":
     server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
-    server.failing = float(sys.argv[2])
+    Handler.failing = float(sys.argv[2])
     print(f"http://127.0.0.1:{server.server_port}/v1", flush=True)
     server.serve_forever()

@@ -307,7 +307,7 @@ class Jobs:
 
     async def __anext__(self) -> Job:
         """As `next()`, without stopping the event loop: claiming waits for the disk."""
-        job = await asyncio.wrap_future(submit_in_thread(functools.partial(next, self, None)))
+        job: Job | None = await asyncio.wrap_future(submit_in_thread(functools.partial(next, self, None)))
         if job is None:
             raise StopAsyncIteration
         return job

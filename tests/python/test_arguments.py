@@ -113,8 +113,10 @@ def test_what_is_wrong_is_named(things: Any, class_name: str, method: str, argum
         if it.default is it.empty and it.kind not in (it.VAR_KEYWORD, it.VAR_POSITIONAL)
     ]
     given = {name: right[name] for name in needed if name in right} | {argument: WRONG[kind]}
+    parameters = inspect.signature(call).parameters.values()
+    first = [given.pop(it.name) for it in parameters if it.kind is it.POSITIONAL_ONLY]
     with pytest.raises((keepstep.BadInput, TypeError)) as raised:
-        came = call(**given)
+        came = call(*first, **given)
         # What is made when it is entered, or asked for, is looked at then.
         if isinstance(came, keepstep.Episode):
             came.__enter__()
