@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,7 @@ class Calling:
         came = self._make(found)
         if inspect.isawaitable(came):
             # Nothing tells from outside that this function gives an awaitable: so the record does.
-            return True, self._finish(found, came, awaited=True)
+            return True, self._one_at_a_time(found, lambda: came, awaited=True)
         warn_if_on_loop()
         came, given = self._came(found, came)
         try:
@@ -66,7 +67,36 @@ class Calling:
     async def _awaited(self, was_awaited: bool | None, found: Any) -> Any:
         if was_awaited is not None:
             return self._given_again(found)
-        return await self._finish(found, self._make(found), awaited=False)
+        return await self._one_at_a_time(found, lambda: self._make(found), awaited=False)
+
+    async def _one_at_a_time(self, call: Any, make: Callable[[], Any], *, awaited: bool) -> Any:
+        """Makes the call; or waits for the same one that is on its way, since a key is one call, live as in the record."""
+        if self._key is None:
+            return await self._finish(call, make(), awaited=awaited)
+        flights = self._episode._flights
+        flight = (self._native.steps, self._name, self._key)
+        while (other := flights.get(flight)) is not None:
+            arguments, answer = other
+            if arguments != (self._args, self._kwargs):
+                raise Diverged(
+                    f"call {self._name!r}, arguments: another is on its way under the key {self._key!r}"
+                )
+            await asyncio.wait([answer])
+            if not answer.cancelled():
+                # Made for nothing, and never begun.
+                if awaited and inspect.iscoroutine(came := make()):
+                    came.close()
+                return answer.result()
+        answer = asyncio.get_running_loop().create_future()
+        flights[flight] = ((self._args, self._kwargs), answer)
+        try:
+            given = await self._finish(call, make(), awaited=awaited)
+            answer.set_result(given)
+        finally:
+            del flights[flight]
+            # It failed, or was cancelled: whoever waited makes it.
+            answer.cancel()
+        return given
 
     def _known(self) -> tuple[bool | None, Any]:
         arguments: Any = list(self._args)

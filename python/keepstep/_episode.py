@@ -17,7 +17,7 @@ from ._endings import Why, error_of, why_of
 from ._loops import submit_in_thread, warn_if_on_loop
 from ._scope import Scope
 from ._turn import Turn, check_on_error
-from .errors import Busy, Closed, Ended, Fenced, Forked
+from .errors import Busy, Closed, Ended, Forked
 
 if TYPE_CHECKING:
     from . import _core
@@ -33,6 +33,7 @@ class Episode(Scope):
 
     __slots__ = (
         "__weakref__",
+        "_flights",
         "_last",
         "_native_episode",
         "_on_error",
@@ -57,6 +58,8 @@ class Episode(Scope):
         self._native_episode: _core.Episode | None = None
         self._last: Any = None
         self._trajectory: list[Any] | None = None
+        # Calls with a key that are on their way, each with its arguments and its answer.
+        self._flights: dict[tuple[int, str, str], tuple[Any, asyncio.Future[Any]]] = {}
 
     @property
     def ref(self) -> str:
@@ -250,7 +253,8 @@ class Episode(Scope):
             if raised is None:
                 self._warn_of_silence()
                 return native.end("aborted", None, None, "left without a word")
-            if isinstance(raised, (Fenced, Ended)):
+            # Its own: nothing more can be said. That of another episode is an exception like any other.
+            if native.is_fenced:
                 return None
             return self.end(why_of(raised), error=raised, said_by="exception")
         except Exception:

@@ -62,7 +62,7 @@ class NullResult(NullRecorded):
 class NullEpisode:
     """An episode that remembers how many steps it has, and its state."""
 
-    __slots__ = ("_failed", "_has_first", "_kept", "_said", "_state", "ended", "ref", "steps")
+    __slots__ = ("_failed", "_has_first", "_kept", "_said", "_state", "ended", "is_fenced", "ref", "steps")
     attempt = 0
     resumed: int | None = None
     inherited = 0
@@ -72,6 +72,7 @@ class NullEpisode:
         self.ref = ref
         self.steps = 0
         self.ended: str | None = None
+        self.is_fenced = False
         self._has_first = False
         self._failed = 0
         self._said: dict[str, Any] | None = None

@@ -112,7 +112,7 @@ class Run:
         """
         endings = _checks.some_of("retry", retry, WHYS)
         most = _checks.whole("max_attempts", max_attempts)
-        return Jobs(self, self._core.remaining(endings, most, False))
+        return Jobs(self, self._core.remaining(endings, most, False), log_given_up)
 
     def unscored(self) -> Jobs:
         """What is over and lacks a note that the plan needs, claimed for scoring as it is given: annotate `job.ref`."""
@@ -283,11 +283,12 @@ class Job:
 class Jobs:
     """Jobs as they are claimed: `for` and `async for` alike. Many threads and tasks may share it, each gets jobs of its own."""
 
-    __slots__ = ("_native", "_run", "given")
+    __slots__ = ("_at_the_end", "_native", "_run", "given")
 
-    def __init__(self, run: Run, native: Any) -> None:
+    def __init__(self, run: Run, native: Any, at_the_end: Callable[[Any], None] | None = None) -> None:
         self._run = run
         self._native = native
+        self._at_the_end = at_the_end
         self.given = 0
 
     def __iter__(self) -> Jobs:
@@ -297,7 +298,8 @@ class Jobs:
         """The next job. Raises StopIteration when nothing is left now, and logs what was given up."""
         native = next(self._native, None)
         if native is None:
-            log_given_up(self._native)
+            if self._at_the_end is not None:
+                self._at_the_end(self._native)
             raise StopIteration
         self.given += 1
         return Job(self._run, native)

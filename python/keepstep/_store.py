@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import typing
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from os import PathLike
@@ -12,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import _checks, _core
+from ._fields import Both
 from ._loops import _level_of_caller
 from ._null import NullStore
 from ._run import Run
@@ -63,12 +65,20 @@ def open(
         where = place_of(where)
     if isinstance(skip, str):
         raise BadInput(f"skip: is the text {skip!r}: give a collection of field names")
+    known = typing.get_type_hints(Both)
+    for field in skip:
+        if field not in known:
+            raise BadInput(
+                f"skip: {field!r} is not a field of steps: give some of {', '.join(sorted(known))}"
+            )
     return Store(How(where, level, strict, lease_s, stall_s, redact, tuple(skip)))
 
 
 def place_of(where: str | PathLike[str]) -> str:
     """The directory that is meant, from the root on. An address such as `s3://bucket` is refused, not made a folder of."""
     given = os.fspath(where)
+    if not given:
+        raise BadInput("where: is empty: give a directory, or None for the null store")
     _core.refuse_address(given)
     return os.path.abspath(given)
 

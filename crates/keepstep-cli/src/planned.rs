@@ -6,7 +6,7 @@ use crate::failure::{Exit, Outcome};
 use crate::json::Json;
 use crate::numbers::count;
 use crate::reading::Run;
-use crate::refs::{Ref, encode};
+use crate::refs::run_reference;
 use crate::screen::{Screen, shown};
 
 /// So wide is what people read.
@@ -53,7 +53,7 @@ fn lines(run: &Run, progress: &Progress) -> Vec<String> {
     ];
     let mut lines = vec![format!(
         "plan of {}: {} of {} done",
-        encode(&run.name),
+        run_reference(&run.name, (!run.is_newest).then_some(run.generation)),
         count(progress.done()),
         count(*planned)
     )];
@@ -104,7 +104,7 @@ fn given_up_json(run: &keepstep::Run, it: &GivenUp) -> Outcome<Json> {
         error => error?,
     };
     Ok(Json::map([
-        ("ref", Json::from(Ref::episode(run.name(), &name.task, name.iteration, name.sample).to_string())),
+        ("ref", Json::from(crate::reference(run, name))),
         ("attempts", it.attempts.into()),
         ("errors", it.errors.into()),
         ("error", Json::from(error)),

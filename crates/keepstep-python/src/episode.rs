@@ -138,6 +138,12 @@ impl Episode {
         Ok(self.engine().or_raise(py)?.ended())
     }
 
+    /// True once nothing more can be recorded here.
+    #[getter]
+    fn is_fenced(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.engine().or_raise(py)?.is_fenced())
+    }
+
     /// True if a turn was said and has no result.
     #[getter]
     fn is_pending(&self, py: Python<'_>) -> PyResult<bool> {

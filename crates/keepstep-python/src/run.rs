@@ -76,7 +76,7 @@ pub(crate) fn opening_of(given: &Bound<'_, PyDict>, context: &Context) -> PyResu
             "parent" => how.parent = Some(text().ok_or_else(|| wrong("give a ref")).or_raise(py)?),
             "meta" => how.meta = Some(Walk::new(context).value(&value, "meta")?),
             _ => {
-                let fix = "give some of resume, at, busy, policy, new_policy, retry, parent, meta";
+                let fix = "give some of resume, at, busy, policy, new_policy, retry, parent, meta, on_error";
                 return Err(bad_input(&name, "is not known here", fix)).or_raise(py);
             }
         }

@@ -74,6 +74,8 @@ fn a_base_that_is_gone_is_damage() {
         } else {
             is_damaged(run.view(&name("half")));
             is_damaged(run.episode(name("half")));
+            let left = run.remaining_list(&RemainingOptions::default()).expect("looks");
+            assert_eq!(left.iter().map(|(_, why)| &**why).collect::<Vec<_>>(), ["damaged"]);
         }
     }
 }
@@ -108,4 +110,18 @@ fn what_a_seal_names_must_be_there() {
     assert!(!report.is_whole());
     assert!(report.damage.iter().any(|it| it.path.starts_with("groups/")), "{report:?}");
     assert_eq!(report.unrecorded.len(), 2, "{report:?}");
+}
+
+/// What `compact` made was gone, and everything that had finished was offered to be done again.
+#[test]
+fn a_regrouped_segment_that_is_gone_is_damage() {
+    let scratch = Scratch::new("gone-grouped");
+    recorded(&scratch);
+    let store = Store::open(&scratch.0, Options::default()).expect("opens");
+    let options = keepstep::tend::CompactOptions { grace: std::time::Duration::ZERO, ..Default::default() };
+    assert!(store.compact(options, &mut |_| {}).expect("compacts").logs > 0);
+    std::fs::remove_file(scratch.0.join("grouped/0.seg")).unwrap();
+    assert!(!is_whole(&scratch));
+    let left = run_of(&scratch).remaining_list(&RemainingOptions::default()).expect("looks");
+    assert!(!left.is_empty() && left.iter().all(|(_, why)| &**why == "damaged"), "{left:?}");
 }

@@ -80,7 +80,8 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
 
 /// True if a reference is the name of a run, and of nothing in it.
 fn names_run(wanted: &Ref, run: &Run) -> bool {
-    wanted.attempt.is_none() && matches!(&wanted.name, Name::Bare(name) if *name == run.name)
+    let is_meant = wanted.generation.map_or(run.is_newest, |generation| generation == run.generation);
+    is_meant && wanted.attempt.is_none() && matches!(&wanted.name, Name::Bare(name) if *name == run.name)
 }
 
 pub(crate) fn parse_all(texts: &[String]) -> Outcome<Vec<(String, Ref)>> {

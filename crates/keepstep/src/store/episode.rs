@@ -267,7 +267,8 @@ impl Episode {
                 CallKey::Ordinal(before.next_ordinal - 1)
             }
         };
-        let found = before.calls.iter().rfind(|call| call.key == key && call.is_meant(name));
+        // Of two answers, one that came too late, the loop was given the first.
+        let found = before.calls.iter().find(|call| call.key == key && call.is_meant(name));
         let Some(found) = found else {
             // Said before the call is made, not when it comes back.
             return self.recorder.check_not_ended().map(|()| Known::New(key));

@@ -361,8 +361,12 @@ impl Run {
     }
 
     /// Its generation, if its name alone means another one.
+    ///
+    /// Somebody may have begun a newer one since this run was opened: a name that is given out must not mean that one.
     pub fn old_generation(&self) -> Option<u64> {
-        (!self.info.is_newest).then_some(self.info.generation)
+        let newer = run_path(&folder_of(&self.info.name), self.info.generation + 1);
+        let is_old = || self.store.disk().exists(&newer).unwrap_or(false);
+        (!self.info.is_newest || is_old()).then_some(self.info.generation)
     }
 
     /// What its card says: config, links, when it was made.

@@ -13,6 +13,7 @@ use super::opening::writers_of;
 use super::plan::Plan;
 use super::retry::TRUNCATED;
 use super::run::{EpisodeName, Run};
+use super::view::lost_base;
 use crate::disk::Disk;
 use crate::error::{Doing, Error, Result};
 use crate::read::{Item, NoteIndex, NoteTarget, Outcomes, is_final};
@@ -78,7 +79,8 @@ struct Cards {
     owners: HashMap<(Id, u32), Id>,
     based: HashMap<(Id, u32), Known>,
     /// With the attempt that counted then.
-    scored: HashSet<(Id, u32)>,
+    /// With how many notes: a plan may need more later, and never fewer.
+    scored: HashSet<(Id, u32, usize)>,
 }
 
 /// What a base says, as far as it matters here.
@@ -334,6 +336,12 @@ impl Judge<'_> {
         }
         let named = self.without_void(&at.id, named, cards)?;
         let Some(newest) = named.claims.checked_sub(1) else { return Ok(Verdict::New) };
+        for attempt in named.in_force + 1..=newest {
+            if self.outcomes.said(&at.id, attempt).is_some() && self.based(&at.id, attempt, cards)?.is_none()
+            {
+                return Err(lost_base(&at.id, attempt));
+            }
+        }
         let said = self.outcomes.said(&at.id, named.in_force);
         let said = said.filter(|_| !self.ends.contains(&(at.id, named.in_force)));
         let why = match said {
@@ -463,7 +471,7 @@ impl Judge<'_> {
     fn is_scored(&self, at: &Planned, in_force: u32, has_said: bool, cards: &mut Cards) -> Result<bool> {
         let needs = &self.plan.tasks[at.task as usize].needs;
         let attempt = has_said.then_some(in_force);
-        if needs.is_empty() || cards.scored.contains(&(at.id, in_force)) {
+        if needs.is_empty() || cards.scored.contains(&(at.id, in_force, needs.len())) {
             return Ok(true);
         }
         let of_the_run = self.notes.into_iter().flat_map(|notes| notes.notes().of(&at.id));
@@ -478,7 +486,7 @@ impl Judge<'_> {
         }
         let is_scored = needs.is_subset(&names);
         if is_scored {
-            cards.scored.insert((at.id, in_force));
+            cards.scored.insert((at.id, in_force, needs.len()));
         }
         Ok(is_scored)
     }

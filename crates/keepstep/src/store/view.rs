@@ -36,6 +36,12 @@ impl Run {
     }
 }
 
+/// An attempt has records, and its base is not there any more.
+pub(super) fn lost_base(episode: &Id, attempt: u32) -> Error {
+    let found = "it is gone, and the attempt has records".to_owned();
+    Error::Damaged { path: base_path(episode, attempt), offset: 0, found }
+}
+
 impl Store {
     /// What counts of an episode now.
     pub fn view(&self, episode: &Id) -> Result<View> {
@@ -77,8 +83,7 @@ impl Store {
             let own = catalog.own_part(episode, chain, claim.attempt)?;
             // It may have been published since the chain was read: then it is there now.
             if !own.lines().is_empty() && read_based(self.cards(), episode, claim.attempt)?.is_none() {
-                let found = "it is gone, and the attempt has records".to_owned();
-                return Err(Error::Damaged { path: base_path(episode, claim.attempt), offset: 0, found });
+                return Err(lost_base(episode, claim.attempt));
             }
         }
         Ok(())
@@ -105,6 +110,12 @@ impl Store {
         self.check_process()?;
         let AttemptKey { episode, attempt, writer } = *key;
         let chain = self.with_found_end(Chain::read(self.cards(), &episode)?, &episode, attempt)?;
+        if let Some(link) = chain.link(attempt).filter(|link| link.claim.writer == writer)
+            && !link.is_in_force()
+            && !link.is_void
+        {
+            return Err(lost_base(&episode, attempt));
+        }
         let counts =
             chain.link(attempt).is_some_and(|link| link.is_in_force() && link.claim.writer == writer);
         let link = chain.link(attempt).filter(|_| counts);

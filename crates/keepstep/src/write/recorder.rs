@@ -304,6 +304,11 @@ impl Recorder {
         }
     }
 
+    /// True once it is known that nothing more can be recorded here: another attempt owns the episode, or others closed the log.
+    pub fn is_fenced(&self) -> bool {
+        self.writer.is_closed_by_others() || self.subject.is_fenced()
+    }
+
     /// How it ended, if it did.
     pub fn ended(&self) -> Option<String> {
         self.lock().ok().and_then(|state| state.ended.clone())
@@ -311,7 +316,7 @@ impl Recorder {
 
     /// True if nothing can be recorded any more: it ended, and that is durable, or it was refused as somebody else's.
     pub fn is_over(&self) -> bool {
-        if self.writer.is_closed_by_others() || self.subject.is_fenced() {
+        if self.is_fenced() {
             return true;
         }
         let state = self.lock();

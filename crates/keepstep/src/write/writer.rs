@@ -303,8 +303,11 @@ impl Writer {
     /// itself with its next batch, and nobody waits for one that waits for the disk.
     pub(crate) fn show(&self) {
         const TRIES: u32 = 20;
+        // What is acknowledged at `kill` is told by nobody else: a sync in the background is worth waiting for.
+        const TRIES_AT_KILL: u32 = 2_000;
         const BETWEEN: Duration = Duration::from_micros(100);
-        for _ in 0..TRIES {
+        let is_kill = self.inner.options.level == Some(Level::Kill);
+        for _ in 0..if is_kill { TRIES_AT_KILL } else { TRIES } {
             if self.check_process().is_err() {
                 return;
             }
