@@ -101,7 +101,11 @@ impl Outcomes {
         let is_replaced = manifest.is_replaced(writer, 0);
         let log = if is_replaced { Some(self.catalog.grouped()) } else { self.catalog.log(writer) };
         let unreadable = log?.segments().find_map(|segment| match &segment.contents {
-            Contents::Unreadable(error) => Some(error.clone()),
+            Contents::Unreadable(error @ Error::Damaged { .. }) => Some(error.clone()),
+            Contents::Unreadable(error) => {
+                let path = segment_path(log?.writer(), segment.number);
+                Some(Error::Damaged { path, offset: 0, found: error.to_string() })
+            }
             Contents::Sealed(_) | Contents::Open(_) => None,
         });
         let is_there = |number: &u64| log.is_some_and(|log| log.segment(*number).is_some());
