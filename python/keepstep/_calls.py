@@ -20,7 +20,18 @@ if TYPE_CHECKING:
 class Calling:
     """One call on its way."""
 
-    __slots__ = ("_args", "_back", "_episode", "_fn", "_key", "_kwargs", "_name", "_native", "_returns")
+    __slots__ = (
+        "_args",
+        "_back",
+        "_episode",
+        "_fn",
+        "_key",
+        "_kwargs",
+        "_name",
+        "_native",
+        "_returns",
+        "_turn",
+    )
 
     def __init__(
         self,
@@ -33,6 +44,7 @@ class Calling:
         returns: Any,
     ) -> None:
         self._episode, self._native = episode, episode._native
+        self._turn = self._native.steps
         self._name, self._fn, self._args, self._kwargs, self._key = name, fn, args, kwargs, key
         # Before the call: what it comes back as depends on nothing that it gives.
         self._back, self._returns = back_of(fn, returns), returns
@@ -70,33 +82,33 @@ class Calling:
         return await self._one_at_a_time(found, lambda: self._make(found), awaited=False)
 
     async def _one_at_a_time(self, call: Any, make: Callable[[], Any], *, awaited: bool) -> Any:
-        """Makes the call; or waits for the same one that is on its way, since a key is one call, live as in the record."""
+        """Makes the call, when the same one is not on its way: a key is one call, live as in the record.
+
+        Whoever had to wait looks again, and is given what was recorded, or told that it asked for something else.
+        """
         if self._key is None:
             return await self._finish(call, make(), awaited=awaited)
-        flights = self._episode._flights
-        flight = (self._native.steps, self._name, self._key)
-        while (other := flights.get(flight)) is not None:
-            arguments, answer = other
-            if arguments != (self._args, self._kwargs):
-                raise Diverged(
-                    f"call {self._name!r}, arguments: another is on its way under the key {self._key!r}"
-                )
-            await asyncio.wait([answer])
-            if not answer.cancelled():
-                # Made for nothing, and never begun.
-                if awaited and inspect.iscoroutine(came := make()):
-                    came.close()
-                return answer.result()
-        answer = asyncio.get_running_loop().create_future()
-        flights[flight] = ((self._args, self._kwargs), answer)
+        loop, flights = asyncio.get_running_loop(), self._episode._flights
+        flight = (loop, self._turn, self._name, self._key)
         try:
-            given = await self._finish(call, make(), awaited=awaited)
-            answer.set_result(given)
+            # Another may have been recorded since this one was written, or while it was waited for.
+            while self._native.steps == self._turn:
+                is_known, found = self._known()
+                if is_known is not None:
+                    _close(make() if awaited else None)
+                    return self._given_again(found)
+                if (other := flights.get(flight)) is None:
+                    break
+                await asyncio.wait([other])
+        except Diverged:
+            _close(make() if awaited else None)
+            raise
+        flights[flight] = done = loop.create_future()
+        try:
+            return await self._finish(call, make(), awaited=awaited)
         finally:
             del flights[flight]
-            # It failed, or was cancelled: whoever waited makes it.
-            answer.cancel()
-        return given
+            done.set_result(None)
 
     def _known(self) -> tuple[bool | None, Any]:
         arguments: Any = list(self._args)
@@ -173,6 +185,12 @@ class Calling:
         logger.warning(
             "call %r of %s came to its end too late to be recorded: %s", self._name, self._episode.ref, over
         )
+
+
+def _close(came: Any) -> None:
+    """Gives up what was made for nothing, and never begun."""
+    if inspect.iscoroutine(came):
+        came.close()
 
 
 async def _failing(failed: Exception) -> Any:

@@ -58,8 +58,8 @@ class Episode(Scope):
         self._native_episode: _core.Episode | None = None
         self._last: Any = None
         self._trajectory: list[Any] | None = None
-        # Calls with a key that are on their way, each with its arguments and its answer.
-        self._flights: dict[tuple[int, str, str], tuple[Any, asyncio.Future[Any]]] = {}
+        # Calls with a key that are on their way: by event loop, turn, name and key.
+        self._flights: dict[tuple[Any, int, str, str], asyncio.Future[None]] = {}
 
     @property
     def ref(self) -> str:

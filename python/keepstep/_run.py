@@ -170,7 +170,8 @@ class Run:
             reward: only those whose reward is from the first to the second number.
             policy: only those with a step of this policy version.
             since: only those with a step since this time, in seconds since 1970.
-            attempts: the last attempt at each, or all.
+            attempts: the last attempt at each, or all. Followed with `last`, the end of an attempt that was gone on from
+                may not be told.
             after: go on after this cursor: exact, also in another process.
             follow: first all that ended before, from the beginning or behind `after`, then wait for more, for ever.
         """

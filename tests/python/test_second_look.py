@@ -143,3 +143,29 @@ def test_a_field_that_there_is_not_cannot_be_skipped(tmp_path: Path) -> None:
             keepstep.open(tmp_path / "s", skip=[field])
     with pytest.raises(keepstep.BadInput, match="where"):
         keepstep.open("")
+
+
+def test_a_key_is_one_call_in_whatever_order_it_is_awaited(store: keepstep.Store) -> None:
+    """Written before the first was recorded, awaited after it; and with arguments that do not compare by themselves."""
+    numpy = pytest.importorskip("numpy")
+
+    async def total(numbers: object) -> float:
+        made.append(1)
+        await asyncio.sleep(0)
+        return float(numpy.sum(numbers))
+
+    made: list[int] = []
+
+    async def ask() -> None:
+        async with store.run("r").episode("t") as episode:
+            given = numpy.arange(3.0)
+            later = [episode.call("sum", total, given, key="k") for _ in range(3)]
+            assert [await call for call in later] == [3.0] * 3
+            assert (
+                await asyncio.gather(*(episode.call("sum", total, given, key="j") for _ in range(3)))
+                == [3.0] * 3
+            )
+            episode.end("finished")
+
+    asyncio.run(ask())
+    assert len(made) == 2
