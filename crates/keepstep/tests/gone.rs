@@ -125,3 +125,93 @@ fn a_regrouped_segment_that_is_gone_is_damage() {
     let left = run_of(&scratch).remaining_list(&RemainingOptions::default()).expect("looks");
     assert!(!left.is_empty() && left.iter().all(|(_, why)| &**why == "damaged"), "{left:?}");
 }
+
+/// What `verify` says of a store of which one file was removed, when nobody has opened it since, and when the runs and
+/// episodes of it were opened again.
+fn verified_without(file: &str) -> Vec<keepstep::tend::Report> {
+    [false, true]
+        .map(|opens| {
+            let scratch = Scratch::new("gone-file");
+            recorded(&scratch);
+            assert!(is_whole(&scratch));
+            let run = run_of(&scratch);
+            let id = run.episode_id(&name("half")).to_string();
+            let group = keepstep_format::ids::group(&run.birth(), "done", 0).to_string();
+            let folder = keepstep_format::ids::run_folder("run").to_string();
+            drop(run);
+            let path = file
+                .replace("{claim}", &format!("claims/{}/{id}", &id[..2]))
+                .replace("{group}", &format!("groups/{}/{group}", &group[..2]))
+                .replace("{run}", &format!("runs/{folder}"));
+            std::fs::remove_file(scratch.0.join(&path)).expect(&path);
+            if opens {
+                let store = Store::open(&scratch.0, Options::default()).expect("opens");
+                // Whether it can still be opened is not asked here.
+                let _ = store.run("run", Value::Null).and_then(|run| {
+                    let half = run.episode(name("half"))?;
+                    half.step(step(7))
+                });
+                store.close();
+            }
+            let store = Store::open(&scratch.0, Options::default()).expect("opens");
+            store.verify(&mut |_| {}).expect("verifies")
+        })
+        .into()
+}
+
+/// The claims of an attempt, and the card of its run, could be removed, and the store was called whole: the episode began
+/// again beside its steps.
+#[test]
+fn what_records_rest_on_must_be_there() {
+    for file in ["{claim}.0.claim", "{claim}.1.claim", "{claim}.2.claim", "{claim}.1.base", "{run}/0.run"] {
+        for (stage, report) in verified_without(file).into_iter().enumerate() {
+            assert!(!report.is_whole(), "{file} at stage {stage}: {report:?}");
+            let is_gone = |it: &keepstep::tend::Damage| it.wrong == keepstep::tend::Wrong::Gone;
+            assert!(report.damage.iter().all(is_gone), "{file}: {report:?}");
+        }
+    }
+}
+
+/// A seal is announced before it is made: that it is not there is said, and is no damage.
+#[test]
+fn a_seal_that_is_not_there_is_told() {
+    for report in verified_without("{group}.seal") {
+        assert!(report.is_whole(), "{report:?}");
+        assert_eq!(report.unsealed.len(), 1);
+    }
+}
+
+/// The only segment of a writer in the middle was removed: what the attempts behind it inherit is missing, by name.
+#[test]
+fn what_a_base_names_must_be_there() {
+    let scratch = Scratch::new("gone-span");
+    recorded(&scratch);
+    let id = run_of(&scratch).episode_id(&name("half"));
+    let writers: Vec<_> = std::fs::read_dir(scratch.0.join("writers")).unwrap().flatten().collect();
+    let mut missed = 0;
+    for writer in writers {
+        let (log, aside) = (writer.path().join("0.seg"), scratch.0.join("aside"));
+        std::fs::rename(&log, &aside).unwrap();
+        let report = Store::open(&scratch.0, Options::default()).expect("opens").verify(&mut |_| {}).unwrap();
+        std::fs::rename(&aside, &log).unwrap();
+        missed += usize::from(report.missing.iter().any(|it| it.bind.id == id));
+    }
+    assert_eq!(missed, 2, "two of the three attempts were gone on from");
+    assert!(is_whole(&scratch));
+}
+
+/// Only the entries of those who claimed a stream count.
+#[test]
+fn the_claim_of_a_stream_must_be_there() {
+    let scratch = Scratch::new("gone-stream");
+    let store = Store::open(&scratch.0, Options::default()).expect("opens");
+    let run = store.run("run", Value::Null).expect("opens");
+    run.stream("told").put("a", Value::from(1)).expect("puts").wait().expect("is durable");
+    store.close();
+    assert!(is_whole(&scratch));
+    let claims = std::fs::read_dir(scratch.0.join("streams")).unwrap().flatten();
+    for folder in claims.filter(|it| it.path().is_dir()) {
+        std::fs::remove_dir_all(folder.path()).unwrap();
+    }
+    assert!(!is_whole(&scratch));
+}

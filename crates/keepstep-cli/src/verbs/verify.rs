@@ -138,6 +138,16 @@ impl Found {
                 plain("claimed")
             )
         })?;
+        list(&report.unclaimed, screen, |it| {
+            let why = "the store has no claims: it is older than they are, or all are gone";
+            format!("{}{it}: {why}", plain("unclaimed"))
+        })?;
+        list(&report.unsealed, screen, |it| {
+            format!(
+                "{}group {it} was about to be sealed: its seal was not made, or is gone",
+                plain("unsealed")
+            )
+        })?;
         list(&self.orphans, screen, |it| format!("{}{}", plain("orphan"), shown(&self.orphan_line(it))))?;
         if let Some(healed) = &self.healed {
             screen.line(&heal_line(healed))?;
@@ -264,6 +274,8 @@ impl Found {
             ("torn", Json::list(report.torn.iter().map(torn_json))),
             ("leftovers", Json::list(report.leftovers.iter().map(|path| Json::from(&**path)))),
             ("unrecorded", Json::list(report.unrecorded.iter().map(|id| Json::from(id.to_string())))),
+            ("unclaimed", Json::list(report.unclaimed.iter().map(|id| Json::from(id.to_string())))),
+            ("unsealed", Json::list(report.unsealed.iter().map(|id| Json::from(id.to_string())))),
             ("orphans", Json::list(self.orphans.iter().map(|orphan| self.orphan_json(orphan)))),
             ("heal", self.healed.as_ref().map_or(Json::Null, heal_json)),
         ])

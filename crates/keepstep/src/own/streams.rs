@@ -16,6 +16,7 @@ use crate::disk;
 use crate::error::{Doing, Error, Result};
 use crate::segment::Storage;
 use crate::segment::cards::{CardFound, Fields, Published, as_id, publish_card, read_card};
+use crate::segment::names::stream_path;
 
 /// The attempt of entries that were put.
 pub(crate) const PUT: u32 = 0;
@@ -63,8 +64,7 @@ pub(crate) struct LostPlace {
 
 impl StreamFiles {
     fn path(&self, ending: &str) -> String {
-        let hex = self.stream.to_string();
-        format!("streams/{}/{hex}.{ending}", &hex[..2])
+        stream_path(&self.stream, ending)
     }
 
     /// Publishes a card of this stream. False if the name was taken; durable in both cases.

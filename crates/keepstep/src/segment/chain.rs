@@ -29,7 +29,7 @@ pub struct Claim {
 }
 
 /// Records that an attempt inherits: those with sequences `from` up to, not including, `to`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Span {
     /// Whose log they are in.
     pub writer: Id,
@@ -190,9 +190,7 @@ impl Chain {
             let link = self.link(*attempt);
             *attempt >= self.first && link.is_none_or(|link| link.base.is_none() && !link.is_void)
         };
-        began
-            .find(is_missing)
-            .map(|attempt| damaged(&base_path(episode, attempt), "it is gone, and the attempt has records"))
+        began.find(is_missing).map(|attempt| lost_base(episode, attempt))
     }
 
     /// The attempt that counts: the newest that really began.
@@ -276,8 +274,25 @@ pub fn list_bases(storage: &Storage) -> Result<BTreeMap<Id, Vec<u32>>> {
 
 /// Whose base has this name.
 fn parse_base(name: &str) -> Option<(Id, u32)> {
-    let (episode, attempt) = name.strip_suffix(".base")?.split_once('.')?;
+    parse_attempt(name.strip_suffix(".base")?)
+}
+
+/// Whose claim has this name.
+pub fn parse_claim(name: &str) -> Option<(Id, u32)> {
+    parse_attempt(name.strip_suffix(".claim")?)
+}
+
+fn parse_attempt(name: &str) -> Option<(Id, u32)> {
+    let (episode, attempt) = name.split_once('.')?;
     Some((episode.parse().ok()?, u32::try_from(parse_number(attempt)?).ok()?))
+}
+
+/// What is said of a base, or a claim, that an attempt rests on and that is not there any more.
+pub const GONE: &str = "it is gone, and the attempt has records";
+
+/// An attempt has records, and its base is not there any more.
+pub fn lost_base(episode: &Id, attempt: u32) -> Error {
+    damaged(&base_path(episode, attempt), GONE)
 }
 
 /// Where the claim of an attempt stands.

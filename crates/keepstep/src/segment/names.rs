@@ -2,7 +2,7 @@
 //!
 //! A name that keepstep would not have given is passed over, whatever it looks like.
 
-use keepstep_format::Id;
+use keepstep_format::{Id, ids};
 
 use crate::disk::{Disk, join};
 use crate::error::{Doing, Result};
@@ -15,6 +15,10 @@ pub const SCANS: &str = "scans";
 pub const HEALS: &str = "heals";
 /// The folder of what `compact` made.
 pub const GROUPED: &str = "grouped";
+/// The folder that has one folder for each name of a run.
+pub const RUNS: &str = "runs";
+/// The folder of all seals.
+pub const GROUPS: &str = "groups";
 /// How the name of a file in the making begins.
 pub const TEMPORARY: &str = ".tmp-";
 
@@ -53,6 +57,28 @@ pub fn scan_path(writer: &Id, number: u64) -> String {
 /// Values that were found elsewhere.
 pub fn heal_path(number: u64) -> String {
     format!("{HEALS}/{number}")
+}
+
+/// The folder of a run. A name never becomes a path: its hash does.
+pub fn run_folder(name: &str) -> String {
+    format!("{RUNS}/{}", ids::run_folder(name))
+}
+
+/// A generation of a run.
+pub fn run_path(folder: &str, generation: u64) -> String {
+    format!("{folder}/{generation}.run")
+}
+
+/// The seal of a group.
+pub fn seal_path(group: &Id) -> String {
+    let hex = group.to_string();
+    format!("{GROUPS}/{}/{hex}.seal", &hex[..2])
+}
+
+/// A card of a stream: the claim of a writer ends with its id, the others with what they say.
+pub fn stream_path(stream: &Id, ending: &str) -> String {
+    let hex = stream.to_string();
+    format!("streams/{}/{hex}.{ending}", &hex[..2])
 }
 
 /// A number as keepstep writes it: decimal, without leading zeros.

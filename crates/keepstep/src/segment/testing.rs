@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use keepstep_format::card::kind;
 use keepstep_format::commit::{Bind, Listed, What, put_commit_body};
 use keepstep_format::encode::{Encoded, Encoder, Found, Known, Link, Stored};
 use keepstep_format::footer::{Footer, FooterEntry, put_index, put_list};
@@ -18,6 +19,8 @@ use keepstep_format::segment::SegmentHeader;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
+use super::cards::publish_card;
+use super::names::{run_folder, run_path};
 use super::summary::SummaryPart;
 use super::{Liveness, Storage, Summary};
 use crate::disk::RealDisk;
@@ -52,6 +55,11 @@ impl TestStore {
         let path = self.file(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, data).unwrap();
+    }
+
+    pub(crate) fn publish(&self, path: &str, kind: u16, fields: &[(u8, Value)]) {
+        std::fs::create_dir_all(self.file(path).parent().unwrap()).unwrap();
+        publish_card(&self.storage(), path, kind, fields).unwrap();
     }
 
     /// Every file, by its path in the store.
@@ -408,6 +416,17 @@ pub(crate) fn begin(task: &str) -> Vec<(u8, Value)> {
         (fields::ITERATION, Value::Int(0)),
         (fields::SAMPLE, Value::Int(3)),
     ]
+}
+
+/// What the records of [`begin`] rest on, besides claims: the card of their run.
+pub(crate) fn make_run(store: &TestStore) {
+    let run = [
+        (fields::RUN, Value::from("shop-agent")),
+        (fields::BIRTH, Value::bytes([7; 16])),
+        (fields::GENERATION, Value::Int(0)),
+    ];
+    let path = run_path(&run_folder("shop-agent"), 0);
+    store.publish(&path, kind::RUN, &run);
 }
 
 pub(crate) fn step(index: i64, observation: Value) -> Vec<(u8, Value)> {

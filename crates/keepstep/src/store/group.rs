@@ -18,6 +18,7 @@ use crate::error::{Doing, Error, Result};
 use crate::read::SEAL_NOTE;
 use crate::segment::Storage;
 use crate::segment::cards::{CardFound, Fields, Published, as_id, encode_fields, publish_card, read_card};
+use crate::segment::names::{GROUPS, seal_path};
 
 /// The samples of one task and iteration.
 #[derive(Debug, Clone)]
@@ -69,14 +70,6 @@ pub struct SealedGroups {
     pub groups: Vec<GroupView>,
     /// Seals that cannot be read, of this run or of another.
     pub damaged: Vec<String>,
-}
-
-/// The folder of all seals.
-const GROUPS: &str = "groups";
-
-fn seal_path(group: &Id) -> String {
-    let hex = group.to_string();
-    format!("{GROUPS}/{}/{hex}.seal", &hex[..2])
 }
 
 impl Run {

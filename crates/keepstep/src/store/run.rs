@@ -13,10 +13,8 @@ use super::config::differences;
 use crate::disk;
 use crate::error::{Doing, Error, Result};
 use crate::segment::cards::{CardFound, Fields, Published, publish_card, read_card};
-use crate::segment::names::parse_number;
+use crate::segment::names::{RUNS, parse_number, run_folder, run_path};
 
-/// The folder that has one folder for each name of a run.
-const RUNS: &str = "runs";
 /// How many others may begin the same run, or generation, in the same moment.
 const RACES_MAX: u64 = 100_000;
 
@@ -126,7 +124,7 @@ impl Store {
         if let Some(generation) = options.generation {
             return self.open_generation(name, generation, &options);
         }
-        let folder = folder_of(name);
+        let folder = run_folder(name);
         for dir in [RUNS, &folder] {
             disk::ensure_dir(&**self.disk(), dir).doing("create", dir)?;
         }
@@ -155,7 +153,7 @@ impl Store {
                 fix: "give `new` or `generation`, not both".to_owned(),
             });
         }
-        let there = self.generations(&folder_of(name))?;
+        let there = self.generations(&run_folder(name))?;
         if there.contains(&generation) {
             return self.reopen(name, generation, there.last() == Some(&generation), options);
         }
@@ -171,7 +169,7 @@ impl Store {
     /// Which generation of a run an episode belongs to, by the birth that it names; the newest, and the first, if the
     /// run's own file is gone.
     pub(super) fn generation_of(&self, name: &str, birth: &Id) -> Result<Generation> {
-        let folder = folder_of(name);
+        let folder = run_folder(name);
         let there = self.generations(&folder)?;
         if let [only] = there[..] {
             return Ok(Generation { number: only, is_newest: true });
@@ -234,7 +232,7 @@ impl Store {
             links: options.links.clone(),
             time: self.disk().now_us(),
         };
-        let path = run_path(&folder_of(name), generation);
+        let path = run_path(&run_folder(name), generation);
         match publish_card(self.cards(), &path, kind::RUN, &run_fields(&info))? {
             Published::Done => Ok(Some(info)),
             Published::Taken => Ok(None),
@@ -247,7 +245,7 @@ impl Store {
     }
 
     fn reopen(&self, name: &str, generation: u64, is_newest: bool, options: &RunOptions) -> Result<Run> {
-        let folder = folder_of(name);
+        let folder = run_folder(name);
         let info = RunInfo { is_newest, ..self.read_run(&run_path(&folder, generation))? };
         // Whoever made it may not have synced it yet; what is recorded under its birth id must not lose it.
         self.disk().sync_dir(&folder).doing("sync", &folder)?;
@@ -293,15 +291,6 @@ fn check_run_name(name: &str) -> Result<()> {
     }
     let (field, value) = ("name".to_owned(), "is empty".to_owned());
     Err(Error::BadInput { field, value, fix: "give the run a name".to_owned() })
-}
-
-/// A name never becomes a path: its hash does.
-fn folder_of(name: &str) -> String {
-    format!("{RUNS}/{}", ids::run_folder(name))
-}
-
-fn run_path(folder: &str, generation: u64) -> String {
-    format!("{folder}/{generation}.run")
 }
 
 fn run_fields(info: &RunInfo) -> Vec<(u8, Value)> {
@@ -364,7 +353,7 @@ impl Run {
     ///
     /// Somebody may have begun a newer one since this run was opened: a name that is given out must not mean that one.
     pub fn old_generation(&self) -> Option<u64> {
-        let newer = run_path(&folder_of(&self.info.name), self.info.generation + 1);
+        let newer = run_path(&run_folder(&self.info.name), self.info.generation + 1);
         let is_old = || self.store.disk().exists(&newer).unwrap_or(false);
         (!self.info.is_newest || is_old()).then_some(self.info.generation)
     }
@@ -386,6 +375,6 @@ impl Run {
 
     /// Where the files of this generation are, without what tells them apart.
     pub(super) fn path(&self, rest: &str) -> String {
-        format!("{}/{}.{rest}", folder_of(self.name()), self.info.generation)
+        format!("{}/{}.{rest}", run_folder(self.name()), self.info.generation)
     }
 }

@@ -13,11 +13,10 @@ use super::opening::writers_of;
 use super::plan::Plan;
 use super::retry::TRUNCATED;
 use super::run::{EpisodeName, Run};
-use super::view::lost_base;
 use crate::disk::Disk;
 use crate::error::{Doing, Error, Result};
 use crate::read::{Item, NoteIndex, NoteTarget, Outcomes, is_final};
-use crate::segment::chain::{Based, Chain, read_based, read_claim};
+use crate::segment::chain::{Based, Chain, lost_base, read_based, read_claim};
 use crate::segment::names::parse_number;
 
 /// What is known is looked at again after this time: somebody may have died since.

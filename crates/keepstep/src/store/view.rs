@@ -16,7 +16,7 @@ use crate::read::{
     Notes, Step, Told,
 };
 use crate::recover::Recovery;
-use crate::segment::chain::{Chain, Link, base_path, read_based};
+use crate::segment::chain::{Chain, Link, lost_base, read_based};
 
 /// An episode as it stands: the attempt that counts, with what it inherited.
 #[derive(Debug)]
@@ -34,12 +34,6 @@ impl Run {
     pub fn view(&self, name: &EpisodeName) -> Result<View> {
         self.store().view(&self.episode_id(name))
     }
-}
-
-/// An attempt has records, and its base is not there any more.
-pub(super) fn lost_base(episode: &Id, attempt: u32) -> Error {
-    let found = "it is gone, and the attempt has records".to_owned();
-    Error::Damaged { path: base_path(episode, attempt), offset: 0, found }
 }
 
 impl Store {

@@ -1,10 +1,10 @@
-//! Checks that what a taker copied is there: all that the base of its attempt names.
+//! Checks that what an attempt inherits is there: all that its base names, in the logs of others and copied.
 //!
 //! A copy keeps the sequences that its records had, so only a base can say with which it begins. What no base names was
-//! copied by a taker that died before it began, and is nobody's loss. Bases are read before the logs: a copy is in its log
+//! copied by a taker that died before it began, and is nobody's loss. Bases are read before the logs: a record is durable
 //! before a base names it, so what is named by then must be there, whoever goes on meanwhile.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use keepstep_format::Id;
 use keepstep_format::commit::{Bind, What};
@@ -15,12 +15,13 @@ use crate::error::{Error, Result};
 use crate::segment::chain::{Span, list_bases, read_base};
 use crate::segment::{Liveness, Log, Storage};
 
-/// The sequences that are there of copies, or are lost by name: by whose log they are in, and what they are.
-pub(super) type Copies = HashMap<(Id, Bind), BTreeSet<u32>>;
+/// The ranges of sequences that are there of what was recorded and copied, or are lost by name: by whose log they are in, and what they
+/// are. What `compact` moves meanwhile may be in two places.
+pub(super) type There = HashMap<(Id, Bind), Vec<(u32, u32)>>;
 
-/// What the bases name that was copied, by episode.
-pub(super) fn find_copied(storage: &Storage) -> Result<Vec<(Id, Span)>> {
-    let mut copied = Vec::new();
+/// What the bases name, by episode. Each attempt that goes on names again what the one before inherited.
+pub(super) fn find_inherited(storage: &Storage) -> Result<HashSet<(Id, Span)>> {
+    let mut inherited = HashSet::new();
     for (episode, attempts) in list_bases(storage)? {
         for attempt in attempts {
             let base = match read_base(storage, &episode, attempt) {
@@ -30,39 +31,68 @@ pub(super) fn find_copied(storage: &Storage) -> Result<Vec<(Id, Span)>> {
                 Err(error) => return Err(error),
             };
             let spans = base.into_iter().flat_map(|base| base.spans);
-            copied.extend(spans.filter(|span| span.copied.is_some()).map(|span| (episode, span)));
+            inherited.extend(spans.map(|span| (episode, span)));
         }
     }
-    Ok(copied)
+    Ok(inherited)
 }
 
 impl Verifier<'_> {
-    pub(super) fn check_bases(&mut self, copied: &[(Id, Span)], logs: &[Log]) -> Result<()> {
+    pub(super) fn check_bases(&mut self, inherited: &HashSet<(Id, Span)>, logs: &[Log]) -> Result<()> {
         let liveness: BTreeMap<Id, Liveness> =
             logs.iter().map(|log| (*log.writer(), log.liveness())).collect();
         let manifest = self.storage.manifest()?;
-        for (episode, span) in copied.iter().filter(|(episode, _)| manifest.pruned(episode).is_none()) {
-            // A log that is being written may not say yet that a copy is synced.
+        // What its own log is known to lack is told already.
+        for gap in &self.report.missing {
+            self.there.entry((gap.writer, gap.bind)).or_default().push((gap.from, gap.to));
+        }
+        self.there.values_mut().for_each(|ranges| ranges.sort_unstable());
+        for (episode, span) in inherited.iter().filter(|(episode, _)| manifest.pruned(episode).is_none()) {
+            // A log that is being written may not say yet that a record is synced.
             if liveness.get(&span.writer) != Some(&Liveness::Live) {
-                self.check_copied(episode, span);
+                self.check_span(episode, span);
             }
         }
         Ok(())
     }
 
-    fn check_copied(&mut self, episode: &Id, span: &Span) {
-        let Some(from) = span.copied else { return };
-        let bind = Bind { what: What::Copied { from }, id: *episode, attempt: span.attempt };
-        let there = self.copies.get(&(span.writer, bind));
-        let is_there = |seq: &u32| there.is_some_and(|there| there.contains(seq));
-        let missing: Vec<u32> = (span.from..span.to).filter(|seq| !is_there(seq)).collect();
-        for run in missing.chunk_by(|a, b| a + 1 == *b) {
-            let (from, to) = (run[0], run[run.len() - 1] + 1);
-            let missing = Missing { writer: span.writer, bind, from, to };
-            // Each attempt that goes on names it again.
-            if !self.report.missing.contains(&missing) {
-                self.report.missing.push(missing);
-            }
+    fn check_span(&mut self, episode: &Id, span: &Span) {
+        let what = span.copied.map_or(What::Attempt, |from| What::Copied { from });
+        let (writer, bind) = (span.writer, Bind { what, id: *episode, attempt: span.attempt });
+        let there = self.there.entry((writer, bind)).or_default();
+        let missing = without((span.from, span.to), there);
+        // Other attempts may name a part of it again.
+        there.extend(&missing);
+        there.sort_unstable();
+        self.report.missing.extend(missing.into_iter().map(|(from, to)| Missing { writer, bind, from, to }));
+    }
+}
+
+/// What is left of a range without these, which are sorted.
+fn without((mut from, to): (u32, u32), ranges: &[(u32, u32)]) -> Vec<(u32, u32)> {
+    let mut left = Vec::new();
+    for &(begins, ends) in ranges {
+        if from < begins.min(to) {
+            left.push((from, begins.min(to)));
         }
+        from = from.max(ends);
+    }
+    if from < to {
+        left.push((from, to));
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without;
+
+    #[test]
+    fn what_is_left_of_a_range() {
+        assert_eq!(without((0, u32::MAX), &[]), [(0, u32::MAX)]);
+        assert_eq!(without((2, 9), &[(0, 3), (4, 5), (4, 6), (8, 12)]), [(3, 4), (6, 8)]);
+        assert_eq!(without((2, 9), &[(0, 1), (20, 30)]), [(2, 9)]);
+        assert_eq!(without((2, 9), &[(0, 9)]), []);
+        assert_eq!(without((5, 5), &[]), []);
     }
 }

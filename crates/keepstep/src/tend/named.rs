@@ -1,38 +1,94 @@
-//! Checks that what cards name is there: a whole file that is gone leaves no damaged byte behind.
+//! Checks that what is named is there: a whole file that is gone leaves no damaged byte behind.
 //!
-//! Claims and seals are read before the logs: what a seal names was durable before it was made, so it must be found in them.
-//! Bases are looked for after the logs: one is published before its attempt records anything.
+//! The rule: *whatever rests on a file names it, and here every name is followed.* Records rest on the claim of their attempt,
+//! on its base, on the card of their run, and entries of a stream on the claim of whoever put them; seals and bases rest on
+//! the records that they name. What a card names was durable before, so claims and seals are read before the logs; what a
+//! record rests on was published before, and is looked for after the logs. What nobody names cannot be missed: the last card
+//! of a plan, and a claim behind which nothing was recorded.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use keepstep_format::card::kind;
+use keepstep_format::commit::{Bind, What};
+use keepstep_format::frame::Kind;
 use keepstep_format::{Id, fields};
 
 use super::report::Wrong;
 use super::verify::Verifier;
 use crate::disk::join;
-use crate::error::{Doing, Result};
-use crate::segment::cards::{CardFound, as_id, read_card};
-use crate::segment::chain::{base_path, list_bases};
-use crate::segment::names::parse_number;
+use crate::error::{Doing, Error, Result};
+use crate::segment::cards::{CardFound, Fields, as_id, read_card};
+use crate::segment::chain::{GONE, base_path, claim_path, list_bases, parse_claim, read_claim};
+use crate::segment::names::{run_folder, run_path, seal_path, stream_path};
 use crate::segment::{Liveness, Log, Storage};
 
 /// What the cards of a store name.
 #[derive(Default)]
 pub(super) struct Named {
-    /// First attempts, and who claimed them.
-    claimed: Vec<(Id, Id)>,
+    /// Attempts, and who claimed them.
+    claimed: HashMap<(Id, u32), Id>,
     /// Attempts that were sealed, and the seal.
     sealed: Vec<(Id, u32, String)>,
+}
+
+/// What the records of a store rest on.
+#[derive(Default)]
+pub(super) struct Rests {
+    /// Attempts of which something is there, or was, and in whose logs.
+    attempts: HashMap<(Id, u32), BTreeSet<Id>>,
+    /// Episodes that begin under a name, and so with a claim.
+    named: HashSet<Id>,
+    /// The cards of runs, and the birth id that each must have.
+    runs: BTreeSet<(String, Id)>,
+    /// Groups that somebody was about to seal.
+    seals: BTreeSet<Id>,
+    /// Streams, and who put something into them.
+    streams: BTreeSet<(Id, Id)>,
+}
+
+impl Rests {
+    /// Notes what a log has records of, or had.
+    pub(super) fn note_subject(&mut self, writer: &Id, bind: &Bind) {
+        match bind.what {
+            What::Attempt => {
+                self.attempts.entry((bind.id, bind.attempt)).or_default().insert(*writer);
+            }
+            What::Stream if bind.attempt == 0 => {
+                self.streams.insert((bind.id, *writer));
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes what a record says.
+    pub(super) fn note_record(&mut self, bind: &Bind, kind: Option<Kind>, said: &Fields) {
+        match (bind.what, kind) {
+            (What::Attempt, Some(Kind::Begin)) => self.note_begin(bind, said),
+            (What::Run, Some(Kind::Note)) if said.text(fields::NAME) == Some("keepstep.seal") => {
+                self.seals.extend(said.id(fields::VALUE));
+            }
+            _ => {}
+        }
+    }
+
+    fn note_begin(&mut self, bind: &Bind, said: &Fields) {
+        if said.get(fields::UNNAMED).is_none() {
+            self.named.insert(bind.id);
+        }
+        let generation = said.get(fields::GENERATION).and_then(|number| number.as_int()).unwrap_or(0);
+        if let (Some(run), Some(birth)) = (said.text(fields::RUN), said.id(fields::BIRTH)) {
+            self.runs.insert((run_path(&run_folder(run), generation as u64), birth));
+        }
+    }
 }
 
 /// Reads claims and seals. What cannot be read is told with the other cards.
 pub(super) fn find_named(storage: &Storage) -> Result<Named> {
     let mut named = Named::default();
     for path in files_in(storage, "claims")? {
-        let Some(episode) = first_claim(&path) else { continue };
+        let Some(claim) = parse_claim(path.rsplit('/').next().unwrap_or_default()) else { continue };
         if let CardFound::Card(card) = read_card(storage, &path, kind::CLAIM)? {
-            named.claimed.extend(card.id(fields::WRITER).map(|writer| (episode, writer)));
+            named.claimed.extend(card.id(fields::WRITER).map(|writer| (claim, writer)));
         }
     }
     for path in files_in(storage, "groups")? {
@@ -61,48 +117,116 @@ fn files_in(storage: &Storage, dir: &str) -> Result<Vec<String>> {
     Ok(files)
 }
 
-/// The episode whose first attempt is claimed by a card of this name.
-fn first_claim(path: &str) -> Option<Id> {
-    let name = path.rsplit('/').next()?.strip_suffix(".claim")?;
-    let (episode, attempt) = name.split_once('.')?;
-    (parse_number(attempt) == Some(0)).then(|| episode.parse().ok())?
-}
-
 impl Verifier<'_> {
-    /// To be called when all logs were read: `attempts` are those with a record, or a lost one, by name.
-    pub(super) fn check_named(
-        &mut self,
-        named: &Named,
-        attempts: &HashSet<(Id, u32)>,
-        logs: &[Log],
-    ) -> Result<()> {
+    /// To be called when all logs were read.
+    pub(super) fn check_named(&mut self, named: &Named, logs: &[Log]) -> Result<()> {
+        let mut rests = std::mem::take(&mut self.rests);
         let manifest = self.storage.manifest()?;
         let is_pruned = |episode: &Id| manifest.pruned(episode).is_some();
         for (episode, attempt, path) in &named.sealed {
-            if !attempts.contains(&(*episode, *attempt)) && !is_pruned(episode) {
+            if !rests.attempts.contains_key(&(*episode, *attempt)) && !is_pruned(episode) {
                 let detail =
                     format!("attempt {attempt} at episode {episode} is sealed here, and is in no log");
-                self.damage(path.clone(), None, (0, 0), Wrong::Gone, detail);
+                self.gone(path.clone(), detail);
             }
         }
-        let bases = list_bases(self.storage)?;
-        let begun: HashSet<Id> = named.claimed.iter().map(|(episode, _)| *episode).collect();
-        let mut without: Vec<&(Id, u32)> = attempts.iter().filter(|(_, attempt)| *attempt > 0).collect();
-        without.retain(|(episode, attempt)| {
-            let has_base = bases.get(episode).is_some_and(|bases| bases.contains(attempt));
-            !has_base && begun.contains(episode) && !is_pruned(episode)
-        });
-        for (episode, attempt) in without {
-            let detail = "it is gone, and the attempt has records".to_owned();
-            self.damage(base_path(episode, *attempt), None, (0, 0), Wrong::Gone, detail);
-        }
         let alive: BTreeMap<Id, Liveness> = logs.iter().map(|log| (*log.writer(), log.liveness())).collect();
-        let unrecorded = named.claimed.iter().filter(|(episode, writer)| {
+        let unrecorded = named.claimed.iter().filter(|((episode, attempt), writer)| {
             let may_still_come = alive.get(writer) == Some(&Liveness::Live);
-            !attempts.contains(&(*episode, 0)) && !may_still_come && !is_pruned(episode)
+            *attempt == 0
+                && !rests.attempts.contains_key(&(*episode, 0))
+                && !may_still_come
+                && !is_pruned(episode)
         });
-        self.report.unrecorded.extend(unrecorded.map(|(episode, _)| *episode));
+        self.report.unrecorded.extend(unrecorded.map(|((episode, _), _)| *episode));
         self.report.unrecorded.sort_unstable();
+        rests.attempts.retain(|(episode, _), _| rests.named.contains(episode) && !is_pruned(episode));
+        if named.claimed.is_empty() {
+            self.report.unclaimed.extend(rests.attempts.keys().map(|(episode, _)| *episode));
+            self.report.unclaimed.sort_unstable();
+            self.report.unclaimed.dedup();
+        } else {
+            self.check_claims(&rests, named)?;
+            self.check_bases_of(&rests)?;
+        }
+        self.check_runs(&rests)?;
+        self.check_streams(&rests)?;
+        self.check_seals(&rests)
+    }
+
+    /// Each attempt has records of whoever claimed it, and of nobody else.
+    fn check_claims(&mut self, rests: &Rests, named: &Named) -> Result<()> {
+        for ((episode, attempt), writers) in &rests.attempts {
+            let claimant = match named.claimed.get(&(*episode, *attempt)) {
+                Some(claimant) => Some(*claimant),
+                // It may be newer than the look at the claims.
+                None => match read_claim(self.storage, episode, *attempt) {
+                    Ok(claim) => claim.map(|claim| claim.writer),
+                    // Told with the other cards.
+                    Err(Error::Damaged { .. }) => continue,
+                    Err(error) => return Err(error),
+                },
+            };
+            let path = claim_path(episode, *attempt);
+            match claimant {
+                None => self.gone(path, GONE.to_owned()),
+                Some(claimant) => {
+                    for writer in writers.iter().filter(|writer| **writer != claimant) {
+                        self.gone(path.clone(), format!("the claim of writer {writer}, which has recorded"));
+                    }
+                }
+            }
+        }
         Ok(())
+    }
+
+    fn check_bases_of(&mut self, rests: &Rests) -> Result<()> {
+        let bases = list_bases(self.storage)?;
+        let has_base = |episode, attempt| bases.get(episode).is_some_and(|bases| bases.contains(attempt));
+        let later = rests.attempts.keys().filter(|(_, attempt)| *attempt > 0);
+        for (episode, attempt) in later.filter(|(episode, attempt)| !has_base(episode, attempt)) {
+            self.gone(base_path(episode, *attempt), GONE.to_owned());
+        }
+        Ok(())
+    }
+
+    fn check_runs(&mut self, rests: &Rests) -> Result<()> {
+        for (path, birth) in &rests.runs {
+            match read_card(self.storage, path, kind::RUN)? {
+                CardFound::Nothing => {
+                    self.gone(path.clone(), "it is gone, and there are records of the run".to_owned());
+                }
+                CardFound::Card(card) if card.id(fields::BIRTH) != Some(*birth) => {
+                    let detail = "it is of another run than the records of this name and generation";
+                    self.gone(path.clone(), detail.to_owned());
+                }
+                CardFound::Card(_) | CardFound::Damaged => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_streams(&mut self, rests: &Rests) -> Result<()> {
+        for (stream, writer) in &rests.streams {
+            let path = stream_path(stream, &writer.to_string());
+            if !self.storage.disk().exists(&path).doing("look for", &path)? {
+                self.gone(path, "it is gone, and its writer has put entries".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn check_seals(&mut self, rests: &Rests) -> Result<()> {
+        for group in &rests.seals {
+            let path = seal_path(group);
+            if !self.storage.disk().exists(&path).doing("look for", &path)? {
+                self.report.unsealed.push(*group);
+            }
+        }
+        Ok(())
+    }
+
+    fn gone(&mut self, path: String, detail: String) {
+        self.damage(path, None, (0, 0), Wrong::Gone, detail);
     }
 }

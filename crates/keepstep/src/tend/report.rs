@@ -164,6 +164,10 @@ pub struct Report {
     /// Episodes that were claimed, and have no record in any log. Whoever claimed them died before the first was durable, or
     /// their log is gone: nobody can tell.
     pub unrecorded: Vec<Id>,
+    /// Episodes under a name, in a store that has no claim at all: it was made before there were any, or all are gone.
+    pub unclaimed: Vec<Id>,
+    /// Groups that somebody was about to seal, and that have no seal: it died before, or the seal is gone.
+    pub unsealed: Vec<Id>,
 }
 
 impl Report {

@@ -6,20 +6,53 @@ use keepstep_format::Id;
 use keepstep_format::commit::{Bind, What};
 use keepstep_format::frame::Kind;
 
-use super::bases::Copies;
+use super::bases::There;
+use super::named::Rests;
 use super::report::Missing;
 
 fn is_copy(bind: &Bind) -> bool {
     matches!(bind.what, What::Copied { .. })
 }
 
+/// Sequences that were seen, or are known to have been there.
+#[derive(Debug, Default)]
+struct Sequences {
+    /// All before this one.
+    next: u32,
+    /// Known beyond it, since something before is missing so far.
+    beyond: BTreeSet<u32>,
+}
+
+impl Sequences {
+    /// In ranges, in order.
+    fn ranges(&self) -> Vec<(u32, u32)> {
+        let mut ranges = vec![(0, self.next)];
+        for &seq in &self.beyond {
+            match ranges.last_mut() {
+                Some((_, to)) if *to == seq => *to = seq.saturating_add(1),
+                _ => ranges.push((seq, seq.saturating_add(1))),
+            }
+        }
+        ranges
+    }
+
+    /// False if it was there before.
+    fn insert(&mut self, seq: u32) -> bool {
+        if seq < self.next || !self.beyond.insert(seq) {
+            return false;
+        }
+        while self.beyond.first() == Some(&self.next) {
+            self.beyond.pop_first();
+            self.next = self.next.saturating_add(1);
+        }
+        true
+    }
+}
+
 /// Where one subject is.
 #[derive(Debug, Default)]
 struct Subject {
-    /// Sequences that were seen, or are known to have been there.
-    next_seq: u32,
-    /// Known beyond `next_seq`, since something before is missing so far.
-    beyond: BTreeSet<u32>,
+    sequences: Sequences,
     next_step: i64,
 }
 
@@ -36,15 +69,7 @@ impl Subjects {
 
     /// Notes a record that is there or is lost by name. False if its sequence was there before.
     pub(super) fn note(&mut self, writer: &Id, bind: &Bind, seq: u32) -> bool {
-        let subject = self.by_bind.entry((*writer, *bind)).or_default();
-        if seq < subject.next_seq || !subject.beyond.insert(seq) {
-            return false;
-        }
-        while subject.beyond.first() == Some(&subject.next_seq) {
-            subject.beyond.pop_first();
-            subject.next_seq = subject.next_seq.saturating_add(1);
-        }
-        true
+        self.by_bind.entry((*writer, *bind)).or_default().sequences.insert(seq)
     }
 
     /// The step that a record belongs to: what it says itself, else what follows from those before it.
@@ -60,21 +85,15 @@ impl Subjects {
         step
     }
 
-    /// The attempts of which something is there, or was.
-    pub(super) fn attempts(&self) -> impl Iterator<Item = (Id, u32)> {
-        self.by_bind
-            .keys()
-            .filter(|(_, bind)| bind.what == What::Attempt)
-            .map(|(_, bind)| (bind.id, bind.attempt))
+    /// Tells whose attempts and streams these are.
+    pub(super) fn add_to(&self, rests: &mut Rests) {
+        self.by_bind.keys().for_each(|(writer, bind)| rests.note_subject(writer, bind));
     }
 
-    /// What is there of copies.
-    pub(super) fn add_copies_to(&self, copies: &mut Copies) {
-        for (whose, subject) in self.by_bind.iter().filter(|((_, bind), _)| is_copy(bind)) {
-            copies
-                .entry(*whose)
-                .or_default()
-                .extend((0..subject.next_seq).chain(subject.beyond.iter().copied()));
+    /// What is there of attempts, and of copies.
+    pub(super) fn add_to_there(&self, there: &mut There) {
+        for (whose, subject) in &self.by_bind {
+            there.entry(*whose).or_default().extend(subject.sequences.ranges());
         }
     }
 
@@ -83,8 +102,8 @@ impl Subjects {
         let mut missing = Vec::new();
         // What must be there of a copy is said by a base.
         for ((writer, bind), subject) in self.by_bind.iter().filter(|((_, bind), _)| !is_copy(bind)) {
-            let mut from = subject.next_seq;
-            for &seq in &subject.beyond {
+            let mut from = subject.sequences.next;
+            for &seq in &subject.sequences.beyond {
                 if from < seq {
                     missing.push(Missing { writer: *writer, bind: *bind, from, to: seq });
                 }

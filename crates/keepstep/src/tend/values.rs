@@ -13,6 +13,7 @@ use super::frames::{Checked, Known};
 use super::report::{Lost, Wrong};
 use super::verify::{LogState, Verifier};
 use crate::segment::bodies::OpenRecord;
+use crate::segment::cards::Fields;
 use crate::segment::record::Unreadable;
 use crate::segment::{Segment, SegmentHead};
 
@@ -152,13 +153,15 @@ impl Verifier<'_> {
         opened: &OpenRecord,
     ) {
         let found = match state.bare.fields(opened) {
-            Ok(found) => found,
+            Ok(found) => Fields(found),
             Err(reason) => return self.undecodable(state, head, known, &reason),
         };
-        let index =
-            found.iter().find(|(number, _)| *number == fields::INDEX).and_then(|(_, value)| value.as_int());
+        if let Some(bind) = &known.bind {
+            self.rests.note_record(bind, Kind::from_u8(known.kind), &found);
+        }
+        let index = found.get(fields::INDEX).and_then(Value::as_int);
         let step = known.bind.and_then(|bind| state.subjects.step(&known.writer, &bind, known.kind, index));
-        let lost: Vec<u8> = lost_fields(&found);
+        let lost: Vec<u8> = lost_fields(&found.0);
         if lost.is_empty() {
             return;
         }

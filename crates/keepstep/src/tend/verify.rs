@@ -7,8 +7,8 @@ use keepstep_format::Id;
 use keepstep_format::hash::Hash;
 use keepstep_format::rehash::Rehash;
 
-use super::bases::{Copies, find_copied};
-use super::named::find_named;
+use super::bases::{There, find_inherited};
+use super::named::{Rests, find_named};
 use super::report::{Damage, Progress, Report, Wrong};
 use super::subjects::Subjects;
 use crate::error::Result;
@@ -56,23 +56,23 @@ fn verify_once(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(Report, HashSet<Hash>)> {
     storage.look_for_heals();
-    let (copied, named) = (find_copied(storage)?, find_named(storage)?);
+    let (inherited, named) = (find_inherited(storage)?, find_named(storage)?);
     let logs = open_logs(storage, scan)?;
     let bytes_total = logs.iter().flat_map(Log::segments).map(|segment| segment.file_bytes).sum();
     let mut verifier = Verifier {
         storage,
         report: Report::default(),
         wanted: HashSet::new(),
-        copies: Copies::new(),
+        there: There::new(),
+        rests: Rests::default(),
         progress: Pace { tell: progress, bytes_before: 0, halves: 0, bytes_total },
     };
-    let mut attempts = HashSet::new();
     for log in &logs {
-        verifier.check_log(log, &mut attempts)?;
+        verifier.check_log(log)?;
     }
     verifier.check_cards(&logs)?;
-    verifier.check_bases(&copied, &logs)?;
-    verifier.check_named(&named, &attempts, &logs)?;
+    verifier.check_bases(&inherited, &logs)?;
+    verifier.check_named(&named, &logs)?;
     let mut report = verifier.report;
     report.damage.sort_by(|a, b| (&a.path, a.offset, a.bytes).cmp(&(&b.path, b.offset, b.bytes)));
     Ok((report, verifier.wanted))
@@ -97,7 +97,8 @@ pub(super) struct Verifier<'v> {
     pub(super) storage: &'v Arc<Storage>,
     pub(super) report: Report,
     pub(super) wanted: HashSet<Hash>,
-    pub(super) copies: Copies,
+    pub(super) there: There,
+    pub(super) rests: Rests,
     pub(super) progress: Pace<'v>,
 }
 
@@ -129,7 +130,7 @@ pub(super) struct LogState<'k> {
 }
 
 impl Verifier<'_> {
-    fn check_log(&mut self, log: &Log, attempts: &mut HashSet<(Id, u32)>) -> Result<()> {
+    fn check_log(&mut self, log: &Log) -> Result<()> {
         let storage = Arc::clone(self.storage);
         let mut state = LogState {
             subjects: Subjects::default(),
@@ -152,8 +153,8 @@ impl Verifier<'_> {
         }
         self.report.counts.subjects += state.subjects.len();
         self.report.missing.extend(state.subjects.missing());
-        state.subjects.add_copies_to(&mut self.copies);
-        attempts.extend(state.subjects.attempts());
+        state.subjects.add_to_there(&mut self.there);
+        state.subjects.add_to(&mut self.rests);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use keepstep_format::card::kind;
 use keepstep_format::commit::{Bind, What};
 use keepstep_format::frame::Kind;
 use keepstep_format::value::Value;
@@ -8,6 +9,7 @@ use keepstep_format::{Id, fields};
 
 use super::*;
 use crate::read::{Catalog, Item};
+use crate::segment::names::stream_path;
 use crate::segment::testing::*;
 use crate::segment::{Liveness, ScanUnsealed};
 use crate::tend::tests::small_store;
@@ -93,6 +95,8 @@ fn whatever_a_log_can_have_is_moved() {
     log.record(&first, Kind::Step, &step(6, history(5, 400)));
     log.commit_synced();
     log.save(&store);
+    let claim = stream_path(&stream.id, &log.writer.to_string());
+    store.publish(&claim, kind::CLAIM, &[]);
 
     let before = read_all(&store);
     assert_eq!(before.len(), 3 + 5);
