@@ -64,6 +64,15 @@ def number_or_none(name: str, given: Any, fix: str = "give a number") -> float |
         raise wrong(name, given, fix) from None
 
 
+def seconds(name: str, given: Any) -> float:
+    """A number of seconds; how small it may be is for whoever waits to say."""
+    fix = "give a number of seconds"
+    number = number_or_none(name, given, fix)
+    if number is None:
+        raise wrong(name, given, fix)
+    return number
+
+
 def pair_or_none(name: str, given: Any) -> tuple[float, float] | None:
     """Two numbers, or nothing."""
     fix = "give the least and the most, such as (0.5, 1.0)"

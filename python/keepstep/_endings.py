@@ -11,6 +11,8 @@ Why = Literal[
     "finished", "truncated", "abandoned", "aborted", "errored", "cancelled", "crashed", "superseded"
 ]
 WHYS: tuple[str, ...] = get_args(Why)
+# What can be tried again: nothing comes after `finished`.
+RETRIED: tuple[str, ...] = tuple(why for why in WHYS if why != "finished")
 
 
 class Ending(NamedTuple):

@@ -10,7 +10,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _checks
-from ._endings import WHYS, Why
+from ._endings import RETRIED, Why
 from ._episode import Episode
 from ._loops import is_on_loop, submit_in_thread, warn_if_on_loop
 from ._progress import Progress, log_given_up, progress_of
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from ._store import Store
     from ._table import Table
     from ._views import GroupView, View
+
+
+def _on_error_of(options: dict[str, Any]) -> Any:
+    """Takes what the engine does not know out of the options of an episode, and looks at what it knows less well."""
+    if "retry" in options:
+        options["retry"] = _checks.some_of("retry", options["retry"], RETRIED)
+    return options.pop("on_error", "fail")
 
 
 class Run:
@@ -74,7 +81,7 @@ class Run:
         else:
             ref = f"{self.name}/(unnamed)"
         open = functools.partial(self._core.open, task, iteration, sample)
-        on_error = options.pop("on_error", "fail")
+        on_error = _on_error_of(options)
         if options.get("busy") != "wait":
             return Episode(ref, functools.partial(open, options), on_error=on_error)
         at_once = functools.partial(open, {**options, "busy": "raise"})
@@ -110,7 +117,7 @@ class Run:
             retry: endings to go on from that are final otherwise: `["truncated"]`, once for each who asks.
             max_attempts: how often an episode may be `errored` before it is given up.
         """
-        endings = _checks.some_of("retry", retry, WHYS)
+        endings = _checks.some_of("retry", retry, RETRIED)
         most = _checks.whole("max_attempts", max_attempts)
         return Jobs(self, self._core.remaining(endings, most, False), log_given_up)
 
@@ -274,7 +281,7 @@ class Job:
 
     def episode(self, **options: Any) -> Episode:
         """The episode, to be entered."""
-        on_error = options.pop("on_error", "fail")
+        on_error = _on_error_of(options)
         return Episode(self.ref, functools.partial(self._core.open, options), on_error=on_error)
 
     def __repr__(self) -> str:
@@ -337,7 +344,7 @@ class Group:
 
     def claim(self, **options: Any) -> Episode | None:
         """The next sample that needs work, as an episode; None if none does now."""
-        on_error = check_on_error(options.pop("on_error", "fail"))
+        on_error = check_on_error(_on_error_of(options))
         native = self._core.claim(options)
         if native is None:
             return None

@@ -71,6 +71,8 @@ def open(
             raise BadInput(
                 f"skip: {field!r} is not a field of steps: give some of {', '.join(sorted(known))}"
             )
+    strict = _checks.flag("strict", strict)
+    lease_s, stall_s = _checks.seconds("lease_s", lease_s), _checks.seconds("stall_s", stall_s)
     return Store(How(where, level, strict, lease_s, stall_s, redact, tuple(skip)))
 
 

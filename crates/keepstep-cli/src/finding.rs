@@ -131,11 +131,16 @@ pub(crate) fn not_there(store: &Store, text: &str, wanted: &Ref) -> Result<Error
     if let Some(hint) = no_generation(&runs, wanted) {
         return Ok(Error::Unknown { what, hint });
     }
+    let episodes: Vec<Episode> = store.list(&mut catalog)?.into_iter().map(Episode::of).collect();
+    let whole = Ref { attempt: None, step: None, ..wanted.clone() };
+    if wanted.attempt.is_some() && episodes.iter().any(|it| it.is_in_force && it.name() == whole) {
+        let number = wanted.attempt.unwrap_or(0);
+        return Ok(Error::Unknown { what, hint: format!("{whole} has no attempt {number}") });
+    }
     if is_planned(store, &runs, wanted)? {
         let hint = "it is planned and has not begun".to_owned();
         return Ok(Error::Unknown { what, hint });
     }
-    let episodes: Vec<Episode> = store.list(&mut catalog)?.into_iter().map(Episode::of).collect();
     let is_part = matches!(&wanted.name, Name::Episode { iteration: None, .. });
     let names = episodes.iter().filter(|it| it.is_in_force).map(|it| match it.name() {
         Ref { name: Name::Episode { run, task, .. }, generation, .. } if is_part => {
@@ -149,12 +154,7 @@ pub(crate) fn not_there(store: &Store, text: &str, wanted: &Ref) -> Result<Error
             .chain(runs.iter().map(|run| {
                 crate::refs::run_reference(&run.name, (!run.is_newest).then_some(run.generation))
             }));
-    let whole = Ref { attempt: None, step: None, ..wanted.clone() };
     let near = nearest(&whole.to_string(), names);
-    if near.contains(&whole.to_string()) {
-        let number = wanted.attempt.unwrap_or(0);
-        return Ok(Error::Unknown { what, hint: format!("{whole} has no attempt {number}") });
-    }
     Ok(match near.is_empty() {
         true => Error::NotFound { what },
         false => Error::Unknown { what, hint: format!("perhaps {} is meant", near.join(" or ")) },

@@ -70,7 +70,11 @@ impl Group {
         let by_id = |(id, reward): (String, f64)| Ok((id_of(py, "rewards", &id)?, reward));
         let rewards: Option<Vec<(keepstep::Id, f64)>> =
             rewards.map(|rewards| rewards.into_iter().map(by_id).collect::<PyResult<_>>()).transpose()?;
-        let source = Walk::new(self.context.get()).text(py, source, "source")?;
+        let mut walk = Walk::new(self.context.get());
+        for (_, reward) in rewards.iter().flatten() {
+            walk.warn_of_nan(py, "reward", Some(*reward))?;
+        }
+        let source = walk.text(py, source, "source")?;
         let sealed = py.detach(|| self.inner.seal(rewards.as_deref(), &source, least)).or_raise(py)?;
         Ok(sealed.missing)
     }

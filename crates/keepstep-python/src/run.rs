@@ -276,6 +276,7 @@ impl Run {
         source: &str,
     ) -> PyResult<Receipt> {
         let mut walk = Walk::new(self.context.get());
+        walk.warn_of_nan(py, name, value.extract::<f64>().ok())?;
         let (value, source) = (walk.value(value, name)?, walk.text(py, source, "source")?);
         let mut target = py.detach(|| keepstep_cli::address(&self.inner, reference)).or_raise(py)?;
         if let (Some(named), Some(given)) = (target.step, step.filter(|given| Some(*given) != target.step)) {

@@ -64,7 +64,15 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         list_runs(args, &store, &reading::runs(&catalog)?, &episodes, screen)?;
     } else {
         if !refs.is_empty() {
-            episodes = chosen(&store, &episodes, &refs)?;
+            // A run in which nothing has begun yet is there all the same.
+            let runs = reading::runs(&catalog)?;
+            let is_run = |wanted: &Ref| runs.iter().any(|run| names_run(wanted, run));
+            let within: Vec<_> = refs
+                .iter()
+                .filter(|(_, wanted)| !is_run(wanted) || !reading::matching(&episodes, wanted).is_empty())
+                .cloned()
+                .collect();
+            episodes = chosen(&store, &episodes, &within)?;
         }
         episodes.retain(|episode| args.attempts || episode.is_in_force || is_named(episode));
         episodes.retain(|episode| chooser.takes(episode));

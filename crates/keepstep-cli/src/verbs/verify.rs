@@ -134,7 +134,7 @@ impl Found {
         list(&report.leftovers, screen, |it| format!("{}{}", plain("leftover"), shown(it)))?;
         list(&report.unrecorded, screen, |it| {
             format!(
-                "{}{it} was claimed and is in no log: nothing of it was durable, or its log is gone",
+                "{}{it}: nothing was recorded of it; whoever began it stopped first, or its log is gone",
                 plain("claimed")
             )
         })?;

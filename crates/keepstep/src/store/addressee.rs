@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use keepstep_format::Id;
 
-use super::run::Run;
+use super::run::{Run, RunInfo};
 use super::view::View;
 use crate::error::{Error, Result};
 use crate::read::NoteTarget;
@@ -83,10 +83,16 @@ impl Run {
     }
 
     fn is_elsewhere(&self, called: &str, birth: Option<Id>) -> Result<Error> {
-        let runs = self.store().runs()?.into_iter().flatten();
-        let of = runs.filter(|run| Some(run.birth) == birth).map(|run| run.name).next();
-        let of = of.map_or_else(|| "another run".to_owned(), |run| format!("run '{run}'"));
-        let hint = format!("it is of {of}; this is run '{}'", self.name());
+        let mut runs = self.store().runs()?.into_iter().flatten();
+        let of = runs.find(|run| Some(run.birth) == birth);
+        // Two generations of one name are told apart by their numbers alone.
+        let is_namesake = of.as_ref().is_some_and(|of| of.name == self.name());
+        let name_of = |info: &RunInfo| match is_namesake {
+            true => format!("run '{}', generation {}", info.name, info.generation),
+            false => format!("run '{}'", info.name),
+        };
+        let of = of.as_ref().map_or_else(|| "another run".to_owned(), name_of);
+        let hint = format!("it is of {of}; this is {}", name_of(self.info()));
         Ok(Error::Unknown { what: format!("{called}, as an episode of this run,"), hint })
     }
 

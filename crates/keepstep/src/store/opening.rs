@@ -362,7 +362,12 @@ impl Opener<'_> {
             return Ok(());
         }
         let newest = chain.in_force().map_or(0, |link| link.claim.attempt);
-        let why = format!("interrupted in attempt {newest}, and resuming is refused");
+        let why = match self.how.retry.is_empty() {
+            true => format!("interrupted in attempt {newest}, and resuming is refused"),
+            false => format!(
+                "attempt {newest} would be gone on with, and resuming is refused: leave out `retry` or `resume`"
+            ),
+        };
         Err(Error::Ended { what: self.what(), why })
     }
 

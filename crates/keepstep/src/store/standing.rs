@@ -34,6 +34,7 @@ pub(super) fn standing_of(run: &Run, episode: &Id) -> Result<Standing> {
         let view = match store.view(episode) {
             Ok(view) => view,
             Err(Error::NotFound { .. }) => return Ok(Standing::NotYet("not begun".to_owned())),
+            Err(Error::Pruned { .. }) => return Ok(Standing::NotYet("pruned".to_owned())),
             Err(error) => return Err(error),
         };
         let why = view.ending()?.map(|end| end.why.unwrap_or_else(|| "damaged".to_owned()));

@@ -17,6 +17,7 @@ use super::report::Wrong;
 use super::verify::Verifier;
 use crate::disk::join;
 use crate::error::{Doing, Error, Result};
+use crate::read::SEAL_NOTE;
 use crate::segment::cards::{CardFound, Fields, as_id, read_card};
 use crate::segment::chain::{GONE, base_path, claim_path, list_bases, parse_claim, read_claim};
 use crate::segment::names::{run_folder, run_path, seal_path, stream_path};
@@ -64,7 +65,7 @@ impl Rests {
     pub(super) fn note_record(&mut self, bind: &Bind, kind: Option<Kind>, said: &Fields) {
         match (bind.what, kind) {
             (What::Attempt, Some(Kind::Begin)) => self.note_begin(bind, said),
-            (What::Run, Some(Kind::Note)) if said.text(fields::NAME) == Some("keepstep.seal") => {
+            (What::Run, Some(Kind::Note)) if said.text(fields::NAME) == Some(SEAL_NOTE) => {
                 self.seals.extend(said.id(fields::VALUE));
             }
             _ => {}
