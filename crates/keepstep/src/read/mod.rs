@@ -22,7 +22,7 @@ pub use fold::{Fold, Told};
 pub(crate) use follow::Unsettled;
 pub use follow::{Follow, FollowFrom, Followed, Origin, Position};
 pub use lineage::{Line, Lineage, LineagePart};
-pub use notes::{LostNotes, NoteIndex, NoteKey, NoteSaid, NoteTarget, Notes, SEAL_NOTE, SealHint};
+pub use notes::{LostNotes, NoteIndex, NoteKey, NoteSaid, NoteTarget, Notes, SealHint};
 pub use outcomes::{Outcomes, Said};
 pub use places::RecordPlace;
 pub use records::{DamagedRecord, Gap, Item, Record, Records};

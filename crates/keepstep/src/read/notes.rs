@@ -16,6 +16,7 @@ use super::records::{Gap, Item, Record, read_record};
 use crate::error::Result;
 use crate::segment::Contents;
 use crate::segment::cards::as_id;
+use crate::segment::names::SEAL_NOTE;
 
 /// What a note is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -94,8 +95,6 @@ pub struct SealHint {
     pub group: Id,
 }
 
-/// The name of the note that comes before a seal.
-pub const SEAL_NOTE: &str = "keepstep.seal";
 
 /// Notes by what they are about, each list from the oldest to the newest.
 #[derive(Debug, Clone, Default, PartialEq)]

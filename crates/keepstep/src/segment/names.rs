@@ -19,6 +19,8 @@ pub const GROUPED: &str = "grouped";
 pub const RUNS: &str = "runs";
 /// The folder of all seals.
 pub const GROUPS: &str = "groups";
+/// The name of the note that comes before a seal.
+pub const SEAL_NOTE: &str = "keepstep.seal";
 /// How the name of a file in the making begins.
 pub const TEMPORARY: &str = ".tmp-";
 

@@ -16,9 +16,10 @@ use keepstep_format::{Id, commit::Bind};
 use super::cursor::{Announced, Cursor, Held};
 use super::run::Run;
 use crate::error::Result;
-use crate::read::{Follow, FollowFrom, Followed, Item, SEAL_NOTE, is_final};
+use crate::read::{Follow, FollowFrom, Followed, Item, is_final};
 use crate::segment::cards::as_id;
 use crate::segment::chain::Chain;
+use crate::segment::names::SEAL_NOTE;
 
 /// Something that happened in a run.
 #[derive(Debug, Clone, PartialEq, Eq)]

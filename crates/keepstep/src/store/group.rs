@@ -15,10 +15,9 @@ use super::slots::Given;
 use super::standing::{Standing, standing_of};
 use crate::disk;
 use crate::error::{Doing, Error, Result};
-use crate::read::SEAL_NOTE;
 use crate::segment::Storage;
 use crate::segment::cards::{CardFound, Fields, Published, as_id, encode_fields, publish_card, read_card};
-use crate::segment::names::{GROUPS, seal_path};
+use crate::segment::names::{GROUPS, SEAL_NOTE, seal_path};
 
 /// The samples of one task and iteration.
 #[derive(Debug, Clone)]

@@ -17,10 +17,9 @@ use super::report::Wrong;
 use super::verify::Verifier;
 use crate::disk::join;
 use crate::error::{Doing, Error, Result};
-use crate::read::SEAL_NOTE;
 use crate::segment::cards::{CardFound, Fields, as_id, read_card};
 use crate::segment::chain::{GONE, base_path, claim_path, list_bases, parse_claim, read_claim};
-use crate::segment::names::{run_folder, run_path, seal_path, stream_path};
+use crate::segment::names::{SEAL_NOTE, run_folder, run_path, seal_path, stream_path};
 use crate::segment::{Liveness, Log, Storage};
 
 /// What the cards of a store name.
