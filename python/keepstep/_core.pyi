@@ -7,6 +7,8 @@ from typing_extensions import Self
 
 __version__: str
 IS_DEBUG_BUILD: bool
+# Name, is final, is resumable, is said.
+ENDINGS: tuple[tuple[str, bool, bool, bool], ...]
 
 _Level = Literal["kill", "power", "machine"]
 

@@ -3,16 +3,19 @@
 import asyncio
 import traceback
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
+from . import _core
 from .errors import BadInput
 
 Why = Literal[
     "finished", "truncated", "abandoned", "aborted", "errored", "cancelled", "crashed", "superseded"
 ]
-WHYS: tuple[str, ...] = get_args(Why)
-# What can be tried again: nothing comes after `finished`.
-RETRIED: tuple[str, ...] = tuple(why for why in WHYS if why != "finished")
+# What follows from each is said by the engine; the tests hold `Why` to it, which type checkers have to read.
+WHYS: tuple[str, ...] = tuple(name for name, *_ in _core.ENDINGS)
+FINAL = frozenset(name for name, is_final, _, _ in _core.ENDINGS if is_final)
+RETRIED: tuple[str, ...] = tuple(name for name, _, is_resumable, _ in _core.ENDINGS if is_resumable)
+SAID = frozenset(name for name, _, _, is_said in _core.ENDINGS if is_said)
 
 
 class Ending(NamedTuple):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import _checks, _core
 from ._cached import cached_property
-from ._endings import Ending
+from ._endings import SAID, WHYS, Ending
 from ._loops import in_thread, warn_if_on_loop
 from ._steps import Step, Steps, error_text, shown, step_of, table_html
 from .errors import BadInput, NotFound
@@ -25,15 +25,7 @@ __all__ = ["Ending", "GroupView", "Step", "Steps", "View", "episodes", "find", "
 
 # A wait is cut into slices of this length, so that Ctrl-C is heard.
 _SLICE_S = 0.2
-_STATES = frozenset(
-    {
-        "finished", "truncated", "abandoned", "aborted", "errored", "cancelled", "crashed", "superseded",
-        "running", "silent", "interrupted",
-    }
-)  # fmt: skip
-
-# What whoever records says; the others are found.
-_SAID = frozenset({"finished", "truncated", "abandoned", "aborted", "errored", "cancelled"})
+_STATES = frozenset({*WHYS, "running", "silent", "interrupted"})
 
 
 class View:
@@ -307,12 +299,12 @@ def episodes(
     """
     coming = _checks.flag("follow", follow) or _checks.text_or_none("after", after) is not None
     states = None if ends is None else _checks.some_of("ends", ends, _STATES)
-    if coming and states is not None and not _SAID.issuperset(states):
+    if coming and states is not None and not SAID.issuperset(states):
         # Waiting for what never comes would be for ever.
-        never = ", ".join(sorted(set(states) - _SAID))
+        never = ", ".join(sorted(set(states) - SAID))
         raise BadInput(
             f"ends: has {never}, which nobody says: it is found, and does not come with after or follow; "
-            f"leave them out to list such episodes, or give some of {', '.join(sorted(_SAID))}"
+            f"leave them out to list such episodes, or give some of {', '.join(sorted(SAID))}"
         )
     if policy is not None and (isinstance(policy, bool) or not isinstance(policy, (int, str))):
         raise _checks.wrong("policy", policy, "give a number or a name")

@@ -11,11 +11,22 @@ from pathlib import Path
 
 import keepstep
 import pytest
+from keepstep import _core
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *DOCS.glob("*.md"), *DOCS.glob("guides/*.md"), *DOCS.glob("concepts/*.md")]
 ENDINGS = typing.get_args(keepstep.Why)
+
+
+def test_the_endings_that_type_checkers_read_are_those_of_the_engine() -> None:
+    assert tuple(name for name, *_ in _core.ENDINGS) == ENDINGS
+    stub = (ROOT / "python/keepstep/__init__.pyi").read_text()
+    told = re.search(r"^Why = Literal\[\s*([^\]]*)\]", stub, re.MULTILINE)
+    assert told, "the stub says which endings there are"
+    assert tuple(re.findall(r'"(\w+)"', told.group(1))) == ENDINGS
+
+
 FINAL = {"finished", "truncated"}
 
 

@@ -30,7 +30,14 @@ def record(run: keepstep.Run, task: str, *, sample: int = 0, why: str = "finishe
 
 @pytest.mark.parametrize(
     ("argument", "value"),
-    [("strict", "yes"), ("strict", 1), ("stall_s", "x"), ("stall_s", None), ("lease_s", "x"), ("lease_s", True)],
+    [
+        ("strict", "yes"),
+        ("strict", 1),
+        ("stall_s", "x"),
+        ("stall_s", None),
+        ("lease_s", "x"),
+        ("lease_s", True),
+    ],
 )
 def test_what_opens_a_store_is_told_by_its_name(tmp_path: Path, argument: str, value: Any) -> None:
     with pytest.raises(BadInput, match=f"^{argument}: "):
@@ -64,8 +71,9 @@ def test_any_collection_of_endings_is_taken(run: keepstep.Run, kind: Any) -> Non
 
 def test_asking_for_more_and_for_nothing_to_be_resumed_is_told_as_such(run: keepstep.Run) -> None:
     record(run, "a", why="truncated")
-    with pytest.raises(KeepstepError, match="leave out `retry` or `resume`"), run.episode(
-        "a", retry=["truncated"], resume="refuse"
+    with (
+        pytest.raises(KeepstepError, match="leave out `retry` or `resume`"),
+        run.episode("a", retry=["truncated"], resume="refuse"),
     ):
         pass
 

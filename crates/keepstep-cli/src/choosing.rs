@@ -2,27 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use keepstep::{Generation, Id, Store};
+use keepstep::{Generation, Id, Store, Why};
 
 use crate::failure::Outcome;
 use crate::numbers::{moment, now_us};
 use crate::reading::{self, Episode};
 use crate::refs::{Name, Ref};
 
-/// How an episode can stand: as it ended, or as it was found.
-const STATES: [&str; 11] = [
-    "finished",
-    "truncated",
-    "abandoned",
-    "aborted",
-    "errored",
-    "cancelled",
-    "crashed",
-    "superseded",
-    "running",
-    "silent",
-    "interrupted",
-];
+/// How an episode can stand that nobody ended.
+const UNENDED: [&str; 3] = ["running", "silent", "interrupted"];
 
 /// Options that choose episodes.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -56,8 +44,9 @@ impl Filter {
 
     /// Understands what was said, or says what was not.
     pub(crate) fn chooser(&self) -> Outcome<Chooser<'_>> {
-        if let Some(wrong) = self.ending.iter().find(|state| !STATES.contains(&state.as_str())) {
-            let states = format!("--ending takes {}", STATES.join(", "));
+        let is_state = |state: &str| Why::named(state).is_some() || UNENDED.contains(&state);
+        if let Some(wrong) = self.ending.iter().find(|state| !is_state(state)) {
+            let states = format!("--ending takes {}, {}", Why::names(|_| true), UNENDED.join(", "));
             return Err(crate::usage(format!("no episode ends as {wrong:?}"), states));
         }
         let since_us = match &self.since {

@@ -1,6 +1,6 @@
 //! How far the plan of a run is: a line for people, and all of it as JSON.
 
-use keepstep::{Error, GivenUp, Progress, RemainingOptions, Store};
+use keepstep::{Error, GivenUp, Progress, RemainingOptions, Store, Why};
 
 use crate::failure::{Exit, Outcome};
 use crate::json::Json;
@@ -40,7 +40,7 @@ pub(crate) fn tell<'r>(store: &Store, runs: impl Iterator<Item = &'r Run>, scree
 fn lines(run: &Run, progress: &Progress) -> Vec<String> {
     let Progress { planned, not_begun, running, interrupted, unscored, pruned, damaged, .. } = progress;
     let given_up = progress.given_up.len() as u64;
-    let errored = progress.ended.get("errored").copied().unwrap_or(0);
+    let errored = progress.ended.get(Why::Errored.name()).copied().unwrap_or(0);
     let parts = [
         (*not_begun, "not begun"),
         (*running, "running"),

@@ -9,6 +9,7 @@ pub mod card;
 pub mod commit;
 pub mod decode;
 pub mod encode;
+pub mod ending;
 pub mod fields;
 pub mod footer;
 pub mod frame;
@@ -22,6 +23,7 @@ pub mod segment;
 pub mod value;
 
 pub use bytes::Malformed;
+pub use ending::Why;
 pub use ids::Id;
 
 /// The version of the format that this code writes, and the newest that it reads.

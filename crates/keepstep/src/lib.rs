@@ -21,8 +21,8 @@ mod write;
 pub use date::date;
 pub use error::{Error, Remedy, Result};
 pub use keepstep_format as format;
-pub use keepstep_format::Id;
 pub use keepstep_format::value::Value;
+pub use keepstep_format::{Id, Why};
 #[cfg(feature = "simulate")]
 pub use options::Broken;
 pub use options::{Level, Options};

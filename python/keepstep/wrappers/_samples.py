@@ -11,12 +11,14 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING
 
+from .._endings import FINAL, WHYS
+
 if TYPE_CHECKING:
     from .._run import Run
     from .._store import Store
 
 # The loop gave up an abandoned one, and an errored one failed: neither was interrupted.
-_INTERRUPTED = frozenset({"interrupted", "aborted", "cancelled", "crashed", "superseded"})
+_INTERRUPTED = frozenset({*WHYS, "interrupted"} - FINAL - {"abandoned", "errored"})
 
 _lock = threading.Lock()
 _of_stores: weakref.WeakKeyDictionary[Store, dict[tuple[str, str, int], Samples]] = (

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use keepstep::tend::{Candidate, PruneFilter, PruneReport};
-use keepstep::{Id, Store};
+use keepstep::{Id, Store, Why};
 
 use crate::choosing::find_run;
 use crate::failure::{Exit, Outcome};
@@ -18,10 +18,6 @@ use crate::refs::Ref;
 use crate::screen::{Screen, Side, Table, shown};
 use crate::verbs::compact;
 use crate::verbs::ls::parse_all;
-
-/// How an episode can have ended.
-const ENDINGS: [&str; 8] =
-    ["finished", "truncated", "abandoned", "aborted", "errored", "cancelled", "crashed", "superseded"];
 
 /// Arguments of `keepstep prune`.
 #[derive(Debug, Clone, clap::Args)]
@@ -102,8 +98,8 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
 }
 
 fn filter(args: &Args) -> Outcome<PruneFilter> {
-    if let Some(wrong) = args.ending.iter().find(|ending| !ENDINGS.contains(&ending.as_str())) {
-        let hint = format!("--ending takes {}", ENDINGS.join(", "));
+    if let Some(wrong) = args.ending.iter().find(|ending| Why::named(ending).is_none()) {
+        let hint = format!("--ending takes {}", Why::names(|_| true));
         return Err(crate::usage(format!("no episode ends as {wrong:?}"), hint));
     }
     let older_than = match &args.older_than {

@@ -95,7 +95,6 @@ pub struct SealHint {
     pub group: Id,
 }
 
-
 /// Notes by what they are about, each list from the oldest to the newest.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Notes {

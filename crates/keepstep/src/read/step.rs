@@ -2,7 +2,7 @@
 
 use keepstep_format::frame::Kind;
 use keepstep_format::value::Value;
-use keepstep_format::{Id, fields};
+use keepstep_format::{Id, Why, fields};
 
 use super::places::RecordPlace;
 use super::records::{DamagedRecord, Record};
@@ -374,7 +374,7 @@ impl End {
 
 /// True if nothing can come after an attempt that ended so: the episode is over.
 pub fn is_final(why: &str) -> bool {
-    matches!(why, "finished" | "truncated")
+    Why::named(why).is_some_and(Why::is_final)
 }
 
 /// A turn that was given up.

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
-use keepstep_format::Id;
 use keepstep_format::card::{CARD_BODY_MAX, Card, kind};
-use keepstep_format::fields;
 use keepstep_format::value::Value;
+use keepstep_format::{Id, Why, fields};
 
 use super::Store;
 use crate::error::{Doing, Error, Result};
@@ -33,7 +32,7 @@ pub struct Reaped {
 
 /// How an attempt of somebody else was found to have ended.
 pub(super) struct FoundEnd<'e> {
-    pub(super) why: &'static str,
+    pub(super) why: Why,
     pub(super) evidence: &'e Value,
     pub(super) steps: Option<u64>,
     /// How many of its records count: what its owner wrote behind them was refused.
@@ -136,7 +135,7 @@ impl Store {
         }
         let sheet = |(it, records): &(Reaped, u32)| {
             let (evidence, steps) = (&it.evidence, Some(it.steps));
-            let found = FoundEnd { why: "crashed", evidence, steps, records: *records };
+            let found = FoundEnd { why: Why::Crashed, evidence, steps, records: *records };
             self.end_sheet(&it.episode, it.attempt, &found)
         };
         let sheets: Vec<Sheet> = left.iter().map(sheet).collect::<Result<_>>()?;
@@ -180,7 +179,7 @@ impl Store {
         let mut end = vec![
             ("episode", Value::bytes(episode.0)),
             ("attempt", Value::Int(i64::from(attempt))),
-            ("why", Value::from(found.why)),
+            ("why", Value::from(found.why.name())),
             ("said_by", Value::from("whoever found it")),
             ("evidence", found.evidence.clone()),
             ("time", Value::Int(self.disk().now_us())),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use keepstep_format::frame::Kind;
 use keepstep_format::value::Value;
-use keepstep_format::{Id, fields};
+use keepstep_format::{Id, Why, fields};
 
 use super::run::Run;
 use super::same;
@@ -85,9 +85,6 @@ pub struct Ending {
 
 /// The name of the call that stands for a try of a turn which failed and left what was said to the next one.
 const TRY: &str = "keepstep.turn";
-
-/// The reasons that somebody may give. The other two, `crashed` and `superseded`, are found, not said.
-const SAID: [&str; 6] = ["finished", "truncated", "abandoned", "aborted", "errored", "cancelled"];
 
 impl Deref for Episode {
     type Target = Recorder;
@@ -329,19 +326,22 @@ impl Episode {
     }
 
     /// Says how the attempt ended. Nothing can be recorded after it.
-    pub fn end(&self, why: &str, ending: Ending) -> Result<Receipt> {
-        if !SAID.contains(&why) {
+    ///
+    /// `why` is a [`Why`] or its name; some are only found by others, and cannot be said.
+    pub fn end(&self, why: impl AsRef<str>, ending: Ending) -> Result<Receipt> {
+        let given = why.as_ref();
+        let Some(why) = Why::named(given).filter(|why| why.is_said()) else {
             return Err(Error::BadInput {
                 field: "why".to_owned(),
-                value: format!("is {why:?}"),
-                fix: format!("give one of {}", SAID.join(", ")),
+                value: format!("is {given:?}"),
+                fix: format!("give one of {}", Why::names(Why::is_said)),
             });
-        }
-        if ending.limit.is_some() && why != "truncated" {
+        };
+        if ending.limit.is_some() && why != Why::Truncated {
             return Err(Error::BadInput {
                 field: "limit".to_owned(),
-                value: format!("cannot come with {why:?}"),
-                fix: "a limit belongs to `truncated`".to_owned(),
+                value: format!("cannot come with {given:?}"),
+                fix: format!("a limit belongs to `{}`", Why::Truncated),
             });
         }
         let Ending { limit, error, said_by } = ending;
@@ -355,7 +355,7 @@ impl Episode {
                 more = more.with(number, value);
             }
         }
-        self.recorder.end(why, more)
+        self.recorder.end(why.name(), more)
     }
 
     /// Whoever recorded it is done with it: nothing more can be recorded here, and it may be opened again in this process,
@@ -386,7 +386,7 @@ impl Drop for Episode {
             let error = Value::map([("type", Value::from("panic"))]);
             let ending = Ending { error: Some(error), said_by: Some("panic".to_owned()), limit: None };
             if self.recorder.ended().is_none() {
-                let _ = self.end("errored", ending);
+                let _ = self.end(Why::Errored, ending);
             }
             return;
         }
@@ -400,7 +400,7 @@ pub(super) fn abort(recorder: &Recorder, said_by: &str) {
         return;
     }
     let more = Step::new().with(fields::SAID_BY, Value::from(said_by));
-    if let Ok(receipt) = recorder.end("aborted", more) {
+    if let Ok(receipt) = recorder.end(Why::Aborted.name(), more) {
         let _ = receipt.wait();
     }
 }

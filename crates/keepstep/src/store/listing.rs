@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use keepstep_format::Id;
+use keepstep_format::{Id, Why};
 
 use super::Store;
 use super::run::Generation;
@@ -43,7 +43,7 @@ impl Listed {
             (Some(why), _) => why,
             (None, Liveness::Live) if self.is_in_force => "running",
             // Another attempt really began, and its base is the proof.
-            (None, Liveness::Live) => "superseded",
+            (None, Liveness::Live) => Why::Superseded.name(),
             (None, Liveness::Unknown) => "silent",
             (None, Liveness::Dead) => "interrupted",
         }

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use keepstep_format::Id;
 use keepstep_format::value::Value;
+use keepstep_format::{Id, Why};
 
 use super::config::short;
 use super::remaining::{Remaining, RemainingOptions};
@@ -51,7 +51,7 @@ impl Progress {
     /// Of how many nothing remains to be done: they are over and have their notes, were given up, or pruned.
     pub fn done(&self) -> u64 {
         let over: u64 =
-            self.ended.iter().filter(|(why, _)| &***why != "errored").map(|(_, count)| count).sum();
+            self.ended.iter().filter(|(why, _)| &***why != Why::Errored.name()).map(|(_, count)| count).sum();
         over.saturating_sub(self.unscored) + self.given_up.len() as u64 + self.pruned
     }
 
@@ -84,7 +84,7 @@ impl Run {
             damaged: found.troubles.len() as u64,
         };
         if !found.errored.is_empty() {
-            progress.ended.insert(Arc::from("errored"), found.errored.len() as u64);
+            progress.ended.insert(Arc::from(Why::Errored.name()), found.errored.len() as u64);
         }
         let given_up = found.errored.iter().filter(|it| !options.wants(it));
         progress.given_up = given_up.map(|it| GivenUp::of(it, queue.name(&plan, it.index))).collect();

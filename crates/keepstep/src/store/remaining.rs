@@ -9,14 +9,14 @@ use std::sync::Arc;
 use super::board::Held;
 use super::episode::Episode;
 use super::opening::{Opener, Opening};
-use super::retry::{TRUNCATED, check_retry, goes_on_behind};
+use super::retry::{check_retry, goes_on_behind};
 use super::run::{EpisodeName, Run};
 use super::scoring::Scoring;
 use super::seats::Seat;
 use super::survey::{Candidate, Queue};
 use crate::error::{Doing, Error, Result};
 use crate::segment::chain::claim_path;
-use keepstep_format::Id;
+use keepstep_format::{Id, Why};
 
 /// What is wanted of what remains.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl RemainingOptions {
 
     /// Whether a claim that nobody uses is given to whoever asks so.
     fn wants_held(&self, held: &Held) -> bool {
-        self.wants_to_run() && (&*held.why != TRUNCATED || goes_on_behind(&self.retry, &held.why))
+        self.wants_to_run() && (&*held.why != Why::Truncated.name() || goes_on_behind(&self.retry, &held.why))
     }
 }
 
@@ -99,9 +99,9 @@ impl Job {
     pub fn episode(mut self, mut how: Opening) -> Result<Episode> {
         self.run.store().check_process()?;
         how.check()?;
-        if &*self.why == TRUNCATED {
+        if &*self.why == Why::Truncated.name() {
             // Whoever asked for the job asked for more.
-            how.retry.push(TRUNCATED.to_owned());
+            how.retry.push(Why::Truncated.to_string());
         }
         let (run, name) = (self.run.clone(), self.name.clone());
         let opener = Opener::new(&run, self.id(), name, how)?;
@@ -341,7 +341,7 @@ impl Remaining {
         if is_claimed && is_overtaken(&self.run, &held)? {
             return Ok(None);
         }
-        if &*held.why == TRUNCATED && self.run.is_sealed_with(&held.name)? {
+        if &*held.why == Why::Truncated.name() && self.run.is_sealed_with(&held.name)? {
             // Not to be looked at again and again.
             self.given.insert(held.episode, held.attempt);
             return Ok(None);

@@ -4,34 +4,27 @@
 //! a seal before its claim, so that what is refused costs nothing, and again before it publishes its base. A sealer that
 //! finds the claim waits for what comes of it; one that had looked before seals the attempt that it saw, and that is whole.
 
-use keepstep_format::ids;
+use keepstep_format::{Why, ids};
 
 use super::opening::Opener;
 use super::run::{EpisodeName, Run};
 use crate::error::{Error, Result};
 
-/// An ending that is final unless somebody asks for more.
-pub(super) const TRUNCATED: &str = "truncated";
-
-/// Endings that may be named: all but the one that nothing comes after. Those that can be resumed come back anyway.
-const RETRIED: [&str; 7] =
-    [TRUNCATED, "errored", "crashed", "aborted", "abandoned", "cancelled", "superseded"];
-
-/// An error if one of these cannot be tried again.
+/// An error if one of these cannot be tried again. Those that come back anyway may be named all the same.
 pub(super) fn check_retry(retry: &[String]) -> Result<()> {
-    match retry.iter().find(|why| !RETRIED.contains(&why.as_str())) {
+    match retry.iter().find(|why| !Why::named(why).is_some_and(Why::is_resumable)) {
         None => Ok(()),
         Some(why) => Err(Error::BadInput {
             field: "retry".to_owned(),
             value: format!("has {why:?}"),
-            fix: format!("give some of {}; finished is final", RETRIED.join(", ")),
+            fix: format!("give some of {}; finished is final", Why::names(Why::is_resumable)),
         }),
     }
 }
 
 /// True if what ended so is over, and is gone on with all the same.
 pub(super) fn goes_on_behind(retry: &[String], why: &str) -> bool {
-    why == TRUNCATED && retry.iter().any(|wanted| wanted == why)
+    why == Why::Truncated.name() && retry.iter().any(|wanted| wanted == why)
 }
 
 impl Run {
@@ -57,7 +50,7 @@ impl Opener<'_> {
             return Ok(());
         }
         self.run.store().pass_over(&self.id, attempt)?;
-        Err(Error::Ended { what: self.what(), why: sealed(TRUNCATED) })
+        Err(Error::Ended { what: self.what(), why: sealed(Why::Truncated.name()) })
     }
 }
 

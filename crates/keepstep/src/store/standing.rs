@@ -4,8 +4,8 @@
 //! it. So the claims are read after the END, and an end that somebody may still overrule is no end yet. Whoever seems gone
 //! is kept from overruling it first.
 
-use keepstep_format::Id;
 use keepstep_format::value::Value;
+use keepstep_format::{Id, Why};
 
 use super::opening::{Opener, Opening};
 use super::run::{EpisodeName, Run};
@@ -71,7 +71,7 @@ fn without_an_end(run: &Run, owner: &Id) -> &'static str {
     match run.store().leases().standing(owner) {
         own::Standing::Live => "running",
         own::Standing::Silent { .. } => "silent",
-        own::Standing::Dead(_) => "crashed",
+        own::Standing::Dead(_) => Why::Crashed.name(),
     }
 }
 

@@ -7,11 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use keepstep_format::frame::Kind;
-use keepstep_format::{Id, fields, ids};
+use keepstep_format::{Id, Why, fields, ids};
 
 use super::opening::writers_of;
 use super::plan::Plan;
-use super::retry::TRUNCATED;
 use super::run::{EpisodeName, Run};
 use crate::disk::Disk;
 use crate::error::{Doing, Error, Result};
@@ -368,7 +367,7 @@ impl Judge<'_> {
         let candidate = |why: Arc<str>| {
             let (attempt, attempts) = (newest.saturating_add(1), named.bases + 1);
             let failed = |attempt: &u32| {
-                self.outcomes.said(&at.id, *attempt).is_some_and(|said| &*said.why == "errored")
+                self.outcomes.said(&at.id, *attempt).is_some_and(|said| &*said.why == Why::Errored.name())
             };
             let errored = (0..=newest).filter(failed).count() as u32;
             Candidate { index, episode: at.id, attempt, attempts, errored, why }
@@ -384,13 +383,13 @@ impl Judge<'_> {
                     why: Arc::from(why),
                     is_lacking,
                     unscored: is_free.then(|| candidate(Arc::from("unscored"))),
-                    truncated: (why == TRUNCATED).then(|| candidate(Arc::from(TRUNCATED))),
+                    truncated: (why == Why::Truncated.name()).then(|| candidate(Arc::from(why))),
                 })
             }
-            Some("errored") => Verdict::Errored(candidate(Arc::from("errored"))),
+            Some(why) if why == Why::Errored.name() => Verdict::Errored(candidate(Arc::from(why))),
             Some(why) if by_us => Verdict::Own(candidate(Arc::from(why))),
             Some(why) => Verdict::Interrupted(candidate(Arc::from(why))),
-            None => Verdict::Interrupted(candidate(Arc::from("crashed"))),
+            None => Verdict::Interrupted(candidate(Arc::from(Why::Crashed.name()))),
         })
     }
 

@@ -5,10 +5,9 @@
 
 use std::sync::Arc;
 
-use keepstep_format::Id;
 use keepstep_format::card::kind;
-use keepstep_format::fields;
 use keepstep_format::value::Value;
+use keepstep_format::{Id, Why, fields};
 
 use super::endings::FoundEnd;
 use super::episode::Episode;
@@ -85,7 +84,7 @@ impl Opener<'_> {
             return Err(Error::Ended { what: self.what(), why });
         }
         if !has_ended {
-            let why = if was_alive { "superseded" } else { "crashed" };
+            let why = if was_alive { Why::Superseded } else { Why::Crashed };
             let found = FoundEnd { why, evidence: &evidence, steps: None, records: counted };
             self.run.store().record_end_of(&self.id, resumed, &found)?;
         }

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 import keepstep
+from keepstep._endings import FINAL
 
 from ._capture import KeepstepTokenSink
 from ._names import ATTEMPT, EXPLICIT, RolloutName
@@ -24,7 +25,6 @@ _RESUME: dict[str, Literal["continue", "restart"]] = {
     "restart-only": "restart",
     "stateless": "continue",
 }
-_FINAL = ("finished", "truncated")
 
 
 class RunJournal:
@@ -279,7 +279,7 @@ class JournaledRollout:
         raise keepstep.Busy(f"{self._ref} is over, and its result cannot be read yet")
 
     def _take_result(self, view: keepstep.View) -> bool:
-        if view.state not in _FINAL:
+        if view.state not in FINAL:
             return False
         self.result = _last_state(view).get("result")
         if self.result is None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import keepstep
+from keepstep._endings import FINAL
 
 from ._names import RolloutName
 
@@ -28,7 +29,7 @@ class Written:
 
 
 def write_rollouts(
-    run: keepstep.Run, path: str | os.PathLike[str], *, ends: Collection[str] = ("finished", "truncated")
+    run: keepstep.Run, path: str | os.PathLike[str], *, ends: Collection[str] = tuple(sorted(FINAL))
 ) -> Written:
     """Writes the rollouts of a run as JSON Lines. The file is whole, or not there.
 

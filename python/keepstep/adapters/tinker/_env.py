@@ -23,6 +23,7 @@ from tinker_cookbook.rl.types import (
 )
 
 from keepstep import BadInput, Busy, Ending, Episode, KeepstepError, NotFound, Tokens, Turn, View, Why
+from keepstep._endings import FINAL
 
 from ._restoring import STATE, bring_back, keeper_of, mode_of, settled
 from ._tape import ENDING_NOTE, Tape
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SOURCE = "tinker-cookbook"
-_OVER = ("finished", "truncated")
 _PATIENCE_S = 5.0
 
 # The rollout that the running task is in: a policy is shared by all of a group, so it cannot know by itself.
@@ -103,7 +103,7 @@ class RecordedEnv(Env):
     @property
     def is_over(self) -> bool:
         """True if nothing can be added to it."""
-        return self.ended in _OVER
+        return self.ended in FINAL
 
     @property
     def ref(self) -> str:
@@ -222,7 +222,7 @@ class RecordedEnv(Env):
         if found is None:
             return await self._enter()
         view, ending, wrong = found
-        if ending is not None and ending.why in _OVER:
+        if ending is not None and ending.why in FINAL:
             self.tape = await asyncio.to_thread(Tape.of_final, view)
             if self._mode != "restart" and self._session.asks_environments:
                 # Here, where a strategy tries again what fails.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import keepstep
+from keepstep._endings import FINAL
 from keepstep._store import place_of
 
 from ._mirror import make_whole
@@ -120,7 +121,7 @@ def unfinished(
 def _is_done_or_taken(view: keepstep.View, needs_score: bool) -> bool:
     if view.state in ("running", "silent"):
         return True
-    return view.state in ("finished", "truncated") and (not needs_score or "score" in view.notes)
+    return view.state in FINAL and (not needs_score or "score" in view.notes)
 
 
 def _home(where: Where, results: str | os.PathLike[str] | None) -> tuple[keepstep.Run, Path | None]:

@@ -1,0 +1,122 @@
+//! How an attempt can end: every reason, and what follows from each. What a later version adds is read as text.
+
+use std::fmt;
+
+/// Why an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Why {
+    /// It came to its end.
+    Finished,
+    /// A limit was reached: of steps, of tokens, of time.
+    Truncated,
+    /// Whoever ran it gave it up.
+    Abandoned,
+    /// Its process was asked to stop, or left it without a word.
+    Aborted,
+    /// Something failed.
+    Errored,
+    /// Its task was cancelled.
+    Cancelled,
+    /// Its process was gone, and had said nothing.
+    Crashed,
+    /// Somebody took it over while its owner lived.
+    Superseded,
+}
+
+impl Why {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Finished,
+        Self::Truncated,
+        Self::Abandoned,
+        Self::Aborted,
+        Self::Errored,
+        Self::Cancelled,
+        Self::Crashed,
+        Self::Superseded,
+    ];
+
+    /// As it is recorded and said.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Truncated => "truncated",
+            Self::Abandoned => "abandoned",
+            Self::Aborted => "aborted",
+            Self::Errored => "errored",
+            Self::Cancelled => "cancelled",
+            Self::Crashed => "crashed",
+            Self::Superseded => "superseded",
+        }
+    }
+
+    /// The reason of this name; nothing for one of a later version.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|why| why.name() == name)
+    }
+
+    /// The episode is over: nothing comes after an attempt that ended so, unless somebody asks for more.
+    pub const fn is_final(self) -> bool {
+        match self {
+            Self::Finished | Self::Truncated => true,
+            Self::Abandoned
+            | Self::Aborted
+            | Self::Errored
+            | Self::Cancelled
+            | Self::Crashed
+            | Self::Superseded => false,
+        }
+    }
+
+    /// Another attempt can go on behind one that ended so: by itself, or because somebody asks for it.
+    pub const fn is_resumable(self) -> bool {
+        !matches!(self, Self::Finished)
+    }
+
+    /// Whoever records may say it. The others are found, by those who look afterwards.
+    pub const fn is_said(self) -> bool {
+        !matches!(self, Self::Crashed | Self::Superseded)
+    }
+
+    /// The names of those for which this holds, for a message.
+    pub fn names(holds: impl Fn(Self) -> bool) -> String {
+        let names: Vec<&str> =
+            Self::ALL.into_iter().filter(|why| holds(*why)).map(|why| why.name()).collect();
+        names.join(", ")
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(self.name())
+    }
+}
+
+impl AsRef<str> for Why {
+    fn as_ref(&self) -> &str {
+        self.name()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_found_by_its_name() {
+        for why in Why::ALL {
+            assert_eq!(Why::named(why.name()), Some(why));
+        }
+        assert_eq!(Why::named("Finished"), None);
+        assert_eq!(Why::named("of a later version"), None);
+    }
+
+    #[test]
+    fn what_is_final_is_said_and_what_is_found_is_resumable() {
+        for why in Why::ALL {
+            assert!(!why.is_final() || why.is_said(), "{why}");
+            assert!(why.is_said() || why.is_resumable(), "{why}");
+        }
+        assert_eq!(Why::names(Why::is_final), "finished, truncated");
+    }
+}
