@@ -6,6 +6,7 @@ use keepstep::read::{
     Told,
 };
 use keepstep_format::fields;
+use keepstep_format::kind::Kind;
 
 use crate::json::{self, Json};
 use crate::numbers::{date, reward};
@@ -247,7 +248,12 @@ fn of_end(end: &End) -> Entry {
 
 fn of_damaged(damaged: &DamagedRecord) -> Entry {
     let place = format!("segment {}, byte {}", damaged.place.segment, damaged.place.offset);
-    Entry::new("damaged", &[]).with("sequence", Some(i64::from(damaged.seq))).with("place", Some(place))
+    // A kind that only a later version knows is not damaged, and cannot be told either.
+    let known = Kind::from_u8(damaged.kind);
+    Entry::new(if known.is_some() { "damaged" } else { "unknown" }, &[])
+        .with("sequence", Some(i64::from(damaged.seq)))
+        .with("place", Some(place))
+        .with("kind", known.is_none().then_some(i64::from(damaged.kind)))
 }
 
 fn of_gap(gap: &Gap) -> Entry {

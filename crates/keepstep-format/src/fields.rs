@@ -1,140 +1,139 @@
-//! The numbers of the fields that records and cards are made of.
-#![allow(missing_docs)]
+//! The fields that records and cards are made of: the one table of their numbers and names.
+//!
+//! What each holds is said by the spec (§5 to §7, §11), which the tests below compare with this.
 
-pub const TIME: u8 = 1;
-pub const INDEX: u8 = 2;
-pub const STEP_KIND: u8 = 3;
-pub const OBSERVATION: u8 = 4;
-pub const ACTION: u8 = 5;
-pub const REWARD: u8 = 6;
-pub const REWARD_TERMS: u8 = 7;
-pub const DISCOUNT: u8 = 8;
-pub const PROMPT: u8 = 9;
-pub const RESPONSE: u8 = 10;
-pub const TOKENS: u8 = 11;
-pub const POLICY: u8 = 12;
-pub const AGENT: u8 = 13;
-pub const INFO: u8 = 14;
-pub const STATE: u8 = 15;
-pub const ERROR: u8 = 16;
-pub const FAILED: u8 = 17;
-pub const RUN: u8 = 20;
-pub const BIRTH: u8 = 21;
-pub const TASK: u8 = 22;
-pub const ITERATION: u8 = 23;
-pub const SAMPLE: u8 = 24;
-pub const PARENT: u8 = 25;
-pub const META: u8 = 26;
-pub const RESUMED: u8 = 27;
-pub const UNNAMED: u8 = 28;
-pub const INHERITED: u8 = 29;
-pub const NAME: u8 = 30;
-pub const KEY: u8 = 31;
-pub const ORDINAL: u8 = 32;
-pub const ARGUMENTS: u8 = 33;
-pub const RESULT: u8 = 34;
-pub const AWAITED: u8 = 35;
-pub const VALUE: u8 = 41;
-pub const SOURCE: u8 = 42;
-pub const TARGET: u8 = 43;
-pub const TARGET_ATTEMPT: u8 = 44;
-pub const WHY: u8 = 50;
-pub const LIMIT: u8 = 51;
-pub const SAID_BY: u8 = 52;
-pub const EVIDENCE: u8 = 53;
-pub const REASON: u8 = 54;
-pub const GENERATION: u8 = 60;
-pub const CONFIG: u8 = 61;
-pub const LINKS: u8 = 62;
-pub const WRITER: u8 = 63;
-pub const ATTEMPT: u8 = 64;
-pub const EPISODE: u8 = 65;
-pub const IS_VOID: u8 = 66;
-pub const COUNTED: u8 = 67;
-pub const MORE_SPANS: u8 = 68;
-pub const CLOSED: u8 = 69;
-pub const STEPS: u8 = 70;
-pub const RETURN: u8 = 71;
-pub const FIRST_TIME: u8 = 72;
-pub const LAST_TIME: u8 = 73;
-pub const BOOT: u8 = 74;
-pub const PROCESS: u8 = 75;
-pub const HOST: u8 = 76;
-pub const PLANNED: u8 = 77;
-pub const NEEDS: u8 = 78;
-pub const WHAT: u8 = 79;
-pub const SPANS: u8 = 80;
-pub const SEGMENT: u8 = 81;
-pub const SYNCED_TO: u8 = 82;
-pub const VALID_TO: u8 = 83;
-pub const FILE_BYTES: u8 = 84;
-pub const HOLES: u8 = 85;
-pub const FOOTER: u8 = 86;
-pub const LISTS: u8 = 87;
-pub const HEALED: u8 = 88;
-pub const ENDS: u8 = 89;
-pub const GROUP: u8 = 90;
-pub const MEMBERS: u8 = 91;
-pub const MISSING: u8 = 92;
-pub const STREAM: u8 = 93;
-pub const ENTRIES: u8 = 94;
-pub const CONFLICTS: u8 = 95;
-pub const HELD: u8 = 96;
-pub const TO_DELETE: u8 = 97;
-pub const PRUNED: u8 = 98;
-pub const PRUNING: u8 = 99;
-pub const SUMMARY_RULE: u8 = 100;
-pub const ORIGINS: u8 = 110;
-pub const MOVED_BY: u8 = 111;
+/// Declares each field as a constant, and all of them as a list.
+macro_rules! fields {
+    ($($constant:ident = $number:literal $name:literal;)*) => {
+        $(#[doc = concat!("`", $name, "`")] pub const $constant: u8 = $number;)*
 
-/// The name of a field, as people write it; unknown ones have none.
-pub fn name(field: u8) -> Option<&'static str> {
-    Some(match field {
-        TIME => "time",
-        INDEX => "index",
-        STEP_KIND => "step_kind",
-        OBSERVATION => "observation",
-        ACTION => "action",
-        REWARD => "reward",
-        REWARD_TERMS => "reward_terms",
-        DISCOUNT => "discount",
-        PROMPT => "prompt",
-        RESPONSE => "response",
-        TOKENS => "tokens",
-        POLICY => "policy",
-        AGENT => "agent",
-        INFO => "info",
-        STATE => "state",
-        ERROR => "error",
-        FAILED => "failed",
-        RUN => "run",
-        BIRTH => "birth",
-        TASK => "task",
-        ITERATION => "iteration",
-        SAMPLE => "sample",
-        PARENT => "parent",
-        META => "meta",
-        RESUMED => "resumed",
-        UNNAMED => "unnamed",
-        INHERITED => "inherited",
-        NAME => "name",
-        KEY => "key",
-        ORDINAL => "ordinal",
-        ARGUMENTS => "arguments",
-        RESULT => "result",
-        AWAITED => "awaited",
-        VALUE => "value",
-        SOURCE => "source",
-        TARGET => "target",
-        TARGET_ATTEMPT => "target_attempt",
-        WHY => "why",
-        LIMIT => "limit",
-        SAID_BY => "said_by",
-        EVIDENCE => "evidence",
-        REASON => "reason",
-        GENERATION => "generation",
-        CONFIG => "config",
-        LINKS => "links",
-        _ => return None,
-    })
+        /// Every field: its number, and its name as people write it.
+        pub const ALL: &[(u8, &str)] = &[$(($number, $name)),*];
+
+        /// The name of a field, as people write it; unknown ones have none.
+        pub const fn name(field: u8) -> Option<&'static str> {
+            match field {
+                $($number => Some($name),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+fields! {
+    TIME = 1 "time";
+    INDEX = 2 "index";
+    STEP_KIND = 3 "step_kind";
+    OBSERVATION = 4 "observation";
+    ACTION = 5 "action";
+    REWARD = 6 "reward";
+    REWARD_TERMS = 7 "reward_terms";
+    DISCOUNT = 8 "discount";
+    PROMPT = 9 "prompt";
+    RESPONSE = 10 "response";
+    TOKENS = 11 "tokens";
+    POLICY = 12 "policy";
+    AGENT = 13 "agent";
+    INFO = 14 "info";
+    STATE = 15 "state";
+    ERROR = 16 "error";
+    FAILED = 17 "failed";
+    RUN = 20 "run";
+    BIRTH = 21 "birth";
+    TASK = 22 "task";
+    ITERATION = 23 "iteration";
+    SAMPLE = 24 "sample";
+    PARENT = 25 "parent";
+    META = 26 "meta";
+    RESUMED = 27 "resumed";
+    UNNAMED = 28 "unnamed";
+    INHERITED = 29 "inherited";
+    NAME = 30 "name";
+    KEY = 31 "key";
+    ORDINAL = 32 "ordinal";
+    ARGUMENTS = 33 "arguments";
+    RESULT = 34 "result";
+    AWAITED = 35 "awaited";
+    VALUE = 41 "value";
+    SOURCE = 42 "source";
+    TARGET = 43 "target";
+    TARGET_ATTEMPT = 44 "target_attempt";
+    WHY = 50 "why";
+    LIMIT = 51 "limit";
+    SAID_BY = 52 "said_by";
+    EVIDENCE = 53 "evidence";
+    REASON = 54 "reason";
+    GENERATION = 60 "generation";
+    CONFIG = 61 "config";
+    LINKS = 62 "links";
+    WRITER = 63 "writer";
+    ATTEMPT = 64 "attempt";
+    EPISODE = 65 "episode";
+    IS_VOID = 66 "is_void";
+    COUNTED = 67 "counted";
+    MORE_SPANS = 68 "more_spans";
+    CLOSED = 69 "closed";
+    STEPS = 70 "steps";
+    RETURN = 71 "return";
+    FIRST_TIME = 72 "first_time";
+    LAST_TIME = 73 "last_time";
+    BOOT = 74 "boot";
+    PROCESS = 75 "process";
+    HOST = 76 "host";
+    PLANNED = 77 "planned";
+    NEEDS = 78 "needs";
+    WHAT = 79 "what";
+    SPANS = 80 "spans";
+    SEGMENT = 81 "segment";
+    SYNCED_TO = 82 "synced_to";
+    VALID_TO = 83 "valid_to";
+    FILE_BYTES = 84 "file_bytes";
+    HOLES = 85 "holes";
+    FOOTER = 86 "footer";
+    LISTS = 87 "lists";
+    HEALED = 88 "healed";
+    ENDS = 89 "ends";
+    GROUP = 90 "group";
+    MEMBERS = 91 "members";
+    MISSING = 92 "missing";
+    STREAM = 93 "stream";
+    ENTRIES = 94 "entries";
+    CONFLICTS = 95 "conflicts";
+    HELD = 96 "held";
+    TO_DELETE = 97 "to_delete";
+    PRUNED = 98 "pruned";
+    PRUNING = 99 "pruning";
+    SUMMARY_RULE = 100 "summary_rule";
+    ORIGINS = 110 "origins";
+    MOVED_BY = 111 "moved_by";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_rise_and_names_are_given_once() {
+        assert!(ALL.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        let names: std::collections::HashSet<&str> = ALL.iter().map(|(_, name)| *name).collect();
+        assert_eq!(names.len(), ALL.len());
+        assert!(ALL.iter().all(|(number, _)| *number < 0x80), "older readers take no higher ones");
+    }
+
+    /// The table of the spec has the fields of records, each with its number.
+    #[test]
+    fn the_spec_has_the_same_fields() {
+        let spec = include_str!("../../../docs/internals/format.md");
+        let begins = spec.find("| no | field |").expect("the table is there");
+        let table = &spec[begins..begins + spec[begins..].find("\n\n").expect("it ends")];
+        for (number, name) in ALL.iter().filter(|(number, _)| *number <= EPISODE) {
+            let is_there = table.contains(&format!("| {number} | {name},"))
+                || table.contains(&format!("| {number} | {name} |"));
+            assert!(is_there, "{number} {name}");
+        }
+        let numbers = table.split('|').filter_map(|cell| cell.trim().parse::<u8>().ok());
+        for number in numbers.filter(|number| *number <= EPISODE) {
+            assert!(name(number).is_some(), "the spec has {number}");
+        }
+    }
 }

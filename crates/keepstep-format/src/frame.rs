@@ -12,6 +12,7 @@ use std::ops::BitOr;
 
 use crc32c::{crc32c, crc32c_append};
 
+pub use crate::kind::Kind;
 pub(crate) use chunks::continues;
 pub use chunks::{Joined, NotJoined, join, put_record, record_bytes};
 pub use head::{Place, Reference, put_head, read_head};
@@ -30,67 +31,6 @@ pub const FRAME_BYTES_MAX: usize = frame_bytes(HEAD_MAX, FRAME_BODY_MAX, true);
 pub const FIRST_FRAME: u64 = 128;
 /// Kinds from here on may be passed over by a reader that does not know them.
 pub const KIND_SKIPPABLE: u8 = 0x80;
-
-/// What a frame is.
-#[repr(u8)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "the names are those of the table in the spec, §5")]
-pub enum Kind {
-    Bind = 0x01,
-    Commit,
-    Chunk,
-    Value,
-    Dict,
-    Footer,
-    Lists,
-    Block,
-    Begin = 0x10,
-    First,
-    Step,
-    Intent,
-    Result,
-    Discard,
-    Call,
-    Note,
-    End,
-    Item,
-    Put,
-}
-
-impl Kind {
-    /// Every kind that this version knows.
-    pub const ALL: [Kind; 19] = [
-        Kind::Bind,
-        Kind::Commit,
-        Kind::Chunk,
-        Kind::Value,
-        Kind::Dict,
-        Kind::Footer,
-        Kind::Lists,
-        Kind::Block,
-        Kind::Begin,
-        Kind::First,
-        Kind::Step,
-        Kind::Intent,
-        Kind::Result,
-        Kind::Discard,
-        Kind::Call,
-        Kind::Note,
-        Kind::End,
-        Kind::Item,
-        Kind::Put,
-    ];
-
-    /// The kind with this number, if this version knows it.
-    pub fn from_u8(number: u8) -> Option<Kind> {
-        let index = match number {
-            0x01..=0x08 => number - 0x01,
-            0x10..=0x1A => number - 0x10 + 8,
-            _ => return None,
-        };
-        Some(Kind::ALL[index as usize])
-    }
-}
 
 /// The flags of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

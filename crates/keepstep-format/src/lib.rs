@@ -16,6 +16,7 @@ pub mod frame;
 pub mod grouped;
 pub mod hash;
 pub mod ids;
+pub mod kind;
 pub mod record;
 pub mod rehash;
 pub mod scan;

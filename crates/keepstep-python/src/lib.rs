@@ -28,7 +28,8 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("IS_DEBUG_BUILD", cfg!(debug_assertions))?;
-    let endings = keepstep::Why::ALL.map(|why| (why.name(), why.is_final(), why.is_resumable(), why.is_said()));
+    let endings =
+        keepstep::Why::ALL.map(|why| (why.name(), why.is_final(), why.is_resumable(), why.is_said()));
     module.add("ENDINGS", pyo3::types::PyTuple::new(module.py(), endings)?)?;
     listing::make_names(module.py())?;
     module.add_class::<store::Store>()?;

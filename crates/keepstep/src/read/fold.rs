@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use keepstep_format::fields;
-use keepstep_format::frame::Kind;
+use keepstep_format::frame::KIND_SKIPPABLE;
+use keepstep_format::kind::{Effect, Kind};
 
 use super::records::{DamagedRecord, Gap, Item, Record};
 use super::step::{Begin, Call, Discarded, End, Note, Step, StepKind};
@@ -66,64 +67,84 @@ impl Fold {
     }
 
     fn record(&mut self, record: &Record) -> Vec<Told> {
-        match record.kind() {
-            Some(Kind::Begin) => self.hold(Told::Begin(Box::new(Begin::of(record)))),
-            Some(Kind::First | Kind::Step | Kind::Item) => {
-                let mut step = self.next_step();
-                if record.kind() == Some(Kind::First) {
-                    step.kind = StepKind::First;
-                }
+        let Some(kind) = record.kind() else {
+            // Of a later version. Some of those may be passed over, as the spec says; that is told of the others.
+            let (seq, kind, place) = (record.seq, record.kind, record.place);
+            return match kind >= KIND_SKIPPABLE {
+                true => Vec::new(),
+                false => self.hold(Told::Damaged(DamagedRecord { seq, kind, place })),
+            };
+        };
+        match kind {
+            Kind::Begin => self.hold(Told::Begin(Box::new(Begin::of(record)))),
+            Kind::First | Kind::Step | Kind::Item => {
+                let mut step = self.step_of(kind);
                 step.add(record);
                 self.completed(step)
             }
-            Some(Kind::Intent) => {
+            Kind::Intent => {
                 let mut step = self.next_step();
                 step.add(record);
                 self.pending.push(step);
                 Vec::new()
             }
-            Some(Kind::Result) => {
+            Kind::Result => {
                 let mut step = self.take_pending(index_of(record)).unwrap_or_else(|| {
                     // Its INTENT is in a gap.
                     let mut step = self.next_step();
-                    step.lose_said();
+                    step.lose_fields(Kind::Intent);
                     step
                 });
                 step.add(record);
                 self.completed(step)
             }
-            Some(Kind::Discard) => self.discarded(record),
-            Some(Kind::Call) => self.hold(Told::Call(Box::new(Call::of(record)))),
-            Some(Kind::Note) => self.hold(Told::Note(Box::new(Note::of(record)))),
-            Some(Kind::End) => self.ended(End::of(record)),
-            // Entries of streams, and what a later version may add.
-            _ => Vec::new(),
+            Kind::Discard => self.discarded(record),
+            Kind::Call => self.hold(Told::Call(Box::new(Call::of(record)))),
+            Kind::Note => self.hold(Told::Note(Box::new(Note::of(record)))),
+            Kind::End => self.ended(End::of(record)),
+            // Not records of an attempt.
+            Kind::Put
+            | Kind::Bind
+            | Kind::Commit
+            | Kind::Chunk
+            | Kind::Value
+            | Kind::Dict
+            | Kind::Footer
+            | Kind::Lists
+            | Kind::Block => Vec::new(),
         }
     }
 
     fn damaged(&mut self, lost: &DamagedRecord) -> Vec<Told> {
-        match Kind::from_u8(lost.kind) {
-            Some(kind @ (Kind::First | Kind::Step | Kind::Item)) => {
-                let mut step = self.next_step();
-                if kind == Kind::First {
-                    step.kind = StepKind::First;
-                }
+        let Some(kind) = Kind::from_u8(lost.kind) else { return self.hold(Told::Damaged(*lost)) };
+        match kind.effect() {
+            Effect::CompletesStep => {
+                let mut step = self.step_of(kind);
                 step.lose(lost);
                 self.completed(step)
             }
-            Some(Kind::Intent) => {
+            Effect::OpensTurn => {
                 let mut step = self.next_step();
                 step.lose(lost);
                 self.pending.push(step);
                 Vec::new()
             }
-            Some(Kind::Result) => {
+            Effect::CompletesTurn => {
                 let mut step = self.take_pending(None).unwrap_or_else(|| self.next_step());
                 step.lose(lost);
                 self.completed(step)
             }
-            _ => self.hold(Told::Damaged(*lost)),
+            Effect::ClosesTurn | Effect::None => self.hold(Told::Damaged(*lost)),
         }
+    }
+
+    /// The next step, which a record of this kind completes.
+    fn step_of(&self, kind: Kind) -> Step {
+        let mut step = self.next_step();
+        if kind == Kind::First {
+            step.kind = StepKind::First;
+        }
+        step
     }
 
     fn next_step(&self) -> Step {
@@ -178,4 +199,20 @@ impl Fold {
 
 fn index_of(record: &Record) -> Option<i64> {
     record.get(fields::INDEX).and_then(|value| value.as_int())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::RecordPlace;
+
+    /// What only a later version knows is told, unless the spec lets readers pass over it.
+    #[test]
+    fn records_of_a_kind_that_is_not_known_are_told() {
+        let place = RecordPlace { segment: 0, offset: 128 };
+        for (kind, told) in [(0x1b, 1), (0x7f, 1), (KIND_SKIPPABLE, 0), (0xff, 0), (Kind::Put as u8, 0)] {
+            let record = Record { seq: 3, kind, place, bytes: 0, fields: Vec::new(), lost: Vec::new() };
+            assert_eq!(Fold::new().add(Item::Record(Box::new(record))).len(), told, "kind {kind:#x}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use keepstep_format::Id;
 use keepstep_format::commit::{Bind, What};
 use keepstep_format::fields;
-use keepstep_format::frame::Kind;
+use keepstep_format::kind::{Effect, Kind};
 use keepstep_format::value::Value;
 
 use super::attempt::{Attempt, AttemptReader, tell_all};
@@ -173,17 +173,15 @@ impl Lineage {
     fn add_line(&mut self, line: Line) {
         let at = self.lines.len();
         self.lines.push(line);
-        match Kind::from_u8(line.kind) {
-            Some(Kind::First | Kind::Step | Kind::Item) => {
-                self.steps.push(StepLines { intent: None, done: at })
-            }
-            Some(Kind::Intent) => self.pending = Some(at),
-            Some(Kind::Result) => {
+        match Kind::from_u8(line.kind).map_or(Effect::None, Kind::effect) {
+            Effect::CompletesStep => self.steps.push(StepLines { intent: None, done: at }),
+            Effect::OpensTurn => self.pending = Some(at),
+            Effect::CompletesTurn => {
                 let intent = self.pending.take();
                 self.steps.push(StepLines { intent, done: at });
             }
-            Some(Kind::Discard) => self.pending = None,
-            _ => {}
+            Effect::ClosesTurn => self.pending = None,
+            Effect::None => {}
         }
     }
 

@@ -172,26 +172,5 @@ pub(super) fn read_record(bodies: &mut LogBodies, seq: u32, kind: u8, place: Rec
 
 /// What a kind of record is called in the spec.
 pub(super) fn kind_name(kind: u8) -> &'static str {
-    match Kind::from_u8(kind) {
-        Some(Kind::Begin) => "BEGIN",
-        Some(Kind::First) => "FIRST",
-        Some(Kind::Step) => "STEP",
-        Some(Kind::Intent) => "INTENT",
-        Some(Kind::Result) => "RESULT",
-        Some(Kind::Discard) => "DISCARD",
-        Some(Kind::Call) => "CALL",
-        Some(Kind::Note) => "NOTE",
-        Some(Kind::End) => "END",
-        Some(Kind::Item) => "ITEM",
-        Some(Kind::Put) => "PUT",
-        Some(Kind::Bind) => "BIND",
-        Some(Kind::Commit) => "COMMIT",
-        Some(Kind::Chunk) => "CHUNK",
-        Some(Kind::Value) => "VALUE",
-        Some(Kind::Dict) => "DICT",
-        Some(Kind::Footer) => "FOOTER",
-        Some(Kind::Lists) => "LISTS",
-        Some(Kind::Block) => "BLOCK",
-        None => "unknown",
-    }
+    Kind::from_u8(kind).map_or("unknown", Kind::name)
 }

@@ -64,21 +64,6 @@ pub struct Step {
     pub(super) kind_was_said: bool,
 }
 
-/// What an INTENT says.
-const SAID: [u8; 6] =
-    [fields::ACTION, fields::PROMPT, fields::RESPONSE, fields::TOKENS, fields::POLICY, fields::AGENT];
-/// What a RESULT says.
-const RESULTS: [u8; 6] = [
-    fields::OBSERVATION,
-    fields::REWARD,
-    fields::REWARD_TERMS,
-    fields::DISCOUNT,
-    fields::INFO,
-    fields::STATE,
-];
-/// What a FIRST says.
-const FIRSTS: [u8; 3] = [fields::OBSERVATION, fields::INFO, fields::STATE];
-
 impl Step {
     /// Adds what a record says.
     pub(super) fn add(&mut self, record: &Record) {
@@ -94,25 +79,12 @@ impl Step {
     /// Adds that a record is lost: whatever it may have said.
     pub(super) fn lose(&mut self, lost: &DamagedRecord) {
         self.places.push(lost.place);
-        match Kind::from_u8(lost.kind) {
-            Some(Kind::First) => FIRSTS.iter().for_each(|number| self.mark(*number)),
-            Some(Kind::Intent) => self.lose_said(),
-            Some(Kind::Result) => self.lose_results(),
-            Some(Kind::Item) => self.mark(fields::VALUE),
-            _ => {
-                self.lose_results();
-                self.lose_said();
-            }
-        }
+        self.lose_fields(Kind::from_u8(lost.kind).unwrap_or(Kind::Step));
     }
 
-    /// What was said is lost.
-    pub(super) fn lose_said(&mut self) {
-        SAID.iter().for_each(|number| self.mark(*number));
-    }
-
-    fn lose_results(&mut self) {
-        RESULTS.iter().for_each(|number| self.mark(*number));
+    /// What a record of this kind says is lost.
+    pub(super) fn lose_fields(&mut self, kind: Kind) {
+        kind.step_fields().iter().for_each(|number| self.mark(*number));
     }
 
     fn mark(&mut self, number: u8) {

@@ -69,7 +69,7 @@ pub struct Stored {
 
 /// True for the records of a turn or a list that complete a step.
 pub fn completes_a_step(kind: u8) -> bool {
-    [Kind::First, Kind::Step, Kind::Result, Kind::Item].iter().any(|&it| it as u8 == kind)
+    Kind::from_u8(kind).is_some_and(Kind::completes_a_step)
 }
 
 /// True for what has a summary: an attempt, and what was copied of one.

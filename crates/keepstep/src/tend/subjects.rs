@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use keepstep_format::Id;
 use keepstep_format::commit::{Bind, What};
-use keepstep_format::frame::Kind;
+use keepstep_format::kind::{Effect, Kind};
 
 use super::bases::There;
 use super::named::Rests;
@@ -75,8 +75,8 @@ impl Subjects {
     /// The step that a record belongs to: what it says itself, else what follows from those before it.
     pub(super) fn step(&mut self, writer: &Id, bind: &Bind, kind: u8, index: Option<i64>) -> Option<i64> {
         let kind = Kind::from_u8(kind)?;
-        let completes = matches!(kind, Kind::First | Kind::Step | Kind::Result | Kind::Item);
-        let belongs = completes || matches!(kind, Kind::Intent | Kind::Discard);
+        let completes = kind.completes_a_step();
+        let belongs = kind.effect() != Effect::None;
         let subject = self.by_bind.entry((*writer, *bind)).or_default();
         let step = index.or(belongs.then_some(subject.next_step));
         if completes && let Some(step) = step {

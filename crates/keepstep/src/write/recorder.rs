@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use keepstep_format::frame::Kind;
+use keepstep_format::kind::{Effect, Kind};
 use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
@@ -15,7 +15,6 @@ use super::writer::Writer;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::options::Level;
-use crate::segment::summary::completes_a_step;
 
 /// Records one attempt at an episode. Shared by threads; steps keep the order of the calls.
 pub struct Recorder {
@@ -88,19 +87,12 @@ impl State {
         if fails {
             self.failed.push(self.next_index);
         }
-        match kind {
-            Kind::First => {
-                self.next_index += 1;
-                self.has_first = true;
-            }
-            Kind::Step | Kind::Item => self.next_index += 1,
-            Kind::Result => {
-                self.next_index += 1;
-                self.is_pending = false;
-            }
-            Kind::Intent => self.is_pending = true,
-            Kind::Discard => self.is_pending = false,
-            _ => {}
+        self.has_first |= kind == Kind::First;
+        self.next_index += u64::from(kind.completes_a_step());
+        match kind.effect() {
+            Effect::OpensTurn => self.is_pending = true,
+            Effect::CompletesTurn | Effect::ClosesTurn => self.is_pending = false,
+            Effect::CompletesStep | Effect::None => {}
         }
     }
 
@@ -122,19 +114,23 @@ impl State {
         let bad = |field: &str, value: String, fix: &str| {
             Err(Error::BadInput { field: field.to_owned(), value, fix: fix.to_owned() })
         };
-        match kind {
-            Kind::First if self.next_index > 0 => {
-                let value = format!("cannot come after {} steps", self.next_index);
-                bad("first", value, "record the first observation before any step, and once")
-            }
-            Kind::First | Kind::Step | Kind::Item | Kind::Intent if self.is_pending => {
+        if kind == Kind::First && self.next_index > 0 {
+            let value = format!("cannot come after {} steps", self.next_index);
+            return bad("first", value, "record the first observation before any step, and once");
+        }
+        match kind.effect() {
+            Effect::CompletesStep | Effect::OpensTurn if self.is_pending => {
                 let value = format!("cannot begin while turn {} has no result", self.next_index);
                 bad("step", value, "give the turn its result, or discard it")
             }
-            Kind::Result | Kind::Discard if !self.is_pending => {
+            Effect::CompletesTurn | Effect::ClosesTurn if !self.is_pending => {
                 bad("turn", "has not been said".to_owned(), "say the turn first, then give its result")
             }
-            _ => Ok(()),
+            Effect::CompletesStep
+            | Effect::OpensTurn
+            | Effect::CompletesTurn
+            | Effect::ClosesTurn
+            | Effect::None => Ok(()),
         }
     }
 }
@@ -421,14 +417,14 @@ impl Recorder {
         // A call may come to its end after its turn did: it says itself which one that was.
         let said = step.get(fields::INDEX).and_then(Value::as_int).map(|index| index as u64);
         let said = said.filter(|_| kind == Kind::Call);
-        let index = is_about_a_step(kind).then_some(said.unwrap_or(state.next_index));
+        let index = kind.is_about_a_step().then_some(said.unwrap_or(state.next_index));
         step.set(fields::TIME, Value::Int(self.disk.now_us()));
         if let Some(index) = index {
             step.set(fields::INDEX, Value::Int(index as i64));
         }
         let fails = kind == Kind::Result && step.get(fields::ERROR).is_some();
         let failed = state.failed_before + state.failed.len() as u64 + u64::from(fails);
-        if failed > 0 && completes_a_step(kind as u8) {
+        if failed > 0 && kind.completes_a_step() {
             step.set(fields::FAILED, Value::Int(failed as i64));
         }
         let pending = self.writer.prepare(&self.subject, epoch, kind, step.fields, level)?;
@@ -480,10 +476,6 @@ fn call_step(made: &CallMade, came: Result<Value, Value>) -> Step {
         Ok(result) => step.with(fields::RESULT, result),
         Err(error) => step.with(fields::ERROR, error),
     }
-}
-
-fn is_about_a_step(kind: Kind) -> bool {
-    completes_a_step(kind as u8) || matches!(kind, Kind::Intent | Kind::Discard | Kind::Call)
 }
 
 impl std::fmt::Debug for Recorder {

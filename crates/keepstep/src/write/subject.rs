@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use keepstep_format::Id;
 use keepstep_format::commit::What;
-use keepstep_format::frame::Kind;
+use keepstep_format::kind::{Effect, Kind};
 
 use crate::segment::Summary;
 use crate::segment::summary::SummaryPart;
@@ -162,10 +162,10 @@ pub(crate) struct Progress {
 impl Progress {
     /// Of a record of this kind, before its fields are known.
     pub(crate) fn of(kind: Kind) -> Self {
-        let pending = match kind {
-            Kind::Intent => Some(true),
-            Kind::Result | Kind::Discard => Some(false),
-            _ => None,
+        let pending = match kind.effect() {
+            Effect::OpensTurn => Some(true),
+            Effect::CompletesTurn | Effect::ClosesTurn => Some(false),
+            Effect::CompletesStep | Effect::None => None,
         };
         Self { part: SummaryPart::default(), pending }
     }

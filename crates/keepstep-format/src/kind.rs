@@ -1,0 +1,223 @@
+//! The kinds of frames: the one table of what each is called, what it does to the steps of its attempt, and which fields it has.
+//!
+//! Whoever writes, reads, sums up, verifies or follows asks here. Each `match` names every kind, so that a new one is not
+//! forgotten anywhere.
+
+use crate::fields;
+
+/// What a frame is.
+#[repr(u8)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the names are those of the table in the spec, §5")]
+pub enum Kind {
+    Bind = 0x01,
+    Commit,
+    Chunk,
+    Value,
+    Dict,
+    Footer,
+    Lists,
+    Block,
+    Begin = 0x10,
+    First,
+    Step,
+    Intent,
+    Result,
+    Discard,
+    Call,
+    Note,
+    End,
+    Item,
+    Put,
+}
+
+/// What a record does to the steps of its attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// It is a whole step.
+    CompletesStep,
+    /// A turn was said, and waits for its result.
+    OpensTurn,
+    /// The turn that waits becomes a step.
+    CompletesTurn,
+    /// The turn that waits is given up.
+    ClosesTurn,
+    /// None: it stands beside the steps, or is no record of an attempt.
+    None,
+}
+
+/// What an INTENT says of a step.
+const SAID: [u8; 6] =
+    [fields::ACTION, fields::PROMPT, fields::RESPONSE, fields::TOKENS, fields::POLICY, fields::AGENT];
+/// What a RESULT says of it.
+const RESULTS: [u8; 6] = [
+    fields::OBSERVATION,
+    fields::REWARD,
+    fields::REWARD_TERMS,
+    fields::DISCOUNT,
+    fields::INFO,
+    fields::STATE,
+];
+/// A whole step says both.
+const WHOLE: [u8; 12] = [
+    fields::OBSERVATION,
+    fields::REWARD,
+    fields::REWARD_TERMS,
+    fields::DISCOUNT,
+    fields::INFO,
+    fields::STATE,
+    fields::ACTION,
+    fields::PROMPT,
+    fields::RESPONSE,
+    fields::TOKENS,
+    fields::POLICY,
+    fields::AGENT,
+];
+
+impl Kind {
+    /// Every kind that this version knows.
+    pub const ALL: [Kind; 19] = [
+        Kind::Bind,
+        Kind::Commit,
+        Kind::Chunk,
+        Kind::Value,
+        Kind::Dict,
+        Kind::Footer,
+        Kind::Lists,
+        Kind::Block,
+        Kind::Begin,
+        Kind::First,
+        Kind::Step,
+        Kind::Intent,
+        Kind::Result,
+        Kind::Discard,
+        Kind::Call,
+        Kind::Note,
+        Kind::End,
+        Kind::Item,
+        Kind::Put,
+    ];
+
+    /// The kind with this number, if this version knows it.
+    pub fn from_u8(number: u8) -> Option<Kind> {
+        let index = match number {
+            0x01..=0x08 => number - 0x01,
+            0x10..=0x1A => number - 0x10 + 8,
+            _ => return None,
+        };
+        Some(Kind::ALL[index as usize])
+    }
+
+    /// As the spec calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Bind => "BIND",
+            Kind::Commit => "COMMIT",
+            Kind::Chunk => "CHUNK",
+            Kind::Value => "VALUE",
+            Kind::Dict => "DICT",
+            Kind::Footer => "FOOTER",
+            Kind::Lists => "LISTS",
+            Kind::Block => "BLOCK",
+            Kind::Begin => "BEGIN",
+            Kind::First => "FIRST",
+            Kind::Step => "STEP",
+            Kind::Intent => "INTENT",
+            Kind::Result => "RESULT",
+            Kind::Discard => "DISCARD",
+            Kind::Call => "CALL",
+            Kind::Note => "NOTE",
+            Kind::End => "END",
+            Kind::Item => "ITEM",
+            Kind::Put => "PUT",
+        }
+    }
+
+    /// What it does to the steps of its attempt.
+    pub const fn effect(self) -> Effect {
+        match self {
+            Kind::First | Kind::Step | Kind::Item => Effect::CompletesStep,
+            Kind::Intent => Effect::OpensTurn,
+            Kind::Result => Effect::CompletesTurn,
+            Kind::Discard => Effect::ClosesTurn,
+            Kind::Bind
+            | Kind::Commit
+            | Kind::Chunk
+            | Kind::Value
+            | Kind::Dict
+            | Kind::Footer
+            | Kind::Lists
+            | Kind::Block
+            | Kind::Begin
+            | Kind::Call
+            | Kind::Note
+            | Kind::End
+            | Kind::Put => Effect::None,
+        }
+    }
+
+    /// A step is complete with it.
+    pub const fn completes_a_step(self) -> bool {
+        matches!(self.effect(), Effect::CompletesStep | Effect::CompletesTurn)
+    }
+
+    /// It says to which step it belongs.
+    pub const fn is_about_a_step(self) -> bool {
+        !matches!(self.effect(), Effect::None) || matches!(self, Kind::Call)
+    }
+
+    /// The fields of a step that it may have, which are lost with it.
+    pub const fn step_fields(self) -> &'static [u8] {
+        match self {
+            Kind::First => &[fields::OBSERVATION, fields::INFO, fields::STATE],
+            Kind::Step => &WHOLE,
+            Kind::Intent => &SAID,
+            Kind::Result => &RESULTS,
+            Kind::Item => &[fields::VALUE],
+            Kind::Bind
+            | Kind::Commit
+            | Kind::Chunk
+            | Kind::Value
+            | Kind::Dict
+            | Kind::Footer
+            | Kind::Lists
+            | Kind::Block
+            | Kind::Begin
+            | Kind::Discard
+            | Kind::Call
+            | Kind::Note
+            | Kind::End
+            | Kind::Put => &[],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_found_by_its_number() {
+        for kind in Kind::ALL {
+            assert_eq!(Kind::from_u8(kind as u8), Some(kind));
+        }
+        assert_eq!((0..=u8::MAX).filter_map(Kind::from_u8).count(), Kind::ALL.len());
+    }
+
+    #[test]
+    fn a_whole_step_says_what_its_halves_say() {
+        let halves: Vec<u8> =
+            [Kind::Result, Kind::Intent].iter().flat_map(|kind| kind.step_fields()).copied().collect();
+        assert_eq!(Kind::Step.step_fields(), halves);
+    }
+
+    /// The table of the spec, line by line.
+    #[test]
+    fn the_spec_has_the_same_kinds() {
+        let spec = include_str!("../../../docs/internals/format.md");
+        for kind in Kind::ALL {
+            let line = format!("| 0x{:02X} | {} |", kind as u8, kind.name());
+            assert_eq!(spec.matches(&line).count(), 1, "{line}");
+        }
+    }
+}
