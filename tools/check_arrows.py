@@ -26,8 +26,22 @@ ROOMS: dict[str, set[str]] = {
     "store": {"write", "recover", "read", "own", "tend", "segment", "disk"},
     "export": {"store", "write", "recover", "read", "own", "tend", "segment", "disk"},
 }
-# Modules of a room that know one another in a circle today. Shorter is better; what is not listed must stay free of circles.
-CIRCLES_TODAY = {"store": 0}
+# Modules that know one another in a circle. None may be added; one that is mended is taken out of this list.
+CIRCLES: dict[str, list[list[str]]] = {
+    "disk": [["real", "watch"]],
+    "segment": [
+        ["bodies", "grouped", "log", "scanned", "sealed", "summing"],
+        ["cards", "heals", "manifest", "storage"],
+    ],
+    "write": [["decide", "log"]],
+    "read": [["attempt", "catalog", "fold", "places", "records", "step"]],
+    "own": [["closing", "mailbox"]],
+    "tend": [["bases", "named", "subjects", "verify"]],
+    "store": [
+        ["board", "episode", "opening", "plan", "policy", "retry", "run", "survey"],
+        ["group", "slots"],
+    ],
+}
 
 _TEST = re.compile(r"#\[cfg\((?:all\()?test\b")
 _USE = re.compile(r"\bcrate::(\w+)(?:::(\w+))?")
@@ -111,8 +125,13 @@ def main(root: Path) -> int:
     source = root / "crates" / "keepstep" / "src"
     findings = list(arrows_between(source))
     for room in ROOMS:
-        for circle in circles_of(modules_of(source / room)):
-            findings.append(f"{source / room}: these modules form a circle: {', '.join(circle)}")
+        circles, known = circles_of(modules_of(source / room)), CIRCLES.get(room, [])
+        for circle in circles:
+            if circle not in known:
+                findings.append(f"{source / room}: these modules form a circle: {', '.join(circle)}")
+        for circle in known:
+            if circle not in circles:
+                findings.append(f"{room}: mended, take it out of CIRCLES: {', '.join(circle)}")
     for finding in findings:
         print(finding)
     return 1 if findings else 0
