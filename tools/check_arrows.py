@@ -24,6 +24,7 @@ ROOMS: dict[str, set[str]] = {
     "own": {"segment", "disk"},
     "tend": {"segment", "disk"},
     "store": {"write", "recover", "read", "own", "tend", "segment", "disk"},
+    "refs": {"store", "read"},
     "export": {"store", "write", "recover", "read", "own", "tend", "segment", "disk"},
 }
 # Modules that know one another in a circle. None may be added; one that is mended is taken out of this list.

@@ -7,7 +7,7 @@ use keepstep::{Generation, Id, Store, Why};
 use crate::failure::Outcome;
 use crate::numbers::{moment, now_us};
 use crate::reading::{self, Episode};
-use crate::refs::{Name, Ref};
+use keepstep::refs::{Name, Ref};
 
 /// How an episode can stand that nobody ended.
 const UNENDED: [&str; 3] = ["running", "silent", "interrupted"];

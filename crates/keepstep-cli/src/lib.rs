@@ -9,15 +9,12 @@ mod choosing;
 mod comparing;
 mod doctor;
 mod failure;
-mod finding;
 mod json;
-mod nearest;
 mod numbers;
 mod place;
 mod planned;
 mod progress;
 mod reading;
-mod refs;
 mod screen;
 mod telling;
 mod torture;
@@ -34,8 +31,6 @@ use args::{Cli, Verb};
 use failure::{Exit, Failure, Outcome};
 use screen::Screen;
 
-pub use finding::{Found, address, explain, find, reference_of};
-
 /// How this program can be started again: `torture`, `demo` and `doctor` need other processes of it.
 #[derive(Debug, Clone)]
 pub struct Program {
@@ -43,20 +38,6 @@ pub struct Program {
     pub path: PathBuf,
     /// What comes before the verb, such as `-m keepstep` for a Python interpreter.
     pub arguments: Vec<OsString>,
-}
-
-/// How people write an episode: `run/task#iteration.sample`, odd characters percent-encoded; the generation of the run stands
-/// there if it is not the newest.
-pub fn reference(run: &keepstep::Run, name: &keepstep::EpisodeName) -> String {
-    let named = refs::Ref::episode(run.name(), &name.task, name.iteration, name.sample);
-    named.of_generation(run.old_generation()).to_string()
-}
-
-/// How people write all samples of a task and iteration: `run/task#iteration`.
-pub fn group_reference(run: &keepstep::Run, task: &str, iteration: i64) -> String {
-    let (name, task) = (run.name().to_owned(), task.to_owned());
-    let name = refs::Name::Episode { run: name, task, iteration: Some(iteration), sample: None };
-    refs::Ref { name, generation: run.old_generation(), attempt: None, step: None }.to_string()
 }
 
 /// Runs the command with the arguments of the process, the program's own name first.

@@ -6,8 +6,8 @@ use crate::failure::{Exit, Outcome};
 use crate::json::Json;
 use crate::numbers::count;
 use crate::reading::Run;
-use crate::refs::run_reference;
 use crate::screen::{Screen, shown};
+use keepstep::refs::{self, run_reference};
 
 /// So wide is what people read.
 const COLUMNS: usize = 80;
@@ -104,7 +104,7 @@ fn given_up_json(run: &keepstep::Run, it: &GivenUp) -> Outcome<Json> {
         error => error?,
     };
     Ok(Json::map([
-        ("ref", Json::from(crate::reference(run, name))),
+        ("ref", Json::from(refs::reference(run, name).to_string())),
         ("attempts", it.attempts.into()),
         ("errors", it.errors.into()),
         ("error", Json::from(error)),

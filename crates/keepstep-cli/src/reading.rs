@@ -5,16 +5,14 @@ use std::ops::Deref;
 
 use keepstep::read::Catalog;
 use keepstep::segment::cards::{CardFound, read_card};
-use keepstep::{Error, Generation, Id, Listed, Store};
+use keepstep::{Error, Id, Listed, Store};
 use keepstep_format::card::kind;
-use keepstep_format::{fields, ids};
+use keepstep_format::fields;
 
-use crate::choosing::each_once;
 use crate::failure::{Exit, Failure, Outcome};
-use crate::finding;
 use crate::json::Json;
-use crate::refs::{Name, Ref, SHAPE};
 use crate::screen::{Screen, shown};
+use keepstep::refs::{self, Meant, Ref, SHAPE};
 
 /// More than these would hide what was asked for.
 const TROUBLES_SHOWN: usize = 10;
@@ -39,6 +37,12 @@ pub(crate) struct Episode {
     pub(crate) task: String,
     pub(crate) iteration: i64,
     pub(crate) sample: i64,
+}
+
+impl AsRef<Listed> for Episode {
+    fn as_ref(&self) -> &Listed {
+        &self.listed
+    }
 }
 
 impl Deref for Episode {
@@ -85,27 +89,14 @@ impl Episode {
         ])
     }
 
-    /// How to name it on the command line. The attempt stands there unless it is the one that counts; one without a name
-    /// of its own is called by its id.
+    /// How to name it on the command line. The attempt stands there unless it is the one that counts.
     pub(crate) fn reference(&self) -> Ref {
-        let attempt = (!self.is_in_force).then_some(self.key.attempt);
-        let is_named = ids::episode(&self.birth, &self.task, self.iteration, self.sample) == self.key.episode;
-        if !is_named {
-            let name = Name::Bare(self.key.episode.to_string());
-            return Ref { name, generation: None, attempt, step: None };
-        }
-        let named = Ref::episode(&self.run, &self.task, self.iteration, self.sample);
-        Ref { attempt, ..named.of_generation(self.generation.said()) }
+        refs::attempt_of(&self.listed)
     }
 
     /// What the episode is called, whichever attempt this is.
     pub(crate) fn name(&self) -> Ref {
-        Ref { attempt: None, ..self.reference() }
-    }
-
-    /// As the store lists it.
-    pub(crate) fn listed(&self) -> &Listed {
-        &self.listed
+        refs::name_of(&self.listed)
     }
 }
 
@@ -178,35 +169,6 @@ pub(crate) fn fits_attempt(episode: &Episode, wanted: &Ref) -> bool {
     wanted.attempt == Some(episode.key.attempt)
 }
 
-/// What a reference means among these episodes: all that fit.
-pub(crate) fn matching<'e>(episodes: &'e [Episode], wanted: &Ref) -> Vec<&'e Episode> {
-    let fits_attempt = |episode: &Episode| wanted.attempt.is_none() || fits_attempt(episode, wanted);
-    // A name stands for what its newest generation has.
-    let fits_generation = |episode: &Episode| {
-        let Generation { number, is_newest } = episode.generation;
-        wanted.generation.map_or(is_newest, |wanted| wanted == number)
-    };
-    let fits = |episode: &Episode| match &wanted.name {
-        Name::Bare(text) => episode.run == *text && fits_generation(episode),
-        Name::Episode { run, task, iteration, sample } => {
-            episode.run == *run
-                && fits_generation(episode)
-                && episode.task == *task
-                && iteration.is_none_or(|iteration| iteration == episode.iteration)
-                && sample.is_none_or(|sample| sample == episode.sample)
-        }
-    };
-    let named: Vec<&Episode> = episodes.iter().filter(|it| fits(it) && fits_attempt(it)).collect();
-    match &wanted.name {
-        // No run has that name: then it may be the beginning of an id.
-        Name::Bare(text) if named.is_empty() && wanted.generation.is_none() => episodes
-            .iter()
-            .filter(|it| it.key.episode.to_string().starts_with(text) && fits_attempt(it))
-            .collect(),
-        _ => named,
-    }
-}
-
 /// The one attempt that is meant: the one that counts, where none is named.
 pub(crate) fn one<'e>(
     store: &Store,
@@ -214,24 +176,20 @@ pub(crate) fn one<'e>(
     text: &str,
     wanted: &Ref,
 ) -> Outcome<&'e Episode> {
-    let found = matching(episodes, wanted);
-    let Some(newest) = found.iter().max_by_key(|episode| (episode.is_in_force, episode.key.attempt)) else {
-        return Err(not_there(store, text, wanted, "episode"));
-    };
-    let meant = each_once(&found, |episode| episode.key.episode);
-    if meant.len() > 1 {
-        let first: Vec<String> = meant.iter().take(5).map(|episode| episode.name().to_string()).collect();
-        let more = if meant.len() > first.len() { ", …" } else { "" };
-        let failure = Failure::new(format!("{text:?} may mean any of {} episodes", meant.len()));
-        return Err(failure.hint(format!("name one: {}{more}", first.join(", "))));
+    match refs::meant(episodes, wanted) {
+        Meant::One(episode) => Ok(episode),
+        Meant::Nothing => Err(not_there(store, text, wanted, "episode")),
+        Meant::Several(names) => {
+            let failure = Failure::new(format!("{text:?} may mean any of {} episodes", names.len()));
+            Err(failure.hint(refs::name_one(&names)))
+        }
     }
-    Ok(newest)
 }
 
 /// Nothing is found under a reference: it was pruned, or it is called otherwise.
 pub(crate) fn not_there(store: &Store, text: &str, wanted: &Ref, what: &str) -> Failure {
     let failure = Failure::new(format!("no {what} here is called {text:?}"));
-    match finding::not_there(store, text, wanted) {
+    match refs::not_there(store, text, wanted) {
         Ok(pruned @ Error::Pruned { .. }) => Failure::from(pruned),
         Ok(Error::Unknown { hint, .. }) => failure.hint(hint).hint("`keepstep ls` shows what is there"),
         _ => failure.hint("`keepstep ls` shows what is there").hint(SHAPE),

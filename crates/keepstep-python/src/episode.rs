@@ -38,7 +38,7 @@ impl Episode {
         let reference = if name.task.is_empty() {
             inner.id().to_string()
         } else {
-            format!("{}~{}", keepstep_cli::reference(inner.run(), name), inner.attempt())
+            format!("{}~{}", keepstep::refs::reference(inner.run(), name), inner.attempt())
         };
         Self {
             inner: Some(inner),

@@ -152,7 +152,8 @@ impl RunFollow {
                 None => missing.push((sample, "pruned".to_owned())),
             }
         }
-        let reference = keepstep_cli::group_reference(&self.run, &sealed.task, sealed.iteration);
+        let reference =
+            keepstep::refs::group_reference(&self.run, &sealed.task, sealed.iteration).to_string();
         Ok(Some((reference, members, missing, sealed.source, sealed.time as f64 / 1e6, cursor)))
     }
 }

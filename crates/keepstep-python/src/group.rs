@@ -46,14 +46,14 @@ impl Group {
     /// How people write all its episodes.
     #[getter(r#ref)]
     fn reference(&self) -> String {
-        keepstep_cli::group_reference(&self.run, &self.task, self.iteration)
+        keepstep::refs::group_reference(&self.run, &self.task, self.iteration).to_string()
     }
 
     /// The refs and ids of its episodes, by sample.
     fn members(&self) -> Vec<(String, String)> {
         let members = self.inner.members().into_iter().enumerate();
         let shown = |(sample, id): (usize, keepstep::Id)| {
-            (keepstep_cli::reference(&self.run, &self.name(sample as i64)), id.to_string())
+            (keepstep::refs::reference(&self.run, &self.name(sample as i64)).to_string(), id.to_string())
         };
         members.map(shown).collect()
     }

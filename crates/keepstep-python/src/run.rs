@@ -107,7 +107,7 @@ fn told_given_up(
 ) -> keepstep::Result<GivenUp> {
     let told = |(index, it): (usize, &keepstep::GivenUp)| {
         let error = if index < errors_max { run.last_error(&it.name)? } else { None };
-        Ok((keepstep_cli::reference(run, &it.name), it.attempts, it.errors, error))
+        Ok((keepstep::refs::reference(run, &it.name).to_string(), it.attempts, it.errors, error))
     };
     given_up.iter().enumerate().map(told).collect()
 }
@@ -255,12 +255,12 @@ impl Run {
 
     /// How people and commands name an episode of this run.
     fn ref_of(&self, task: String, iteration: i64, sample: i64) -> String {
-        keepstep_cli::reference(&self.inner, &EpisodeName { task, iteration, sample })
+        keepstep::refs::reference(&self.inner, &EpisodeName { task, iteration, sample }).to_string()
     }
 
     /// The id of the episode that a reference names.
     fn episode_id(&self, py: Python<'_>, reference: &str) -> PyResult<String> {
-        let target = py.detach(|| keepstep_cli::address(&self.inner, reference)).or_raise(py)?;
+        let target = py.detach(|| keepstep::refs::address(&self.inner, reference)).or_raise(py)?;
         Ok(target.episode.to_string())
     }
 
@@ -278,7 +278,7 @@ impl Run {
         let mut walk = Walk::new(self.context.get());
         walk.warn_of_nan(py, name, value.extract::<f64>().ok())?;
         let (value, source) = (walk.value(value, name)?, walk.text(py, source, "source")?);
-        let mut target = py.detach(|| keepstep_cli::address(&self.inner, reference)).or_raise(py)?;
+        let mut target = py.detach(|| keepstep::refs::address(&self.inner, reference)).or_raise(py)?;
         if let (Some(named), Some(given)) = (target.step, step.filter(|given| Some(*given) != target.step)) {
             let fix = format!("leave it out, or leave @{named} out of the ref {reference:?}");
             return Err(raise(py, &bad_input("step", &format!("is {given}"), &fix)));
@@ -286,7 +286,7 @@ impl Run {
         target.step = target.step.or(step);
         let note = || {
             let noted = self.inner.annotate_called(target, reference, name, value, &source);
-            noted.map_err(|error| keepstep_cli::explain(self.inner.store(), reference, error))
+            noted.map_err(|error| keepstep::refs::explain(self.inner.store(), reference, error))
         };
         let receipt = py.detach(note).or_raise(py)?;
         Ok(Receipt::new(receipt, self.inner.store(), &format!("{name} on {reference}").into()))
@@ -365,7 +365,7 @@ pub(crate) struct Job {
 impl Job {
     fn new(job: keepstep::Job, run: &keepstep::Run, context: Py<Context>) -> Self {
         let (name, attempts, why) = (job.name.clone(), job.attempts, job.why.to_string());
-        let reference = keepstep_cli::reference(run, &name);
+        let reference = keepstep::refs::reference(run, &name).to_string();
         Self { inner: Mutex::new(Some(job)), name, attempts, why, reference, context }
     }
 }

@@ -83,7 +83,7 @@ impl View {
     }
 
     fn alone(store: &Store, listed: Listed, cursor: String, notes: Arc<NoteShelf>) -> Self {
-        let reference = keepstep_cli::reference_of(&listed);
+        let reference = keepstep::refs::reference_of(&listed).to_string();
         Self { store: store.clone(), listed, reference, cursor, look: None, notes, opened: Mutex::default() }
     }
 
@@ -301,7 +301,7 @@ pub(crate) fn policies_of(view: &keepstep::View) -> Result<Vec<Value>> {
 /// The attempt that a reference names.
 #[pyfunction]
 pub(crate) fn find(py: Python<'_>, store: &crate::store::Store, text: &str) -> PyResult<View> {
-    let found = py.detach(|| keepstep_cli::find(&store.inner, text)).or_raise(py)?;
+    let found = py.detach(|| keepstep::refs::find(&store.inner, text)).or_raise(py)?;
     if let Some(step) = found.step {
         let fix = format!("leave @{step} away, and take steps[{step}] of what you get");
         return Err(bad_input("ref", &format!("is {text:?}, which names a step"), &fix)).or_raise(py);

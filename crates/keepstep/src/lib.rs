@@ -13,6 +13,7 @@ mod own;
 mod process;
 pub mod read;
 pub mod recover;
+pub mod refs;
 pub mod segment;
 mod store;
 pub mod tend;

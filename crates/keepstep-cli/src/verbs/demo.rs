@@ -11,9 +11,9 @@ use crate::numbers::counted;
 use crate::place::{open_to_read, quoted};
 use crate::progress;
 use crate::reading::{self, Episode};
-use crate::refs::{Ref, encode};
 use crate::screen::{Screen, Side, Table};
 use crate::verbs::demo_recorder::steps_of;
+use keepstep::refs::{Ref, encode};
 
 /// Arguments of `keepstep demo`.
 #[derive(Debug, Clone, clap::Args)]

@@ -98,7 +98,7 @@ impl<'a> Side<'a> {
         store: &Store,
         catalog: &Catalog,
         episodes: &'a [Episode],
-        (text, wanted): &(String, crate::refs::Ref),
+        (text, wanted): &(String, keepstep::refs::Ref),
     ) -> Outcome<Self> {
         let episode = reading::one(store, episodes, text, wanted)?;
         Ok(Self { episode, view: store.view_of(catalog, &episode.key)? })

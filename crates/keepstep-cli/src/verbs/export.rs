@@ -162,13 +162,13 @@ impl Work<'_> {
         let mut notes: BTreeMap<Id, NoteIndex> = BTreeMap::new();
         for episode in self.episodes {
             let view = self.store.view_of(self.catalog, &episode.key)?;
-            jsonl.episode(episode.listed(), &view, &mut || bar.inc(1)).map_err(failed)?;
+            jsonl.episode(episode.as_ref(), &view, &mut || bar.inc(1)).map_err(failed)?;
             let Some(birth) = episode.summary.birth.filter(|_| self.args.notes) else { continue };
             let notes = match notes.entry(birth) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(free) => free.insert(self.store.notes(birth)?),
             };
-            jsonl.notes(episode.listed(), &view, notes).map_err(failed)?;
+            jsonl.notes(episode.as_ref(), &view, notes).map_err(failed)?;
         }
         let done = jsonl.finish().map_err(failed)?;
         bar.finish_and_clear();

@@ -12,8 +12,8 @@ use crate::numbers::{count, counted, now_us, reward, span_us};
 use crate::place::open_split;
 use crate::planned;
 use crate::reading::{self, Episode, Run};
-use crate::refs::{Name, Ref, run_reference};
 use crate::screen::{Screen, Side, Table};
+use keepstep::refs::{self, Name, Ref, run_reference};
 
 /// Arguments of `keepstep ls`.
 #[derive(Debug, Clone, clap::Args)]
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
             let is_run = |wanted: &Ref| runs.iter().any(|run| names_run(wanted, run));
             let within: Vec<_> = refs
                 .iter()
-                .filter(|(_, wanted)| !is_run(wanted) || !reading::matching(&episodes, wanted).is_empty())
+                .filter(|(_, wanted)| !is_run(wanted) || !refs::matching(&episodes, wanted).is_empty())
                 .cloned()
                 .collect();
             episodes = chosen(&store, &episodes, &within)?;
@@ -95,7 +95,7 @@ fn names_run(wanted: &Ref, run: &Run) -> bool {
 pub(crate) fn parse_all(texts: &[String]) -> Outcome<Vec<(String, Ref)>> {
     let parse = |text: &String| match text.parse::<Ref>() {
         Ok(parsed) => Ok((text.clone(), parsed)),
-        Err(error) => Err(crate::usage(error.to_string(), crate::refs::SHAPE)),
+        Err(error) => Err(crate::usage(error.to_string(), keepstep::refs::SHAPE)),
     };
     texts.iter().map(parse).collect()
 }
@@ -104,7 +104,7 @@ pub(crate) fn parse_all(texts: &[String]) -> Outcome<Vec<(String, Ref)>> {
 pub(crate) fn chosen(store: &Store, episodes: &[Episode], refs: &[(String, Ref)]) -> Outcome<Vec<Episode>> {
     let mut chosen: Vec<&Episode> = Vec::new();
     for (text, wanted) in refs {
-        let found = reading::matching(episodes, wanted);
+        let found = refs::matching(episodes, wanted);
         if found.is_empty() {
             return Err(reading::not_there(store, text, wanted, "run or episode"));
         }

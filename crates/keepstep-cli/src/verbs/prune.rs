@@ -14,10 +14,10 @@ use crate::numbers::{bytes, count, counted};
 use crate::place::{open_to_read, store_path};
 use crate::progress;
 use crate::reading;
-use crate::refs::Ref;
 use crate::screen::{Screen, Side, Table, shown};
 use crate::verbs::compact;
 use crate::verbs::ls::parse_all;
+use keepstep::refs::{self, Ref};
 
 /// Arguments of `keepstep prune`.
 #[derive(Debug, Clone, clap::Args)]
@@ -144,7 +144,7 @@ fn name_episodes(store: &Store, refs: &[(String, Ref)], filter: &mut PruneFilter
             let hint = "leave ~attempt and @step out: an episode goes as a whole or not at all";
             return Err(crate::usage(format!("{text:?} is a part of an episode"), hint));
         }
-        let found = reading::matching(&episodes, wanted);
+        let found = refs::matching(&episodes, wanted);
         if found.is_empty() {
             return Err(reading::not_there(store, text, wanted, "run or episode"));
         }

@@ -14,8 +14,8 @@ use crate::numbers::{bytes, count, counted};
 use crate::place::{open_to_read, store_path};
 use crate::progress;
 use crate::reading;
-use crate::refs::{Ref, run_reference};
 use crate::screen::{Screen, shown};
+use keepstep::refs::{Ref, run_reference};
 
 /// More lines than these of one kind say no more; `--json` has them all.
 const LINES_MAX: usize = 40;

@@ -161,7 +161,7 @@ impl Source {
             if self.reading.as_ref().is_none_or(|it| it.next >= it.view.steps()) {
                 let Some(listed) = self.listed.next() else { return Ok(None) };
                 let view = self.run.store().view_of(&self.catalog, &listed.key)?;
-                let reference = keepstep_cli::reference_of(&listed);
+                let reference = keepstep::refs::reference_of(&listed).to_string();
                 self.reading = Some(Reading { listed, reference, view, next: 0 });
                 continue;
             }
@@ -195,7 +195,7 @@ impl Source {
 fn name_cell(name: &str, listed: &Listed) -> Cell {
     let summary = &listed.summary;
     match name {
-        "ref" => Cell::Text(keepstep_cli::reference_of(listed)),
+        "ref" => Cell::Text(keepstep::refs::reference_of(listed).to_string()),
         "task" => Cell::text(summary.task.as_deref()),
         "iteration" => Cell::int(summary.iteration),
         "sample" => Cell::int(summary.sample),

@@ -36,6 +36,12 @@ pub struct Listed {
     pub trouble: Option<Error>,
 }
 
+impl AsRef<Listed> for Listed {
+    fn as_ref(&self) -> &Listed {
+        self
+    }
+}
+
 impl Listed {
     /// How it ended; of one that nobody ended, whether somebody still can.
     pub fn state(&self) -> &str {

@@ -1,4 +1,4 @@
-//! References: how people name an episode, an attempt or a step on the command line.
+//! The grammar of references.
 //!
 //! `run/task#iteration.sample~attempt@step`, later parts optional, odd characters percent-encoded; or an id, or the
 //! beginning of one. `run#generation` is an older run of the name; without it the newest is meant. What is printed can be typed back: no character of it means anything to a shell.
@@ -10,40 +10,67 @@ use thiserror::Error;
 
 /// How a run or an episode is called.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Name {
+pub enum Name {
     /// A text without a slash: a run, or the beginning of an id.
     Bare(String),
     /// An episode by its name, or the part of it that was given.
-    Episode { run: String, task: String, iteration: Option<i64>, sample: Option<i64> },
+    Episode {
+        /// Its run.
+        run: String,
+        /// Its task.
+        task: String,
+        /// Which visit of the task.
+        iteration: Option<i64>,
+        /// Which sample of it.
+        sample: Option<i64>,
+    },
 }
 
 /// A reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ref {
-    pub(crate) name: Name,
+pub struct Ref {
+    /// What it names.
+    pub name: Name,
     /// Which generation of the run; without one the newest is meant.
-    pub(crate) generation: Option<u64>,
-    pub(crate) attempt: Option<u32>,
-    pub(crate) step: Option<u64>,
+    pub generation: Option<u64>,
+    /// Which attempt; without one, the one that counts.
+    pub attempt: Option<u32>,
+    /// Which step.
+    pub step: Option<u64>,
 }
 
 /// Why a text is no reference.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub(crate) enum BadRef {
+pub enum BadRef {
+    /// Nothing is named.
     #[error("{0:?} names nothing")]
     Empty(String),
+    /// A number is none.
     #[error("{part} of {text:?} is not a number: {found:?}")]
-    NotANumber { text: String, part: &'static str, found: String },
+    NotANumber {
+        /// The whole text.
+        text: String,
+        /// Which part of it.
+        part: &'static str,
+        /// What stands there.
+        found: String,
+    },
+    /// A character is not encoded as it should be.
     #[error("{found:?} in {text:?} is not a percent-encoded character")]
-    BadPercent { text: String, found: String },
+    BadPercent {
+        /// The whole text.
+        text: String,
+        /// What stands there.
+        found: String,
+    },
 }
 
 /// How a reference is built, for hints.
-pub(crate) const SHAPE: &str = "a reference is run/task#iteration.sample~attempt@step (later parts optional, an older generation is run#generation/…), or the beginning of an id";
+pub const SHAPE: &str = "a reference is run/task#iteration.sample~attempt@step (later parts optional, an older generation is run#generation/…), or the beginning of an id";
 
 impl Ref {
     /// A whole episode by its name.
-    pub(crate) fn episode(run: &str, task: &str, iteration: i64, sample: i64) -> Self {
+    pub fn episode(run: &str, task: &str, iteration: i64, sample: i64) -> Self {
         let name = Name::Episode {
             run: run.to_owned(),
             task: task.to_owned(),
@@ -54,12 +81,13 @@ impl Ref {
     }
 
     /// Of this generation; of the newest if none is said.
-    pub(crate) fn of_generation(mut self, generation: Option<u64>) -> Self {
+    pub fn of_generation(mut self, generation: Option<u64>) -> Self {
         self.generation = generation;
         self
     }
 
-    pub(crate) fn at_step(mut self, step: u64) -> Self {
+    /// This step of it.
+    pub fn at_step(mut self, step: u64) -> Self {
         self.step = Some(step);
         self
     }
@@ -141,7 +169,7 @@ fn decode(text: &str, part: &str) -> Result<String, BadRef> {
 }
 
 /// Percent-encodes all that is neither a letter, a digit nor one of a few marks that no shell and no part of a reference uses.
-pub(crate) fn encode(text: &str) -> String {
+pub fn encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '+' | '=' | ',') {
@@ -156,7 +184,7 @@ pub(crate) fn encode(text: &str) -> String {
 }
 
 /// How a run is called: its name, and its generation if that is not the newest.
-pub(crate) fn run_reference(name: &str, generation: Option<u64>) -> String {
+pub fn run_reference(name: &str, generation: Option<u64>) -> String {
     generation.map_or_else(|| encode(name), |generation| format!("{}#{generation}", encode(name)))
 }
 

@@ -8,7 +8,7 @@ const FAR_MAX: usize = 6;
 const TOLD_MAX: usize = 3;
 
 /// The nearest names, the nearest first: those that a few changes of letters make of the one that was given.
-pub(crate) fn nearest(wanted: &str, names: impl IntoIterator<Item = String>) -> Vec<String> {
+pub(super) fn nearest(wanted: &str, names: impl IntoIterator<Item = String>) -> Vec<String> {
     let letters: Vec<char> = wanted.chars().collect();
     let far = (letters.len() / 4).clamp(2, FAR_MAX);
     let mut near: Vec<(usize, String)> = Vec::new();

@@ -1,15 +1,18 @@
-//! Finds an attempt by its reference, for those who are not the command; and says what is known of one that is not there.
+//! Finds an attempt by its reference, and says what is known of one that is not there.
 
-use keepstep::format::ids;
-use keepstep::read::Catalog;
-use keepstep::{Error, Id, Listed, NoteTarget, Result, Run, RunInfo, Store};
+use keepstep_format::{Id, ids};
 
-use crate::nearest::nearest;
-use crate::reading::{Episode, matching};
-use crate::refs::{Name, Ref, SHAPE};
+use super::grammar::{Name, Ref, SHAPE, run_reference};
+use super::name_of;
+use super::nearest::nearest;
+use crate::error::{Error, Result};
+use crate::read::{Catalog, NoteTarget};
+use crate::store::{Generation, Listed, Run, RunInfo, Store};
 
 /// So far up samples and iterations are tried, to find one of a task that was pruned: only ids are left of it.
 const TRIED_MAX: i64 = 64;
+/// So many names are told where any of more may be meant.
+const TOLD_MAX: usize = 5;
 
 /// What a reference means: the one attempt, and the look at the store that it was found in.
 #[derive(Debug)]
@@ -22,16 +25,6 @@ pub struct Found {
     pub step: Option<u64>,
     /// True if an attempt was named.
     pub names_attempt: bool,
-}
-
-/// How an attempt is called: `run/task#iteration.sample~attempt`; one without a name of its own by its id.
-pub fn reference_of(listed: &Listed) -> String {
-    let episode = Episode::of(listed.clone());
-    let name = episode.name();
-    match name.name {
-        Name::Bare(_) => listed.key.episode.to_string(),
-        Name::Episode { .. } => Ref { attempt: Some(listed.key.attempt), ..name }.to_string(),
-    }
 }
 
 fn parsed(text: &str) -> Result<Ref> {
@@ -54,22 +47,79 @@ pub fn find(store: &Store, text: &str) -> Result<Found> {
         },
         None => store.list(&mut catalog)?,
     };
-    let episodes: Vec<Episode> = listed.into_iter().map(Episode::of).collect();
-    let found = matching(&episodes, &wanted);
-    let Some(newest) = found.iter().max_by_key(|it| (it.is_in_force, it.key.attempt)) else {
-        return Err(not_there(store, text, &wanted)?);
+    let listed = match meant(&listed, &wanted) {
+        Meant::One(listed) => listed.clone(),
+        Meant::Nothing => return Err(not_there(store, text, &wanted)?),
+        Meant::Several(names) => {
+            let value = format!("is {text:?}, which may mean any of {} episodes", names.len());
+            return Err(bad(value, name_one(&names)));
+        }
     };
-    let mut names: Vec<_> = found.iter().map(|it| (it.name().to_string(), it.key.episode)).collect();
+    Ok(Found { catalog, listed, step: wanted.step, names_attempt: wanted.attempt.is_some() })
+}
+
+/// What a reference means among these attempts: all that fit.
+pub fn matching<'e, T: AsRef<Listed>>(attempts: &'e [T], wanted: &Ref) -> Vec<&'e T> {
+    let fits_attempt = |it: &T| wanted.attempt.is_none_or(|attempt| attempt == it.as_ref().key.attempt);
+    // A name stands for what its newest generation has.
+    let fits_generation = |listed: &Listed| {
+        let Generation { number, is_newest } = listed.generation;
+        wanted.generation.map_or(is_newest, |wanted| wanted == number)
+    };
+    let fits = |it: &T| {
+        let (listed, said) = (it.as_ref(), &it.as_ref().summary);
+        let is_of = |run: &str| said.run.as_deref().unwrap_or_default() == run && fits_generation(listed);
+        match &wanted.name {
+            Name::Bare(text) => is_of(text),
+            Name::Episode { run, task, iteration, sample } => {
+                is_of(run)
+                    && said.task.as_deref().unwrap_or_default() == task
+                    && iteration.is_none_or(|iteration| iteration == said.iteration.unwrap_or(0))
+                    && sample.is_none_or(|sample| sample == said.sample.unwrap_or(0))
+            }
+        }
+    };
+    let named: Vec<&T> = attempts.iter().filter(|it| fits(it) && fits_attempt(it)).collect();
+    match &wanted.name {
+        // No run has that name: then it may be the beginning of an id.
+        Name::Bare(text) if named.is_empty() && wanted.generation.is_none() => attempts
+            .iter()
+            .filter(|it| it.as_ref().key.episode.to_string().starts_with(text) && fits_attempt(it))
+            .collect(),
+        _ => named,
+    }
+}
+
+/// What a reference means among attempts.
+#[derive(Debug)]
+pub enum Meant<'e, T> {
+    /// One episode: this attempt of it is meant, the one that counts where none is named.
+    One(&'e T),
+    /// Any of several episodes, by their names.
+    Several(Vec<String>),
+    /// Nothing.
+    Nothing,
+}
+
+/// Which one of these attempts is meant.
+pub fn meant<'e, T: AsRef<Listed>>(attempts: &'e [T], wanted: &Ref) -> Meant<'e, T> {
+    let found = matching(attempts, wanted);
+    let key = |it: &&&T| (it.as_ref().is_in_force, it.as_ref().key.attempt);
+    let Some(newest) = found.iter().max_by_key(key) else { return Meant::Nothing };
+    let mut names: Vec<(String, Id)> =
+        found.iter().map(|it| (name_of(it.as_ref()).to_string(), it.as_ref().key.episode)).collect();
     names.sort();
     names.dedup();
-    if names.len() > 1 {
-        let more = if names.len() > 5 { ", …" } else { "" };
-        let first: Vec<String> = names.iter().take(5).map(|(name, _)| name.clone()).collect();
-        let value = format!("is {text:?}, which may mean any of {} episodes", names.len());
-        return Err(bad(value, format!("name one: {}{more}", first.join(", "))));
+    match names.len() {
+        1 => Meant::One(newest),
+        _ => Meant::Several(names.into_iter().map(|(name, _)| name).collect()),
     }
-    let (listed, names_attempt) = (newest.listed().clone(), wanted.attempt.is_some());
-    Ok(Found { catalog, listed, step: wanted.step, names_attempt })
+}
+
+/// Some of several names, to choose one.
+pub fn name_one(names: &[String]) -> String {
+    let more = if names.len() > TOLD_MAX { ", …" } else { "" };
+    format!("name one: {}{more}", names[..names.len().min(TOLD_MAX)].join(", "))
 }
 
 /// What a reference means as the address of a note on an episode of this run. A whole name or id is taken as it is: whether
@@ -121,7 +171,7 @@ pub fn explain(store: &Store, text: &str, error: Error) -> Error {
 }
 
 /// Why nothing is found under a reference: it was pruned, it has not begun, or it is called otherwise. Looks at the whole store.
-pub(crate) fn not_there(store: &Store, text: &str, wanted: &Ref) -> Result<Error> {
+pub fn not_there(store: &Store, text: &str, wanted: &Ref) -> Result<Error> {
     let mut catalog = store.catalog()?;
     let runs: Vec<RunInfo> = store.runs()?.into_iter().filter_map(Result::ok).collect();
     if let Some(pruned) = pruned(&catalog, &runs, text, wanted) {
@@ -131,9 +181,9 @@ pub(crate) fn not_there(store: &Store, text: &str, wanted: &Ref) -> Result<Error
     if let Some(hint) = no_generation(&runs, wanted) {
         return Ok(Error::Unknown { what, hint });
     }
-    let episodes: Vec<Episode> = store.list(&mut catalog)?.into_iter().map(Episode::of).collect();
+    let episodes = store.list(&mut catalog)?;
     let whole = Ref { attempt: None, step: None, ..wanted.clone() };
-    if wanted.attempt.is_some() && episodes.iter().any(|it| it.is_in_force && it.name() == whole) {
+    if wanted.attempt.is_some() && episodes.iter().any(|it| it.is_in_force && name_of(it) == whole) {
         let number = wanted.attempt.unwrap_or(0);
         return Ok(Error::Unknown { what, hint: format!("{whole} has no attempt {number}") });
     }
@@ -142,18 +192,15 @@ pub(crate) fn not_there(store: &Store, text: &str, wanted: &Ref) -> Result<Error
         return Ok(Error::Unknown { what, hint });
     }
     let is_part = matches!(&wanted.name, Name::Episode { iteration: None, .. });
-    let names = episodes.iter().filter(|it| it.is_in_force).map(|it| match it.name() {
+    let names = episodes.iter().filter(|it| it.is_in_force).map(|it| match name_of(it) {
         Ref { name: Name::Episode { run, task, .. }, generation, .. } if is_part => {
             let name = Name::Episode { run, task, iteration: None, sample: None };
             Ref { name, generation, attempt: None, step: None }.to_string()
         }
         whole => whole.to_string(),
     });
-    let names =
-        names
-            .chain(runs.iter().map(|run| {
-                crate::refs::run_reference(&run.name, (!run.is_newest).then_some(run.generation))
-            }));
+    let names = names
+        .chain(runs.iter().map(|run| run_reference(&run.name, (!run.is_newest).then_some(run.generation))));
     let near = nearest(&whole.to_string(), names);
     Ok(match near.is_empty() {
         true => Error::NotFound { what },
