@@ -124,7 +124,7 @@ def open(
         level: what an acknowledged step has to survive; without it, the most that the storage gives: `power`, or `kill`
             with a warning where a sync reaches no disk (tmpfs). One that cannot be reached raises `LevelOutOfReach`.
         strict: refuse what can only be recorded as its `repr`, instead of warning about it once.
-        lease_s: after how many seconds of silence a process on another machine counts as dead.
+        lease_s: after how many seconds of silence a process counts as dead whose lock does not tell.
         stall_s: how long a step waits for room on a full disk before it raises `DiskFull`.
         redact: names of fields to hide at any depth, or a function `(path, value)` that gives what to record instead.
         skip: fields of steps that are not recorded, such as `"info"`.
@@ -283,9 +283,10 @@ class Run:
         """
 
     def remaining(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Jobs:
-        """What remains to be run of the plan, claimed as it is given: interrupted, new, truncated if asked for, errored.
+        """What remains to be run of the plan, claimed as it is given.
 
-        When nothing is left it logs what was given up. What lacks a note that the plan needs comes from `unscored`.
+        First what others left interrupted, then what is new, what this process left itself, what was truncated if that is
+        asked for, and what errored. When nothing is left it logs what was given up. What lacks a note that the plan needs comes from `unscored`.
 
         Parameters:
             retry: endings to go on from that are final otherwise: `["truncated"]`, once for each who asks.
@@ -377,7 +378,7 @@ class Job:
 
     @property
     def attempts(self) -> int:
-        """How many attempts at it began before."""
+        """How many attempts at it were claimed before, also those that died before they recorded anything."""
 
     @property
     def why(self) -> Why | Literal["new", "unscored"]:
@@ -397,7 +398,7 @@ class GivenUp:
     ref: str
     """How people and commands name the episode."""
     attempts: int
-    """How many attempts at it began."""
+    """How many attempts at it were claimed."""
     errors: int
     """How many of them were `errored`."""
     error: str | None = None
