@@ -553,7 +553,7 @@ class Episode(Scope):
         """A named value as of the last step, or the default if there is none."""
 
     def first(self, observation: Any, *, info: Any = None, state: Mapping[str, Any] | None = None) -> Receipt:
-        """Records the first observation. Returns at once."""
+        """Records the first observation, before any step: a resumed attempt with steps has it. Returns at once."""
 
     def turn(self, *, on_error: Literal["fail", "keep"] | None = None, **said: Unpack[Said]) -> Turn:
         """A turn, to be entered: what is said is durable then, and the action may be taken.

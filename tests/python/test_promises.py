@@ -400,6 +400,28 @@ def test_an_answer_that_no_call_asked_for_is_found_pending(store: keepstep.Store
     assert [step.observation for step in store.find("shop/t").steps] == ["acted"]
 
 
+def test_the_first_observation_is_recorded_once_over_all_attempts(store: keepstep.Store) -> None:
+    """The loop of the guide, killed when the first of its tasks asks a second time: each goes on, and none enters twice."""
+    page = (ROOT / "docs/guides/own-loop.md").read_text()
+    (loop,) = [code for code in re.findall(r"```python\n(.*?)```", page, re.S) if "async def rollout" in code]
+    assert 'return "look"' in loop
+    die = """tasks.append(asyncio.current_task())
+    if tasks.count(tasks[-1]) == 2 and len(sys.argv) > 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "look"
+"""
+    script = "tasks = []\n" + loop.replace('return "look"', die)
+    killed(store, script, "kill")
+    assert outside.run(BEGIN + script, store.where).strip() == str([2] * 8)
+    for view in store.run("shop").episodes():
+        assert [step.kind for step in view.steps] == ["FIRST", "MID", "LAST"]
+    with store.run("shop").episode("t") as episode:
+        episode.first("a").wait()
+        with pytest.raises(keepstep.BadInput, match="once"):
+            episode.first("a")
+        episode.end("finished")
+
+
 @pytest.mark.parametrize("other", ["says something else", "gives it up first"])
 def test_another_answer_than_the_pending_one_needs_a_word(store: keepstep.Store, other: str) -> None:
     """In a loop of one's own it is `Diverged`, unless the pending turn was given up, on record."""
