@@ -105,7 +105,8 @@ class Run:
         """What remains to be run of the plan, claimed as it is given.
 
         First what others left interrupted, then what is new, what this process left itself, what was truncated if that is
-        asked for, and what errored. When nothing is left it logs what was given up. What lacks a note that the plan needs comes from `unscored`.
+        asked for, and what errored. When nothing is left it logs what was given up. What lacks a note that the plan needs
+        comes from `unscored`.
 
         Parameters:
             retry: endings to go on from that are final otherwise: `["truncated"]`, once for each who asks.
