@@ -216,7 +216,7 @@ class Opts(TypedDict, total=False):
     resume: Literal["continue", "restart", "refuse"]
     """What an interrupted episode does: go on (the default), begin again from step 0, or raise."""
     at: int
-    """How many steps to inherit, the first observation counted."""
+    """How many steps to inherit, the first observation counted. Calls and a pending turn behind them are not inherited."""
     busy: Literal["raise", "wait", "take"]
     """What a live owner means: raise `Busy` (the default), wait for it, or take the episode from it."""
     policy: int | str
@@ -513,7 +513,7 @@ class Turn(Scope):
         """Says what came of it. Encoded now; durable when the turn is left."""
 
     def discard(self, reason: str) -> None:
-        """Gives the turn up, on record: it becomes no step, and the next turn has its index."""
+        """Gives the turn up, on record: it becomes no step, and the next turn has its index, and what its calls gave."""
 
 class Episode(Scope):
     """One attempt at an episode. It is opened when it is entered, or when it is first used."""
