@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -62,7 +63,7 @@ class Episode(Scope):
         # Calls with a key that are on their way: by event loop, turn, name and key.
         self._flights: dict[tuple[Any, int, str, str], asyncio.Future[None]] = {}
         # And those that a thread is making: by turn, name and key.
-        self._locks: dict[tuple[int, str, str], Any] = {}
+        self._locks: dict[tuple[int, str, str], threading.RLock] = {}
 
     @property
     def ref(self) -> str:
