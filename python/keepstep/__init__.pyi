@@ -124,7 +124,7 @@ def open(
         level: what an acknowledged step has to survive; without it, the most that the storage gives: `power`, or `kill`
             with a warning where a sync reaches no disk (tmpfs). One that cannot be reached raises `LevelOutOfReach`.
         strict: refuse what can only be recorded as its `repr`, instead of warning about it once.
-        lease_s: after how many seconds of silence a process on another machine counts as dead.
+        lease_s: after how many seconds of silence a process counts as dead whose lock does not tell.
         stall_s: how long a step waits for room on a full disk before it raises `DiskFull`.
         redact: names of fields to hide at any depth, or a function `(path, value)` that gives what to record instead.
         skip: fields of steps that are not recorded, such as `"info"`.
@@ -216,7 +216,7 @@ class Opts(TypedDict, total=False):
     resume: Literal["continue", "restart", "refuse"]
     """What an interrupted episode does: go on (the default), begin again from step 0, or raise."""
     at: int
-    """How many steps to inherit, the first observation counted."""
+    """How many steps to inherit, the first observation counted. Calls and a pending turn behind them are not inherited."""
     busy: Literal["raise", "wait", "take"]
     """What a live owner means: raise `Busy` (the default), wait for it, or take the episode from it."""
     policy: int | str
@@ -283,9 +283,11 @@ class Run:
         """
 
     def remaining(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Jobs:
-        """What remains to be run of the plan, claimed as it is given: interrupted, new, truncated if asked for, errored.
+        """What remains to be run of the plan, claimed as it is given.
 
-        When nothing is left it logs what was given up. What lacks a note that the plan needs comes from `unscored`.
+        First what others left interrupted, then what is new, what this process left itself, what was truncated if that is
+        asked for, and what errored. When nothing is left it logs what was given up. What lacks a note that the plan needs
+        comes from `unscored`.
 
         Parameters:
             retry: endings to go on from that are final otherwise: `["truncated"]`, once for each who asks.
@@ -377,7 +379,7 @@ class Job:
 
     @property
     def attempts(self) -> int:
-        """How many attempts at it began before."""
+        """How many attempts at it were claimed before, also those that died before they recorded anything."""
 
     @property
     def why(self) -> Why | Literal["new", "unscored"]:
@@ -397,7 +399,7 @@ class GivenUp:
     ref: str
     """How people and commands name the episode."""
     attempts: int
-    """How many attempts at it began."""
+    """How many attempts at it were claimed."""
     errors: int
     """How many of them were `errored`."""
     error: str | None = None
@@ -511,7 +513,7 @@ class Turn(Scope):
         """Says what came of it. Encoded now; durable when the turn is left."""
 
     def discard(self, reason: str) -> None:
-        """Gives the turn up, on record: it becomes no step, and the next turn has its index."""
+        """Gives the turn up, on record: it becomes no step, and the next turn has its index, and what its calls gave."""
 
 class Episode(Scope):
     """One attempt at an episode. It is opened when it is entered, or when it is first used."""
@@ -552,7 +554,7 @@ class Episode(Scope):
         """A named value as of the last step, or the default if there is none."""
 
     def first(self, observation: Any, *, info: Any = None, state: Mapping[str, Any] | None = None) -> Receipt:
-        """Records the first observation. Returns at once."""
+        """Records the first observation, before any step: a resumed attempt with steps has it. Returns at once."""
 
     def turn(self, *, on_error: Literal["fail", "keep"] | None = None, **said: Unpack[Said]) -> Turn:
         """A turn, to be entered: what is said is durable then, and the action may be taken.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,27 @@ class Calling:
         self._back, self._returns = back_of(fn, returns), returns
 
     def made(self) -> tuple[bool, Any]:
-        """Makes the call, or finds it: whether its result is to be awaited, and the result or what gives it."""
+        """Makes the call, or finds it: whether its result is to be awaited, and the result or what gives it.
+
+        With a key it waits for another thread that is making the same call. Whoever is done drops the lock, so that there
+        are no more of them than calls under way; who waited for one that was dropped takes the next.
+        """
+        if self._key is None:
+            return self._made()
+        locks, call = self._episode._locks, (self._turn, self._name, self._key)
+        while True:
+            lock = locks.setdefault(call, threading.RLock())
+            lock.acquire()
+            if locks.get(call) is lock:
+                break
+            lock.release()
+        try:
+            return self._made()
+        finally:
+            locks.pop(call, None)
+            lock.release()
+
+    def _made(self) -> tuple[bool, Any]:
         was_awaited, found = self._known()
         if was_awaited is not None:
             return was_awaited, self._given_again(found)

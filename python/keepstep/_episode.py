@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -35,6 +36,7 @@ class Episode(Scope):
         "__weakref__",
         "_flights",
         "_last",
+        "_locks",
         "_native_episode",
         "_on_error",
         "_open",
@@ -60,6 +62,8 @@ class Episode(Scope):
         self._trajectory: list[Any] | None = None
         # Calls with a key that are on their way: by event loop, turn, name and key.
         self._flights: dict[tuple[Any, int, str, str], asyncio.Future[None]] = {}
+        # And those that a thread is making: by turn, name and key.
+        self._locks: dict[tuple[int, str, str], threading.RLock] = {}
 
     @property
     def ref(self) -> str:
@@ -110,7 +114,7 @@ class Episode(Scope):
         return default if found is None else found[0]
 
     def first(self, observation: Any, *, info: Any = None, state: Mapping[str, Any] | None = None) -> Any:
-        """Records the first observation. Returns at once."""
+        """Records the first observation, before any step: a resumed attempt with steps has it. Returns at once."""
         given = {"observation": observation}
         if info is not None:
             given["info"] = info
@@ -281,7 +285,10 @@ class Episode(Scope):
         native = self._native_episode
         if native is None:
             return f"<Episode {self._ref}: not opened yet>"
-        return f"<Episode {native.ref}: {native.steps} steps, {native.ended or 'running'}>"
+        try:
+            return f"<Episode {native.ref}: {native.steps} steps, {native.ended or 'running'}>"
+        except Forked:
+            return f"<Episode {native.ref}: of the process that this one was forked from>"
 
 
 def _is_async(fn: Callable[..., Any]) -> bool:

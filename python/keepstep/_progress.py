@@ -22,7 +22,7 @@ class GivenUp:
     ref: str
     """How people and commands name the episode."""
     attempts: int
-    """How many attempts at it began."""
+    """How many attempts at it were claimed."""
     errors: int
     """How many of them were `errored`."""
     error: str | None = None

@@ -109,9 +109,11 @@ class Run:
         self._core.plan(named, samples, iteration, _checks.texts("needs", needs))
 
     def remaining(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Jobs:
-        """What remains to be run of the plan, claimed as it is given: interrupted, new, truncated if asked for, errored.
+        """What remains to be run of the plan, claimed as it is given.
 
-        When nothing is left it logs what was given up. What lacks a note that the plan needs comes from `unscored`.
+        First what others left interrupted, then what is new, what this process left itself, what was truncated if that is
+        asked for, and what errored. When nothing is left it logs what was given up. What lacks a note that the plan needs
+        comes from `unscored`.
 
         Parameters:
             retry: endings to go on from that are final otherwise: `["truncated"]`, once for each who asks.
@@ -266,7 +268,7 @@ class Job:
 
     @property
     def attempts(self) -> int:
-        """How many attempts at it began before."""
+        """How many attempts at it were claimed before, also those that died before they recorded anything."""
         return int(self._core.attempts)
 
     @property

@@ -56,7 +56,7 @@ def open(
         level: what an acknowledged step has to survive; without it, the most that the storage gives: `power`, or `kill`
             with a warning where a sync reaches no disk (tmpfs). One that cannot be reached raises `LevelOutOfReach`.
         strict: refuse what can only be recorded as its `repr`, instead of warning about it once.
-        lease_s: after how many seconds of silence a process on another machine counts as dead.
+        lease_s: after how many seconds of silence a process counts as dead whose lock does not tell.
         stall_s: how long a step waits for room on a full disk before it raises `DiskFull`.
         redact: names of fields to hide at any depth, or a function `(path, value)` that gives what to record instead.
         skip: fields of steps that are not recorded, such as `"info"`.

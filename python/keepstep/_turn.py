@@ -80,7 +80,7 @@ class Turn(Scope):
         self._settled = self._episode._native.result(result, False)
 
     def discard(self, reason: str) -> None:
-        """Gives the turn up, on record: it becomes no step, and the next turn has its index."""
+        """Gives the turn up, on record: it becomes no step, and the next turn has its index, and what its calls gave."""
         self._check_open("discard")
         self._settled = self._episode._native.discard(reason)
         self._end = "was given up"

@@ -306,6 +306,33 @@ def test_damage_is_told_and_never_returned(tmp_path: Path) -> None:
     assert told > 0
 
 
+def test_damage_in_what_would_be_inherited_is_an_error_and_one_can_go_on_before_it(tmp_path: Path) -> None:
+    """Nobody goes on behind a hole: what cannot be read is told, and `at` and `restart` are offered, and work."""
+    script = """
+        import os, signal, sys, keepstep
+        episode = keepstep.open(sys.argv[1]).run("shop").episode("t").__enter__()
+        for number in range(20):
+            episode.step(action=os.urandom(300).hex(), state={"n": number})
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    outside.run(script, tmp_path / "runs", code=outside.KILLED)
+    (segment,) = (tmp_path / "runs" / "writers").glob("*/*.seg")
+    whole = segment.read_bytes()
+    middle = len(whole.rstrip(bytes(1))) // 2
+    segment.write_bytes(whole[:middle] + bytes(50) + whole[middle + 50 :])
+    with keepstep.open(tmp_path / "runs") as store:
+        run = store.run("shop")
+        for given in ({}, {"at": 15}):
+            with pytest.raises(keepstep.Damaged, match="open it with `at` to go on before the damage"):
+                run.episode("t", **given).__enter__()
+        with run.episode("t", at=5) as episode:
+            assert (episode.turns, episode.state("n")) == (5, 4)
+            episode.end("aborted")
+        with run.episode("t", resume="restart") as episode:
+            assert episode.turns == 0
+            episode.end("finished")
+
+
 def test_a_pruned_episode_says_so(tmp_path: Path) -> None:
     """It was deleted because somebody asked for it: opening it tells, and records nothing."""
     with keepstep.open(tmp_path / "runs") as store:

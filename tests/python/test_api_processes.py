@@ -88,7 +88,7 @@ INHERITED = """
     store = keepstep.open(sys.argv[1])
     run = store.run("shop")
     episode = run.episode("t").__enter__()
-    episode.step(action="parent")
+    episode.step(action="parent", state={"n": 1})
     stream = run.stream("s")
     stream.put("a", 1).wait()
     trajectory = run.episode("list").__enter__().trajectory()
@@ -105,7 +105,13 @@ INHERITED = """
             "put": lambda: stream.put("b", 1),
             "append": lambda: trajectory.append(1),
             "annotate": lambda: run.annotate("shop/t", "a", 1, source="child"),
+            "turns": lambda: episode.turns,
+            "ended": lambda: episode.ended,
+            "pending": lambda: episode.pending,
+            "state": lambda: episode.state("n"),
+            "progress": lambda: run.progress(),
         }
+        assert "forked" in repr(episode), repr(episode)
         for name, call in calls.items():
             try:
                 call()
@@ -125,12 +131,12 @@ INHERITED = """
 
 
 def test_a_forked_child_cannot_use_what_it_inherited(tmp_path: Path) -> None:
-    """Every call on an inherited handle raises Forked; the child opens the store again; the parent is not disturbed, even
-    by a child that leaves by sys.exit and so cleans up as if all this were its own."""
+    """Every call on an inherited handle raises Forked (of an episode with one turn it read none); the child opens the store
+    again; the parent is not disturbed, even by a child that leaves by sys.exit and so cleans up as if all this were its own."""
     out = outside.run(INHERITED, tmp_path / "runs")
     told = [line for line in out.splitlines() if not line.endswith(" Forked")]
     assert told == [], out
-    assert len(out.splitlines()) == 10
+    assert len(out.splitlines()) == 15
     steps = outside.events(tmp_path / "runs", "shop/t", "step")
     assert [step["action"] for step in steps] == ["parent", "parent again"]
     assert outside.ending(tmp_path / "runs", "shop/child")["why"] == "finished"

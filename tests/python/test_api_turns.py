@@ -133,6 +133,41 @@ def test_a_pending_turn_can_be_given_up_on_record(store: keepstep.Store, run: ke
     assert "the shop closed" in str(found)
 
 
+def test_what_a_turn_that_was_given_up_had_asked_for_is_not_asked_again(run: keepstep.Run) -> None:
+    """Calls go by the index of their turn, and the next turn has that of the one that was given up."""
+    ask = Counting()
+    with pytest.raises(KeyboardInterrupt):
+        with run.episode("t") as episode:
+            episode.call("llm", ask, "a")
+            with episode.turn(action="buy"):
+                raise KeyboardInterrupt
+    with run.episode("t") as episode:
+        assert episode.pending is not None
+        episode.pending.discard("the shop closed")
+        assert episode.call("llm", ask, "a") == {"answer": ["a"]}
+        episode.end("finished")
+    assert ask.calls == [("a",)]
+
+
+def test_going_on_from_an_earlier_step_leaves_what_came_behind_it(run: keepstep.Run) -> None:
+    """Calls and the pending turn, also if `at` is the last step: whoever names a step has that step and no more."""
+    ask = Counting()
+    with pytest.raises(KeyboardInterrupt):
+        with run.episode("t") as episode:
+            for number in range(3):
+                episode.call("llm", ask, number)
+                episode.step(action=number)
+            episode.call("llm", ask, 3)
+            with episode.turn(action="buy"):
+                raise KeyboardInterrupt
+    for at in (3, 1):
+        with run.episode("t", at=at) as episode:
+            assert (episode.turns, episode.pending) == (at, None)
+            episode.call("llm", ask, "anew")
+            episode.end("aborted")
+    assert ask.calls == [(0,), (1,), (2,), (3,), ("anew",), ("anew",)]
+
+
 def test_a_turn_of_this_attempt_can_be_given_up(run: keepstep.Run) -> None:
     """The action was not possible after all: no step, and the next turn has its index."""
     with run.episode("t") as episode:

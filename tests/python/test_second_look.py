@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import keepstep
@@ -143,6 +146,44 @@ def test_a_field_that_there_is_not_cannot_be_skipped(tmp_path: Path) -> None:
             keepstep.open(tmp_path / "s", skip=[field])
     with pytest.raises(keepstep.BadInput, match="where"):
         keepstep.open("")
+
+
+def test_a_key_is_one_call_for_threads_too(store: keepstep.Store) -> None:
+    """Three threads made it three times, and got three answers, of which a resumed attempt was given the first."""
+    run, made, together = store.run("r"), [], threading.Barrier(3)
+
+    def tool(number: int) -> str:
+        time.sleep(0.05)
+        made.append(number)
+        if len(made) == 1:
+            raise ConnectionError("away")
+        return f"tool {len(made)}"
+
+    def ask(_: int) -> str:
+        together.wait()
+        try:
+            return str(episode.call("tool", tool, 7, key="same"))
+        except ConnectionError:
+            return "failed"
+
+    with ThreadPoolExecutor(3) as threads:
+        with run.episode("t") as episode:
+            assert sorted(threads.map(ask, range(3))) == ["failed", "tool 2", "tool 2"]
+            others = threads.map(lambda n: episode.call("other", lambda: n, key=str(n)), range(20))
+            assert list(others) == list(range(20))
+            episode.end("aborted")
+        with run.episode("t") as episode:
+            assert list(threads.map(ask, range(3))) == ["tool 2"] * 3
+            episode.end("finished")
+    assert made == [7, 7]
+
+
+def test_a_call_may_ask_for_itself(store: keepstep.Store) -> None:
+    """A tool that calls itself once more under its own key did not wait for itself."""
+    with store.run("r").episode("t") as episode:
+        inner = lambda: "inner"  # noqa: E731
+        assert episode.call("tool", lambda: episode.call("tool", inner, key="k"), key="k") == "inner"
+        episode.end("finished")
 
 
 def test_a_key_is_one_call_in_whatever_order_it_is_awaited(store: keepstep.Store) -> None:

@@ -53,6 +53,13 @@ impl Episode {
         self.inner.as_ref().ok_or(keepstep::Error::Closed)
     }
 
+    /// The same for those who ask how it stands: in a forked child nobody knows.
+    fn own(&self) -> keepstep::Result<&keepstep::Episode> {
+        let engine = self.engine()?;
+        engine.run().store().check_process()?;
+        Ok(engine)
+    }
+
     fn receipt(&self, receipt: keepstep::Receipt) -> keepstep::Result<Receipt> {
         Ok(Receipt::new(receipt, self.engine()?.run().store(), &self.reference))
     }
@@ -117,13 +124,13 @@ impl Episode {
     /// How many turns are completed.
     #[getter]
     fn turns(&self, py: Python<'_>) -> PyResult<u64> {
-        Ok(self.engine().or_raise(py)?.turns())
+        Ok(self.own().or_raise(py)?.turns())
     }
 
     /// How many steps were handed over, FIRST counted.
     #[getter]
     fn steps(&self, py: Python<'_>) -> PyResult<u64> {
-        Ok(self.engine().or_raise(py)?.steps())
+        Ok(self.own().or_raise(py)?.steps())
     }
 
     /// How many steps were inherited, FIRST counted.
@@ -135,7 +142,7 @@ impl Episode {
     /// How it ended, if it did.
     #[getter]
     fn ended(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        Ok(self.engine().or_raise(py)?.ended())
+        Ok(self.own().or_raise(py)?.ended())
     }
 
     /// True once nothing more can be recorded here.
@@ -147,7 +154,7 @@ impl Episode {
     /// True if a turn was said and has no result.
     #[getter]
     fn is_pending(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.engine().or_raise(py)?.is_pending())
+        Ok(self.own().or_raise(py)?.is_pending())
     }
 
     /// An inherited step, as a dictionary of its fields.
@@ -160,14 +167,14 @@ impl Episode {
     /// What was said in a turn that never got its result.
     #[getter]
     fn pending<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let engine = self.engine().or_raise(py)?;
+        let engine = self.own().or_raise(py)?;
         py.detach(|| engine.pending()).map(|step| step_dict(py, &step)).transpose()
     }
 
     /// The newest state of that name, as a tuple of one; None if there is none.
     fn state<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let engine = self.own().or_raise(py)?;
         let own = self.state.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
-        let engine = self.engine().or_raise(py)?;
         let state = match own {
             Some(own) => Some(own),
             None => py.detach(|| engine.state(name)).or_raise(py)?,
