@@ -14,7 +14,7 @@ use std::time::Duration;
 use door::Door;
 use keepstep::disk::sim::SimDisk;
 use keepstep::disk::{Disk, RealDisk};
-use keepstep::{EpisodeName, Error, NoteTarget, Options, Run, Step, Store, Value};
+use keepstep::{EpisodeName, Error, NoteTarget, Opening, Options, Run, Step, Store, Value, WhenBusy};
 
 const HOUR_S: i64 = 3600;
 
@@ -78,35 +78,94 @@ fn what_is_recorded_later_has_a_later_time() {
     let steps = run.view(&name).expect("reads").read().expect("reads").steps;
     let times: Vec<i64> = steps.iter().filter_map(|step| step.time).collect();
     assert!(times.len() == 5 && times.is_sorted_by(|one, two| one < two), "{times:?}");
-    let disk = RealDisk::open(Path::new(env!("CARGO_TARGET_TMPDIR"))).expect("opens");
-    let looks: Vec<i64> = (0..1000).map(|_| disk.now_us()).collect();
+    // Through whichever handle of the process.
+    let open = || RealDisk::open(Path::new(env!("CARGO_TARGET_TMPDIR"))).expect("opens");
+    let disks = [open(), open()];
+    let looks: Vec<i64> = (0..1000).map(|look| disks[look % 2].now_us()).collect();
     assert!(looks.is_sorted_by(|one, two| one < two), "the real clock too");
+}
+
+/// Does something that waits for 3 s at most, and sets the clock when it begins to wait. How long it took.
+fn waited_s<T>(
+    by_s: i64,
+    prepare: impl FnOnce(&SimDisk, &Run) -> T,
+    wait: impl FnOnce(&SimDisk, &Run, T),
+) -> i64 {
+    let sim = SimDisk::new(9);
+    let (jumps, was_set) = (sim.clone(), Arc::new(AtomicBool::new(true)));
+    let is_due = Arc::clone(&was_set);
+    let disk = Door::new(sim.process(), move |call| {
+        if call.starts_with("sleep") && !is_due.swap(true, Ordering::AcqRel) {
+            jumps.set_clock_by(by_s);
+        }
+    });
+    let run = run_on(disk.clone());
+    let prepared = prepare(&sim, &run);
+    was_set.store(false, Ordering::Release);
+    let started_us = disk.uptime_us();
+    wait(&sim, &run, prepared);
+    assert!(was_set.load(Ordering::Acquire), "it waited");
+    (disk.uptime_us() - started_us) / 1_000_000
+}
+
+fn fill(sim: &SimDisk) {
+    sim.faults().set_capacity(Some(sim.faults().used_bytes()));
 }
 
 /// Set back an hour on a full disk, a step that may wait 3 s waited for an hour and 3 s.
 #[test]
 fn a_step_waits_as_long_as_it_may_wherever_the_clock_goes() {
     for by_s in [-HOUR_S, HOUR_S] {
-        let sim = SimDisk::new(9);
-        let (jumps, was_set) = (sim.clone(), AtomicBool::new(true));
-        let was_set = Arc::new(was_set);
-        let is_due = Arc::clone(&was_set);
-        let disk = Door::new(sim.process(), move |call| {
-            if call.starts_with("sleep") && !is_due.swap(true, Ordering::AcqRel) {
-                jumps.set_clock_by(by_s);
-            }
+        let prepare = |sim: &SimDisk, run: &Run| {
+            let episode = run.episode(EpisodeName::task("stalled")).expect("begins");
+            episode.step(Step::new().action(1)).expect("records");
+            fill(sim);
+            episode
+        };
+        let waited_s = waited_s(by_s, prepare, |sim, _, episode| {
+            let error = episode.step(Step::new().action(2)).expect_err("finds no room");
+            assert!(matches!(error, Error::DiskFull { waited_s: 3, .. }), "set by {by_s} s: {error}");
+            sim.faults().set_capacity(None);
+            episode.step(Step::new().action(2)).expect("records when there is room");
         });
-        let run = run_on(disk.clone());
-        let episode = run.episode(EpisodeName::task("stalled")).expect("begins");
-        episode.step(Step::new().action(1)).expect("records");
-        sim.faults().set_capacity(Some(sim.faults().used_bytes()));
-        was_set.store(false, Ordering::Release);
-        let started_us = disk.uptime_us();
-        let error = episode.step(Step::new().action(2)).expect_err("finds no room");
-        assert!(matches!(error, Error::DiskFull { waited_s: 3, .. }), "set by {by_s} s: {error}");
-        let waited_s = (disk.uptime_us() - started_us) / 1_000_000;
         assert_eq!(waited_s, 3, "set by {by_s} s");
-        sim.faults().set_capacity(None);
-        episode.step(Step::new().action(2)).expect("records when there is room");
+    }
+}
+
+/// So does a claim on a full disk.
+#[test]
+fn a_claim_waits_as_long_as_it_may_wherever_the_clock_goes() {
+    for by_s in [-HOUR_S, HOUR_S] {
+        let prepare = |sim: &SimDisk, run: &Run| {
+            // There is a writer, and no room for a claim.
+            let episode = run.episode(EpisodeName::task("first")).expect("begins");
+            fill(sim);
+            episode
+        };
+        let waited_s = waited_s(by_s, prepare, |sim, run, _episode| {
+            let error = run.episode(EpisodeName::task("stalled")).expect_err("finds no room");
+            assert!(matches!(error, Error::DiskFull { waited_s: 3, .. }), "set by {by_s} s: {error}");
+            sim.faults().set_capacity(None);
+        });
+        assert_eq!(waited_s, 3, "set by {by_s} s");
+    }
+}
+
+/// And whoever waits for an episode, or for a slot of a group, that another process has.
+#[test]
+fn others_are_waited_for_as_long_as_one_may_wherever_the_clock_goes() {
+    let name = || EpisodeName::task("busy");
+    let how = Opening { busy: WhenBusy::Wait(Duration::from_secs(3)), ..Opening::default() };
+    for by_s in [-HOUR_S, HOUR_S] {
+        let prepare = |sim: &SimDisk, _: &Run| run_on(sim.process()).episode(name()).expect("begins");
+        let for_an_episode = waited_s(by_s, prepare, |_, run, _owned| {
+            let error = run.open(name(), how.clone()).expect_err("another has it");
+            assert!(matches!(error, Error::Busy { .. }), "set by {by_s} s: {error}");
+        });
+        let for_a_slot = waited_s(by_s, prepare, |_, run, _owned| {
+            let claimed = run.group("busy", 0, 1).claim(&how);
+            assert!(!matches!(claimed, Ok(Some(_))), "another has it");
+        });
+        assert_eq!((for_an_episode, for_a_slot), (3, 3), "set by {by_s} s");
     }
 }

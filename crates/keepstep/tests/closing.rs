@@ -1,14 +1,20 @@
 //! Closing a store while others open episodes and record: whatever was acknowledged has an end, and nothing opens afterwards.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(unreachable_pub, reason = "a test has no outside: `pub` says which parts of a module others use")]
 
+#[path = "tending/door.rs"]
+mod door;
 mod scratch;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
+use door::Door;
+use keepstep::disk::sim::SimDisk;
 use keepstep::{
     Episode, EpisodeName, Error, NoteTarget, Opening, Options, PlanOptions, RemainingOptions, Run, Step,
-    Store, Value,
+    Store, Value, WhenBusy,
 };
 use scratch::Scratch;
 
@@ -75,6 +81,74 @@ fn whatever_was_acknowledged_while_the_store_closes_has_an_end() {
                 "round {round}: episode {id} was acknowledged, and has no end"
             );
         }
+    }
+}
+
+fn run_on(disk: Arc<dyn keepstep::disk::Disk>) -> Run {
+    let options = Options { background: false, dictionary: false, ..Options::default() };
+    Store::on_disk(disk, options).expect("opens").run("run", Value::Null).expect("opens")
+}
+
+/// Closes the store of a run in a thread of its own, and waits until it has begun to.
+fn begin_to_close(run: &Run) -> JoinHandle<()> {
+    let store = run.store().clone();
+    let closes = std::thread::spawn(move || store.close());
+    // Refused for one reason or the other, before it does anything.
+    let ask = Opening { busy: WhenBusy::Take, ..Opening::default() };
+    while !matches!(run.group("asked", 0, 1).claim(&ask), Err(Error::Closed)) {
+        std::thread::yield_now();
+    }
+    closes
+}
+
+/// Whose store is to be closed, and who closes it.
+type Closed = (Option<Run>, Option<JoinHandle<()>>);
+
+/// Opens an episode in one of the ways, and closes the store before call number `at` of it. False if there are fewer.
+fn closed_at(way: u64, at: u64) -> bool {
+    let sim = SimDisk::new(at);
+    run_on(sim.process()).plan(["planned".to_owned()], PlanOptions::default()).expect("plans");
+    let closed: Arc<Mutex<Closed>> = Arc::default();
+    let (inside, calls) = (Arc::clone(&closed), AtomicU64::new(0));
+    let run = run_on(Door::new(sim.process(), move |_| {
+        let Ok(mut inside) = inside.try_lock() else { return };
+        if inside.0.is_some() && calls.fetch_add(1, Ordering::Relaxed) == at {
+            inside.1 = inside.0.take().map(|run| begin_to_close(&run));
+        }
+    }));
+    closed.lock().unwrap().0 = Some(run.clone());
+    let opened = open(&run, way);
+    let (not_closed, closes) = std::mem::take(&mut *closed.lock().unwrap());
+    if not_closed.is_some() {
+        return false;
+    }
+    let what = format!("way {way}, closed before call {at}");
+    let acknowledged = match &opened {
+        Ok(Some(episode)) => episode.step(Step::new().action("x")).is_ok().then(|| episode.id()),
+        // Whoever works through a plan would believe that all of it is done.
+        Ok(None) => panic!("{what}: nothing to do"),
+        Err(error) => {
+            assert!(matches!(error, Error::Closed), "{what}: {error}");
+            None
+        }
+    };
+    closes.expect("was begun").join().expect("closes");
+    let reader = run_on(sim.process());
+    let listed = reader.episodes(&keepstep::EpisodeFilter::default()).expect("lists");
+    assert!(listed.len() <= 1 && acknowledged.is_none_or(|id| listed[0].key.episode == id), "{what}");
+    for it in listed {
+        assert_eq!(it.state(), "aborted", "{what}: it began, and has no end");
+    }
+    std::mem::forget(opened);
+    true
+}
+
+/// Also one whose recorder is just being made when the store is closed; and nobody is told that nothing is left to do.
+#[test]
+fn closing_at_each_point_of_opening_leaves_nothing_without_an_end() {
+    for way in 0..4 {
+        let points = (0..).find(|at| !closed_at(way, *at)).expect("ends");
+        assert!(points > 10, "only {points} points of way {way}");
     }
 }
 

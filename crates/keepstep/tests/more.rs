@@ -7,6 +7,8 @@
 
 #[path = "tending/door.rs"]
 mod door;
+#[path = "more/tended.rs"]
+mod tended;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -341,56 +343,6 @@ fn a_seal_stays_as_it_is() {
         Some(())
     });
     assert!(sealed > 0 && open > 0, "{sealed} {open}");
-}
-
-/// `compact`, `reap` and `prune` beside somebody who goes on: nothing of it is lost, or it is deleted as a whole.
-#[test]
-fn others_tend_the_store_meanwhile() {
-    type Act = fn(&Run);
-    fn at_once() -> CompactOptions {
-        CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() }
-    }
-    let acts: [(&str, Act); 3] = [
-        ("compact", |run| {
-            run.store().compact(at_once(), &mut |_| {}).expect("compacts");
-            run.store().compact(at_once(), &mut |_| {}).expect("compacts");
-        }),
-        ("reap", |run| drop(run.store().reap().expect("reaps"))),
-        ("prune", |run| {
-            let episodes = vec![run.episode_id(&name())];
-            let filter = PruneFilter { episodes, reason: "old".to_owned(), ..PruneFilter::default() };
-            run.store().prune_with(&filter, at_once(), false, &mut |_| {}).expect("prunes");
-        }),
-    ];
-    for (act, does) in acts {
-        each_point(|at| {
-            let sim = SimDisk::new(6);
-            let owner = run_on(sim.process());
-            truncated(&owner);
-            owner.store().close();
-            let other = run_on(sim.process());
-            let go_on = |run: &Run| {
-                let episode = run.open(name(), retry())?;
-                assert_eq!(episode.steps(), 2);
-                episode.step(Step::new().action(2))?;
-                episode.end("finished", Ending::default())?.wait()?;
-                Ok(())
-            };
-            let (call, came): (_, keepstep::Result<()>) = inside_at(&sim, at, move || does(&other), go_on)?;
-            let what = format!("{act} before {call}");
-            let reader = run_on(sim.process());
-            match came {
-                Ok(()) => assert_eq!(seen(&reader), (1, 3, Some("finished".to_owned())), "{what}"),
-                Err(Error::Pruned { .. }) => {
-                    assert!(act == "prune", "{what}");
-                    assert!(reader.view(&name()).is_err(), "{what}");
-                }
-                Err(error) => panic!("{what}: {error}"),
-            }
-            assert!(reader.store().verify(&mut |_| {}).expect("verifies").is_whole(), "{what}");
-            Some(())
-        });
-    }
 }
 
 /// A follower that comes back with its cursor before any call of whoever goes on, and one that reads all at the end, are

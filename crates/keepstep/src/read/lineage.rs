@@ -334,15 +334,12 @@ impl Lineage {
 
     /// The record of a line.
     pub fn item(&mut self, at: usize) -> Result<Item> {
-        let line = self.lines[at];
-        if line.is_lost {
-            return Ok(Item::Damaged(DamagedRecord { seq: line.seq, kind: line.kind, place: line.place }));
-        }
+        let part = self.lines[at].part;
         let mut read = self.read_line(at);
         for _ in 0..MOVED_MAX {
             match &read {
                 Err(error) if error.is_gone() => {
-                    read = self.find_again(line.part).and_then(|()| self.read_line(at));
+                    read = self.find_again(part).and_then(|()| self.read_line(at));
                 }
                 _ => break,
             }
@@ -351,7 +348,10 @@ impl Lineage {
     }
 
     fn read_line(&mut self, at: usize) -> Result<Item> {
-        let Line { part, seq, kind, place, .. } = self.lines[at];
+        let Line { part, seq, kind, place, is_lost, .. } = self.lines[at];
+        if is_lost {
+            return Ok(Item::Damaged(DamagedRecord { seq, kind, place }));
+        }
         read_record(self.readers[part].bodies(), seq, kind, place)
     }
 
@@ -367,7 +367,11 @@ impl Lineage {
             }
         }
         for line in self.lines.iter_mut().filter(|line| line.part == part) {
-            line.place = places.get(&line.seq).copied().unwrap_or(line.place);
+            match places.get(&line.seq) {
+                Some(place) => line.place = *place,
+                // Whatever stands at its old place by now is not it.
+                None => line.is_lost = true,
+            }
         }
         self.readers[part] = reader;
         Ok(())

@@ -90,12 +90,13 @@ pub struct Records<'r> {
     next_seq: u32,
     /// What is left, and who fetches it, once they were moved.
     moved: Option<(VecDeque<Next>, LogBodies)>,
+    has_failed: bool,
 }
 
 impl<'r> Records<'r> {
     pub(super) fn new(places: Places<'r>, bodies: &'r mut LogBodies) -> Self {
         let next_seq = places.next_seq();
-        Self { places, bodies, next_seq, moved: None }
+        Self { places, bodies, next_seq, moved: None, has_failed: false }
     }
 
     fn step(&mut self) -> Result<Option<Item>> {
@@ -130,7 +131,11 @@ impl<'r> Records<'r> {
 impl Iterator for Records<'_> {
     type Item = Result<Item>;
 
+    /// After an error nothing more comes: what could not be read is not passed over.
     fn next(&mut self) -> Option<Result<Item>> {
+        if self.has_failed {
+            return None;
+        }
         let mut step = self.step();
         for _ in 0..MOVED_MAX {
             match &step {
@@ -138,6 +143,7 @@ impl Iterator for Records<'_> {
                 _ => break,
             }
         }
+        self.has_failed = step.is_err();
         step.transpose()
     }
 }

@@ -111,8 +111,10 @@ impl StepFollow {
             let (at, inherited) = self.inherited;
             let inherits = at < inherited;
             let item = if inherits {
+                let item = self.view.line(at)?;
+                // Only what was read is behind us: a look that fails is made again.
                 self.inherited.0 += 1;
-                Some(self.view.line(at)?)
+                Some(item)
             } else {
                 match self.follow.next(Duration::ZERO)? {
                     Some(followed) if followed.writer != self.writer => continue,

@@ -134,6 +134,7 @@ impl Run {
 
     /// Begins an episode without a name. It is unique, so nobody else can own it, and it cannot be opened again.
     pub fn unnamed(&self, how: Opening) -> Result<Episode> {
+        how.check()?;
         let mut random = [0; 16];
         self.store().disk().random(&mut random).doing("find an id for", "an episode")?;
         let id = ids::unnamed_episode(&self.birth(), &random);

@@ -182,8 +182,9 @@ impl Happened<'_> {
         if line.is_none() {
             return Ok(None);
         }
+        let item = lineage.item(self.at)?;
         self.at += 1;
-        lineage.item(self.at - 1).map(Some)
+        Ok(Some(item))
     }
 }
 

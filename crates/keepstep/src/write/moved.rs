@@ -118,7 +118,7 @@ mod tests {
             assert_eq!(moves.now(&[to(fault, 7)]), Some(vec![last]));
             moves.settle();
             assert_eq!(moves.settled(to(fault, 7)), last);
-            assert!(!moves.has_forgotten(fault * 20 + 19), "what is on its way can be written");
+            assert!(!moves.has_forgotten(fault * 20), "what was on its way before can be written");
             if let Some(old) = fault.checked_sub(FAULTS_KEPT as u64) {
                 assert!(
                     moves.has_forgotten(old * 20 + 19) && moves.now(&[to(old, 7)]) == Some(vec![to(old, 7)])
