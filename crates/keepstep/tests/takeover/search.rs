@@ -19,6 +19,8 @@ pub struct Plot {
     /// How many actors may be killed. Being stopped needs no number: to be stopped is never to be chosen again, and every
     /// state is looked at as if all stopped there.
     pub kills_max: usize,
+    /// How often somebody may be made to wait who could go on, where all orders are too many to be tried.
+    pub switches_max: Option<usize>,
     pub rules: Rules,
     pub broken: Option<Broken>,
     pub seed: u64,
@@ -45,11 +47,24 @@ struct Node {
     choices: Vec<Choice>,
     at: usize,
     key: u64,
+    /// Whoever went last could go on, and so many switches were made before.
+    goes_on: Option<Choice>,
+    switches: usize,
+}
+
+impl Node {
+    /// How many switches were made, this one counted.
+    fn switched(&self) -> usize {
+        let chosen = self.choices[self.at];
+        let is_switch = matches!(chosen, Choice::Run(_)) && self.goes_on.is_some_and(|last| last != chosen);
+        self.switches + usize::from(is_switch)
+    }
 }
 
 #[derive(Default)]
 struct Search {
     kills_max: usize,
+    switches_max: Option<usize>,
     seed: u64,
     seen: HashSet<u64>,
     /// What the oracle has looked at: files, and what was promised.
@@ -102,10 +117,18 @@ impl Search {
 
     fn discover(&mut self, scene: &Scene) -> Option<Choice> {
         let key = scene.key();
-        if !self.seen.insert(key) {
+        let switches = self.nodes.last().map_or(0, Node::switched);
+        // With fewer switches left the future is another.
+        let seen = if self.switches_max.is_some() { digest((key, switches)) } else { key };
+        if !self.seen.insert(seen) {
             return None;
         }
-        let choices = self.choices(scene);
+        let mut choices = self.choices(scene);
+        let last = self.nodes.last().map(|node| node.choices[node.at]);
+        let goes_on = last.filter(|last| choices.first() == Some(last) && matches!(last, Choice::Run(_)));
+        if goes_on.is_some() && self.switches_max.is_some_and(|most| switches >= most) {
+            choices.retain(|choice| Some(*choice) == goes_on || matches!(choice, Choice::Kill(_)));
+        }
         let is_end = !choices.iter().any(|choice| matches!(choice, Choice::Run(_)));
         self.findings.states += 1;
         self.findings.ends += u64::from(is_end);
@@ -117,7 +140,7 @@ impl Search {
             return None;
         }
         let first = *choices.first()?;
-        self.nodes.push(Node { choices, at: 0, key });
+        self.nodes.push(Node { choices, at: 0, key, goes_on, switches });
         Some(first)
     }
 
@@ -166,7 +189,11 @@ impl Plot {
     /// Every sequence of decisions, or up to the first that breaks a promise.
     pub fn search(&self) -> Findings {
         let guide = Guide(Arc::default());
-        (guide.lock().kills_max, guide.lock().seed) = (self.kills_max, self.seed);
+        {
+            let mut search = guide.lock();
+            (search.kills_max, search.seed) = (self.kills_max, self.seed);
+            search.switches_max = self.switches_max;
+        }
         let shelf = self.prepare();
         loop {
             self.run(&shelf, guide.clone(), false);
@@ -183,7 +210,13 @@ impl Plot {
     pub fn tell(&self, path: &[Choice]) -> Vec<String> {
         let guide = Guide(Arc::default());
         guide.lock().is_replay = true;
-        let nodes = path.iter().map(|choice| Node { choices: vec![*choice], at: 0, key: 0 });
+        let nodes = path.iter().map(|choice| Node {
+            choices: vec![*choice],
+            at: 0,
+            key: 0,
+            goes_on: None,
+            switches: 0,
+        });
         guide.lock().nodes = nodes.collect();
         let shelf = self.prepare();
         self.run(&shelf, guide.clone(), true);
