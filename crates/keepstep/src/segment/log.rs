@@ -156,9 +156,7 @@ impl Log {
             }
             let (whose, ahead) = ((head.writer, head.number), super::window::RECORD_BYTES);
             let mut source = super::summing::SegmentRecords::new(&self.storage, whose, &self.doors, ahead);
-            for index in 0..scanned.entries.len() {
-                scanned.sum_entry(index, &mut source);
-            }
+            scanned.sum_up(&mut source);
         }
         Ok(())
     }

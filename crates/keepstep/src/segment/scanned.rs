@@ -10,7 +10,7 @@ use super::Standing;
 use super::head::SegmentHead;
 use super::record::{Unreadable, load};
 use super::summary::{Summary, has_summary};
-use super::summing::SegmentRecords;
+use super::summing::{SegmentRecords, to_be_summed};
 use super::window::Window;
 use crate::error::Result;
 
@@ -184,22 +184,29 @@ impl Scanned {
         !self.log_frames.is_empty() || self.entries.iter().any(|entry| !entry.records.is_empty())
     }
 
-    /// Sums up what the records of one entry say that were not summed up yet.
-    pub fn sum_entry(&mut self, index: usize, source: &mut SegmentRecords) {
-        let entry = &mut self.entries[index];
-        if has_summary(entry.bind.what) {
-            source.sum(&mut entry.summary, &entry.records, entry.summed);
+    /// Sums up what the records say that were not summed up yet: in the order of the file, which is read once, however many
+    /// episodes were recorded side by side.
+    pub fn sum_up(&mut self, source: &mut SegmentRecords) {
+        let mut wanted: Vec<(ScannedRecord, usize)> = Vec::new();
+        for (index, entry) in self.entries.iter_mut().enumerate() {
+            if has_summary(entry.bind.what) {
+                wanted.extend(to_be_summed(&entry.records, entry.summed).map(|record| (*record, index)));
+            }
+            entry.summed = entry.records.len();
         }
-        entry.summed = entry.records.len();
+        wanted.sort_unstable_by_key(|(record, _)| record.offset);
+        for (record, index) in wanted {
+            if let Some(part) = source.part_of(&record) {
+                self.entries[index].summary.add(&part);
+            }
+        }
     }
 
     /// Sums up everything, and finds the segments that this one depends on.
     pub fn sum_all(&mut self, number: u64, source: &mut SegmentRecords) {
         let mut offsets: Vec<u64> = self.log_frames.iter().map(|(offset, _)| *offset).collect();
-        for index in 0..self.entries.len() {
-            self.sum_entry(index, source);
-            offsets.extend(self.entries[index].records.iter().map(|record| record.offset));
-        }
+        self.sum_up(source);
+        offsets.extend(self.entries.iter().flat_map(|entry| &entry.records).map(|record| record.offset));
         offsets.sort_unstable();
         let mut backs = std::collections::BTreeSet::new();
         for stored in offsets.into_iter().filter_map(|offset| source.stored(offset)) {

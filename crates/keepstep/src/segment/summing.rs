@@ -43,19 +43,6 @@ impl SegmentRecords {
         Self { bodies: bodies.caching(CACHE_BYTES_MAX).reading_ahead(ahead_bytes), number }
     }
 
-    /// Adds what the records of one attempt say, of which those before `from` were added before.
-    pub fn sum(&mut self, summary: &mut Summary, records: &[ScannedRecord], from: usize) {
-        for (at, record) in records.iter().enumerate().skip(from) {
-            let is_first_or_last = at == 0 || at + 1 == records.len();
-            if !is_first_or_last && !SummaryPart::is_more_than_a_time(record.kind) {
-                continue;
-            }
-            if let Some(part) = self.part_of(record) {
-                summary.add(&part);
-            }
-        }
-    }
-
     /// What a record says that is summed up.
     pub fn part_of(&mut self, record: &ScannedRecord) -> Option<SummaryPart> {
         let found = self.bodies.record(self.number, record.offset, record.seq).ok()?;
@@ -72,6 +59,15 @@ impl SegmentRecords {
     pub(super) fn stored(&mut self, offset: u64) -> Option<StoredRecord> {
         self.bodies.stored(0, self.number, offset).ok()
     }
+}
+
+/// The records of one attempt that say something to be summed up, of which those before `from` were summed up before.
+pub(super) fn to_be_summed(records: &[ScannedRecord], from: usize) -> impl Iterator<Item = &ScannedRecord> {
+    let is_first_or_last = |at: usize| at == 0 || at + 1 == records.len();
+    let numbered = records.iter().enumerate().skip(from);
+    numbered
+        .filter(move |(at, record)| is_first_or_last(*at) || SummaryPart::is_more_than_a_time(record.kind))
+        .map(|(_, record)| record)
 }
 
 /// What a writer recorded of an attempt, a stream or a run in one segment.
@@ -163,7 +159,9 @@ impl Log {
         let last_is_passed_over = records.last().is_some_and(|last| !is_told_by_0_1(last.kind));
         if doubt == Doubt::All || (doubt == Doubt::End && last_is_passed_over) {
             let mut summary = Summary::default();
-            source.sum(&mut summary, &records, 0);
+            for part in to_be_summed(&records, 0).filter_map(|record| source.part_of(record)) {
+                summary.add(&part);
+            }
             return Ok(summary);
         }
         if stored.total_reward != Some(0.0) {
