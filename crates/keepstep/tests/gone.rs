@@ -215,3 +215,22 @@ fn the_claim_of_a_stream_must_be_there() {
     }
     assert!(!is_whole(&scratch));
 }
+
+/// The whole log of a process that had closed it was removed, and the store was called whole: nobody had gone on from it.
+#[test]
+fn a_log_that_was_closed_must_be_there() {
+    let scratch = Scratch::new("gone-closed");
+    recorded(&scratch);
+    for log in scratch.files(".seg") {
+        let aside = scratch.0.join("aside");
+        std::fs::rename(&log, &aside).unwrap();
+        assert!(!is_whole(&scratch), "{log:?}");
+        std::fs::rename(&aside, &log).unwrap();
+    }
+    let store = Store::open(&scratch.0, Options::default()).expect("opens");
+    let options = keepstep::tend::CompactOptions { grace: std::time::Duration::ZERO, ..Default::default() };
+    for _ in 0..3 {
+        store.compact(options.clone(), &mut |_| {}).expect("compacts");
+        assert!(is_whole(&scratch), "what was moved is no loss");
+    }
+}

@@ -140,7 +140,7 @@ impl Found {
         })?;
         list(&report.unclaimed, screen, |it| {
             let why = "the store has no claims: it is older than they are, or all are gone";
-            format!("{}{it}: {why}", plain("unclaimed"))
+            format!("{} {it}: {why}", plain("unclaimed"))
         })?;
         list(&report.unsealed, screen, |it| {
             format!(

@@ -56,6 +56,12 @@ pub fn scan_path(writer: &Id, number: u64) -> String {
     format!("{SCANS}/{writer}.{number}")
 }
 
+/// Which segment a card is about.
+pub fn parse_scan(name: &str) -> Option<(Id, u64)> {
+    let (writer, number) = name.split_once('.')?;
+    Some((writer.parse().ok()?, parse_number(number)?))
+}
+
 /// Values that were found elsewhere.
 pub fn heal_path(number: u64) -> String {
     format!("{HEALS}/{number}")

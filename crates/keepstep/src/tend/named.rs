@@ -19,7 +19,9 @@ use crate::disk::join;
 use crate::error::{Doing, Error, Result};
 use crate::segment::cards::{CardFound, Fields, as_id, read_card};
 use crate::segment::chain::{GONE, base_path, claim_path, list_bases, parse_claim, read_claim};
-use crate::segment::names::{SEAL_NOTE, run_folder, run_path, seal_path, stream_path};
+use crate::segment::names::{
+    SCANS, SEAL_NOTE, parse_scan, run_folder, run_path, scan_path, seal_path, segment_path, stream_path,
+};
 use crate::segment::{Liveness, Log, Storage};
 
 /// What the cards of a store name.
@@ -29,6 +31,8 @@ pub(super) struct Named {
     claimed: HashMap<(Id, u32), Id>,
     /// Attempts that were sealed, and the seal.
     sealed: Vec<(Id, u32, String)>,
+    /// Segments of which somebody said what was in them.
+    scanned: Vec<(Id, u64)>,
 }
 
 /// What the records of a store rest on.
@@ -91,6 +95,9 @@ pub(super) fn find_named(storage: &Storage) -> Result<Named> {
             named.claimed.extend(card.id(fields::WRITER).map(|writer| (claim, writer)));
         }
     }
+    for entry in storage.disk().list(SCANS).doing("list", SCANS)? {
+        named.scanned.extend(parse_scan(&entry.name));
+    }
     for path in files_in(storage, "groups")? {
         let CardFound::Card(card) = read_card(storage, &path, kind::SEAL)? else { continue };
         let members = card.get(fields::MEMBERS).and_then(|members| members.as_list()).unwrap_or_default();
@@ -151,6 +158,7 @@ impl Verifier<'_> {
         }
         self.check_runs(&rests)?;
         self.check_streams(&rests)?;
+        self.check_scans(&named.scanned)?;
         self.check_seals(&rests)
     }
 
@@ -211,6 +219,22 @@ impl Verifier<'_> {
             let path = stream_path(stream, &writer.to_string());
             if !self.storage.disk().exists(&path).doing("look for", &path)? {
                 self.gone(path, "it is gone, and its writer has put entries".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whoever scanned or closed a log left a card about its last segment: it must be there, unless `compact` moved it.
+    fn check_scans(&mut self, scanned: &[(Id, u64)]) -> Result<()> {
+        let manifest = self.storage.manifest()?;
+        for (writer, number) in
+            scanned.iter().filter(|(writer, number)| !manifest.is_replaced(writer, *number))
+        {
+            let (card, path) = (scan_path(writer, *number), segment_path(writer, *number));
+            // A card that went meanwhile was about a log that is being replaced.
+            let exists = |path: &str| self.storage.disk().exists(path).doing("look for", path);
+            if !exists(&path)? && exists(&card)? {
+                self.gone(path, "it is gone, and there is a card of what was found in it".to_owned());
             }
         }
         Ok(())
