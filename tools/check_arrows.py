@@ -12,9 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# What stands at the top of the crate and belongs to no room: errors, options, the process, dates.
-SHARED = {"error", "options", "process", "date"}
-# Each room, and the rooms that it may know.
+# Each room, and the rooms that it may know. What stands at the top of the crate (errors, options, the process, dates) all may.
 ROOMS: dict[str, set[str]] = {
     "disk": set(),
     "segment": {"disk"},

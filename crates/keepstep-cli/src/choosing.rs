@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use keepstep::refs::{Name, Ref};
 use keepstep::{Generation, Id, Store, Why};
 
 use crate::failure::Outcome;
 use crate::numbers::{moment, now_us};
 use crate::reading::{self, Episode};
-use keepstep::refs::{Name, Ref};
 
 /// How an episode can stand that nobody ended.
 const UNENDED: [&str; 3] = ["running", "silent", "interrupted"];

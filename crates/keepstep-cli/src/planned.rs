@@ -1,5 +1,6 @@
 //! How far the plan of a run is: a line for people, and all of it as JSON.
 
+use keepstep::refs::{self, run_reference};
 use keepstep::{Error, GivenUp, Progress, RemainingOptions, Store, Why};
 
 use crate::failure::{Exit, Outcome};
@@ -7,7 +8,6 @@ use crate::json::Json;
 use crate::numbers::count;
 use crate::reading::Run;
 use crate::screen::{Screen, shown};
-use keepstep::refs::{self, run_reference};
 
 /// So wide is what people read.
 const COLUMNS: usize = 80;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use keepstep::read::Catalog;
+use keepstep::refs::{self, Meant, Ref, SHAPE};
 use keepstep::segment::cards::{CardFound, read_card};
 use keepstep::{Error, Id, Listed, Store};
 use keepstep_format::card::kind;
@@ -12,7 +13,6 @@ use keepstep_format::fields;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::json::Json;
 use crate::screen::{Screen, shown};
-use keepstep::refs::{self, Meant, Ref, SHAPE};
 
 /// More than these would hide what was asked for.
 const TROUBLES_SHOWN: usize = 10;

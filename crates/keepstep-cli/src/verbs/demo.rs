@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use keepstep::refs::{Ref, encode};
+
 use crate::Program;
 use crate::child;
 use crate::failure::{Exit, Failure, Outcome};
@@ -13,7 +15,6 @@ use crate::progress;
 use crate::reading::{self, Episode};
 use crate::screen::{Screen, Side, Table};
 use crate::verbs::demo_recorder::steps_of;
-use keepstep::refs::{Ref, encode};
 
 /// Arguments of `keepstep demo`.
 #[derive(Debug, Clone, clap::Args)]

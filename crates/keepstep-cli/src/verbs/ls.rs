@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use keepstep::refs::{self, Name, Ref, run_reference};
 use keepstep::{Id, Store};
 
 use crate::choosing::{Filter, each_once};
@@ -13,7 +14,6 @@ use crate::place::open_split;
 use crate::planned;
 use crate::reading::{self, Episode, Run};
 use crate::screen::{Screen, Side, Table};
-use keepstep::refs::{self, Name, Ref, run_reference};
 
 /// Arguments of `keepstep ls`.
 #[derive(Debug, Clone, clap::Args)]

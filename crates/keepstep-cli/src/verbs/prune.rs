@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use keepstep::refs::{self, Ref};
 use keepstep::tend::{Candidate, PruneFilter, PruneReport};
 use keepstep::{Id, Store, Why};
 
@@ -17,7 +18,6 @@ use crate::reading;
 use crate::screen::{Screen, Side, Table, shown};
 use crate::verbs::compact;
 use crate::verbs::ls::parse_all;
-use keepstep::refs::{self, Ref};
 
 /// Arguments of `keepstep prune`.
 #[derive(Debug, Clone, clap::Args)]

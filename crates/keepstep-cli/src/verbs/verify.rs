@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use keepstep::format::commit::{Bind, What};
 use keepstep::format::frame::Kind;
+use keepstep::refs::{Ref, run_reference};
 use keepstep::tend::{Damage, HealReport, Lost, Missing, Progress, Report, Torn};
 use keepstep::{Id, OrphanNote, Store};
 
@@ -15,7 +16,6 @@ use crate::place::{open_to_read, store_path};
 use crate::progress;
 use crate::reading;
 use crate::screen::{Screen, shown};
-use keepstep::refs::{Ref, run_reference};
 
 /// More lines than these of one kind say no more; `--json` has them all.
 const LINES_MAX: usize = 40;
@@ -30,6 +30,8 @@ const LINES_MAX: usize = 40;
 Exit code 0: every byte is what was written. A torn end, where a recorder was killed in
 mid-write, is no damage: nothing in it had been acknowledged. Nor are orphans: notes about
 episodes, attempts or steps that were never there, which older versions took.
+A file that is gone is damage where something else names it. Lines that begin with claimed,
+unclaimed or unsealed are about what may be gone, or may never have been: nobody can tell.
 Exit code 3: something is damaged. What it cost is listed; the rest is readable.")]
 pub(crate) struct Args {
     /// The store
