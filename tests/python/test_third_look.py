@@ -115,10 +115,10 @@ def test_a_run_that_is_planned_and_not_begun_is_listed(run: keepstep.Run) -> Non
 def test_an_attempt_that_is_not_there_is_told_as_such(run: keepstep.Run) -> None:
     run.plan(["a", "b"])
     ref = record(run, "a")
-    for planned in (True, False):
+    for called in (ref, "run/a"):
         with pytest.raises(NotFound) as told:
-            run.annotate(f"{ref}~7", "score", 1.0, source="judge").wait()
-        assert "attempt" in str(told.value), planned
+            run.annotate(f"{called}~7", "score", 1.0, source="judge").wait()
+        assert "attempt" in str(told.value)
         assert "has not begun" not in str(told.value)
     with pytest.raises(NotFound, match="planned and has not begun"):
         run.annotate("run/b", "score", 1.0, source="judge").wait()

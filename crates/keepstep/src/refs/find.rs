@@ -183,7 +183,7 @@ pub fn not_there(store: &Store, text: &str, wanted: &Ref) -> Result<Error> {
     }
     let episodes = store.list(&mut catalog)?;
     let whole = Ref { attempt: None, step: None, ..wanted.clone() };
-    if wanted.attempt.is_some() && episodes.iter().any(|it| it.is_in_force && name_of(it) == whole) {
+    if wanted.attempt.is_some() && !matching(&episodes, &whole).is_empty() {
         let number = wanted.attempt.unwrap_or(0);
         return Ok(Error::Unknown { what, hint: format!("{whole} has no attempt {number}") });
     }
