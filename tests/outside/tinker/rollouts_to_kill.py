@@ -11,7 +11,7 @@ import sys
 
 import keepstep
 import tinker_toys as toys
-from keepstep.adapters.tinker import RecordedBuilder, RecordedStrategy
+from keepstep.adapters.tinker import RecordedBuilder, RecordedStrategy, install
 from tinker_cookbook.rl import rollouts
 from tinker_cookbook.rl.rollout_strategy import RetryOnFailure
 
@@ -24,6 +24,7 @@ def roll_out(store: str, task: str, kind: str, kill_at: int, seed: int) -> None:
     toys.TROUBLE.env_fails = set(dice.sample(places, 3))
     toys.TROUBLE.policy_fails = set(dice.sample(places, 3))
     talks = toys.Talks(is_restorable=kind == "restore", asks_env=kind != "restart")
+    install()
     with keepstep.open(store) as opened:
         environment = "replay" if kind == "replay" else None
         builder = RecordedBuilder(talks, opened.run("training"), task, environment=environment)

@@ -23,6 +23,7 @@ from keepstep.adapters.tinker import (
     RecordedDataset,
     RecordedStrategy,
     StreamSink,
+    install,
 )
 from tinker_cookbook.capture import CaptureExporter
 from tinker_cookbook.completers import TokenCompleter, TokensWithLogprobs
@@ -33,6 +34,12 @@ from tinker_cookbook.rl.rollout_limits import RolloutLimits, TerminationRewardPo
 from tinker_cookbook.rl.rollout_runner import RolloutHooks, run_rollout
 from tinker_cookbook.rl.rollout_strategy import FailFast, MinViableGroup, RetryOnFailure, RolloutResult
 from tinker_cookbook.rl.types import EnvGroupBuilder
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollouts, "do_group_rollout", rollouts.do_group_rollout)
+    install()
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import keepstep
 import pytest
-from keepstep import _core
+from keepstep import _core, adapting
 
 pytest.importorskip("pydantic")
 
@@ -22,7 +22,6 @@ from keepstep.adapters.nemo_gym import (
     KeepstepTokenSource,
     _capture,
     _entries,
-    _stores,
 )
 from nemo_gym.token_id_capture.lineage import stamp_continuation
 from nemo_gym.token_id_capture.records import ParentResolutionStatus, TokenEntry
@@ -475,17 +474,17 @@ def test_a_sink_holds_a_bounded_number_of_rollouts(tmp_path: Path, monkeypatch: 
 def test_clients_of_one_place_share_a_store_until_the_last_is_closed(tmp_path: Path) -> None:
     async def scene() -> None:
         one, two = KeepstepTokenSink(tmp_path), KeepstepTokenSink(str(tmp_path))
-        assert len(_stores._shared) == 1
+        assert len(adapting._opened) == 1
         await one.close()
         await one.close()
         await two.put(entry("c1"))
         await two.close()
-        assert not _stores._shared
+        assert not adapting._opened
         mine = keepstep.open(tmp_path)
         lent = KeepstepTokenSource(mine)
         await lent.close()
         assert len((await KeepstepTokenSource(mine).freeze("7-0")).entries) == 1
         mine.close()
 
-    _stores._shared.clear()
+    adapting._opened.clear()
     run(scene())

@@ -23,10 +23,17 @@ from keepstep.adapters.tinker import (
     RecordedDataset,
     RecordedStrategy,
     StreamSink,
+    install,
 )
 from tinker_cookbook.rl import rollouts
 from tinker_cookbook.rl.rollout_limits import RolloutLimits, TerminationRewardPolicy
 from tinker_cookbook.rl.rollout_strategy import FailFast, MinViableGroup, RetryOnFailure
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollouts, "do_group_rollout", rollouts.do_group_rollout)
+    install()
 
 
 @pytest.fixture(autouse=True)
@@ -395,3 +402,29 @@ def test_who_has_no_cookbook_is_told_what_to_install() -> None:
             print(missing)
     """
     assert "pip install tinker-cookbook" in outside.run(script)
+
+
+def test_importing_replaces_nothing_and_a_pickled_builder_brings_the_installation() -> None:
+    script = """
+        import pickle, sys
+        sys.path[:0] = PATHS
+        from tinker_cookbook.rl import rollouts
+        own = rollouts.do_group_rollout
+        import keepstep, tinker_toys
+        from keepstep.adapters import tinker
+        print(rollouts.do_group_rollout is own, tinker.is_installed())
+
+        builder = tinker.RecordedBuilder(tinker_toys.Talks(), keepstep.open(None).run("r"), "talk")
+        plain = pickle.dumps(builder)
+        tinker.install()
+        print(rollouts.do_group_rollout is tinker.do_group_rollout, tinker.is_installed())
+        bringing = pickle.dumps(builder)
+
+        rollouts.do_group_rollout = own
+        pickle.loads(plain)
+        print(tinker.is_installed())
+        print(pickle.loads(bringing).task, tinker.is_installed())
+    """
+    paths = [str(Path(toys.__file__).parent), str(Path(rollouts.__file__).parents[2])]
+    printed = outside.run(script.replace("PATHS", repr(paths)))
+    assert printed.split() == ["True", "False", "True", "True", "False", "talk", "True"]

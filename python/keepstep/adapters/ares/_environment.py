@@ -14,9 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ... import BadInput, Diverged, Ended, Ending, Fenced
-from ..._endings import ending_by, text_of, why_left, why_of
-from ..._log import logger
-from ...wrappers._resuming import check_same
+from ...adapting import check_same, ending_by, logger, text_of, why_left, why_of
 from ...wrappers.dm_env import FLAVOUR
 from ._collectors import DurableTrajectoryCollector, NullTrajectoryCollector, TrajectoryCollector
 from ._records import EpisodeTrajectory, StepRecord, snapshot

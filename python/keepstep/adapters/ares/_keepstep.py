@@ -8,10 +8,16 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Literal, TypeVar, overload
 
 from ... import BadInput, Busy, Diverged, Ended, Ending, Episode, Fenced, Receipt, Run, Step, Turn
-from ..._loops import in_thread, is_on_loop
-from ...wrappers._doors import AwaitingDoor, BlockingDoor, Door, run_blocking
-from ...wrappers._resuming import ENDING
-from ...wrappers._samples import samples_of
+from ...adapting import (
+    ENDING,
+    AwaitingDoor,
+    BlockingDoor,
+    Door,
+    in_thread,
+    is_on_loop,
+    run_blocking,
+    samples_of,
+)
 from ._records import EpisodeTrajectory, StepRecord
 
 T = TypeVar("T")

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import keepstep
+from keepstep.adapting import SharedStore, Where
 
 try:
     from langgraph.checkpoint.base import (
@@ -68,22 +69,21 @@ class KeepstepSaver(BaseCheckpointSaver[int]):
 
     def __init__(
         self,
-        store: keepstep.Store | str | os.PathLike[str],
+        store: Where,
         *,
         run: str = "langgraph",
         serde: SerializerProtocol | None = None,
     ) -> None:
         super().__init__(serde=serde)
-        self._is_own = not isinstance(store, keepstep.Store)
-        self.store = store if isinstance(store, keepstep.Store) else keepstep.open(store)
+        self._shared = SharedStore(store)
+        self.store = self._shared.store
         self._threads = _Threads(self.store.run(run))
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="keepstep-langgraph")
 
     def close(self) -> None:
         """Closes the store, if it was opened here."""
         self._workers.shutdown()
-        if self._is_own:
-            self.store.close()
+        self._shared.close()
 
     def __enter__(self) -> Self:
         return self

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keepstep
+from keepstep.adapting import put_waiting
 
 from ._entries import (
     REMOVED,
@@ -28,8 +28,6 @@ from ._entries import (
     encode,
 )
 from ._pieces import Piece
-
-_BUSY_S = 0.002
 
 
 class Write(NamedTuple):
@@ -62,15 +60,6 @@ class Placed(NamedTuple):
     entry: Entry
     generation: int
     receipts: Sequence[keepstep.Receipt]
-
-
-def put_waiting(stream: keepstep.Stream, key: str, value: Any) -> keepstep.Receipt:
-    """Puts an entry, and waits while the queue to the disk is full."""
-    while True:
-        try:
-            return stream.put(key, value)
-        except keepstep.Busy:
-            time.sleep(_BUSY_S)
 
 
 def listing(run: keepstep.Run) -> keepstep.Stream:
@@ -112,12 +101,12 @@ class Thread:
                 entry, generation, stream = make(self._number), self._generation, self._stream
             key = secrets.token_urlsafe(9)
             try:
-                receipts = [put_waiting(stream, key, encode(entry))]
+                receipts = [put_waiting(stream.put, key, encode(entry))]
             except keepstep.Fenced as fenced:
                 self.leave(generation, fenced)
                 continue
             if not self._is_listed:
-                receipts.append(put_waiting(listing(self._run), self.name, True))
+                receipts.append(put_waiting(listing(self._run).put, self.name, True))
             return Placed(key, entry, generation, receipts)
 
     def arrive(self, placed: Placed) -> None:
@@ -170,7 +159,9 @@ class Thread:
             needed[looked_at] = entry
             to_look_at.extend(channel.base for channel in entry.values)
         try:
-            for receipt in [put_waiting(self._stream, key, encode(entry)) for key, entry in needed.items()]:
+            for receipt in [
+                put_waiting(self._stream.put, key, encode(entry)) for key, entry in needed.items()
+            ]:
                 receipt.wait()
         except (keepstep.BadInput, keepstep.Fenced):
             # The store hides other things than it did then, or the thread is gone: nothing is taken from there.
@@ -272,7 +263,7 @@ class Thread:
             if not self._entries:
                 return
             # First, or nobody could tell a generation that was dropped from one that never was.
-            put_waiting(self._deletions, str(self._generation + 1), True).wait()
+            put_waiting(self._deletions.put, str(self._generation + 1), True).wait()
             self._stream.drop()
             self.refresh()
 
@@ -285,10 +276,10 @@ class Thread:
         keys = {key: secrets.token_urlsafe(9) for key, _ in entries}
         with target._lock:
             target.refresh()
-            placed = [put_waiting(listing(target._run), target.name, True)] if entries else []
+            placed = [put_waiting(listing(target._run).put, target.name, True)] if entries else []
             for key, entry in entries:
                 moved = encode(_moved(entry, target._number, keys))
-                placed.append(put_waiting(target._stream, keys[key], moved))
+                placed.append(put_waiting(target._stream.put, keys[key], moved))
             for receipt in placed:
                 receipt.wait()
 

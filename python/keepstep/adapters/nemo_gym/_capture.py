@@ -7,17 +7,16 @@ no snapshot is retired that did not see it.
 from __future__ import annotations
 
 import asyncio
-import functools
 import hashlib
 import uuid
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import keepstep
+from keepstep.adapting import SharedStore, Where, await_durable
 
 from ._entries import packed, size_of, unpacked
-from ._stores import Borrowed, Where
 
 # Behind _entries, which says what is missing where NeMo Gym is not installed.
 from nemo_gym.token_id_capture.lineage import IncrementalLineageStore  # isort: skip
@@ -26,7 +25,6 @@ from nemo_gym.token_id_capture.records import ParentResolutionStatus, TokenEntry
 
 # A sink never hears that a rollout is over: it holds the newest so many open, and opens others again.
 _OPEN_MAX = 4096
-_PAUSE_MAX_S = 0.05
 # To pack so many numbers and encode them takes a millisecond: too long for the loop's own thread.
 _LARGE = 50_000
 
@@ -39,8 +37,8 @@ class _Client:
     def __init__(
         self, store: Where, *, run: str = "token-capture", level: keepstep.Level | None = None
     ) -> None:
-        self._borrowed = Borrowed(store, level)
-        self._run = self._borrowed.store.run(run)
+        self._shared = SharedStore(store, level)
+        self._run = self._shared.store.run(run)
 
     def _tokens(self, rollout_id: str) -> keepstep.Stream:
         return self._run.stream(f"tokens/{rollout_id}")
@@ -58,7 +56,7 @@ class _Client:
 
     async def close(self) -> None:
         """Gives the store back. Nothing waits here: what was put was durable before `put` returned."""
-        await asyncio.to_thread(self._borrowed.give_back)
+        await asyncio.to_thread(self._shared.close)
 
 
 class KeepstepTokenSink(_Client):
@@ -86,13 +84,13 @@ class KeepstepTokenSink(_Client):
             try:
                 await stream.put(id, fields)
             except keepstep.Busy:
-                await _durable(functools.partial(_put, stream, id, fields))
+                await await_durable(stream.put, id, fields)
             return
         fields = await asyncio.to_thread(packed, entry)
         if stream is None:
             await self._claim(rollout_id, id, fields)
         else:
-            await _durable(functools.partial(asyncio.to_thread, stream.put, id, fields))
+            await await_durable(asyncio.to_thread, stream.put, id, fields)
 
     async def begin_call(self, rollout_id: str, model_call_id: str) -> None:
         """Keeps the intent of a call: a rollout with one that has no entry is incomplete."""
@@ -106,7 +104,7 @@ class KeepstepTokenSink(_Client):
         while True:
             losses = self._losses(rollout_id, generation)
             try:
-                await _durable(functools.partial(asyncio.to_thread, losses.put, mark, model_call_id))
+                await await_durable(asyncio.to_thread, losses.put, mark, model_call_id)
                 return
             except keepstep.Fenced:
                 if not await asyncio.to_thread(losses.freeze):
@@ -144,12 +142,12 @@ class KeepstepTokenSink(_Client):
         if (stream := self._known(rollout_id)) is None:
             await self._claim(rollout_id, id, value)
         else:
-            await _durable(functools.partial(_put, stream, id, value))
+            await await_durable(stream.put, id, value)
 
     async def _claim(self, rollout_id: str, id: str, value: Any) -> None:
         """The first entry of a stream claims it, which waits for the disk."""
         stream = self._tokens(rollout_id)
-        await _durable(functools.partial(asyncio.to_thread, stream.put, id, value))
+        await await_durable(asyncio.to_thread, stream.put, id, value)
         self._remember(rollout_id, stream)
 
     def _known(self, rollout_id: str) -> keepstep.Stream | None:
@@ -275,22 +273,6 @@ class KeepstepLineage(_Client, IncrementalLineageStore):
 
     def _calls(self, rollout_id: str) -> Mapping[str, Any]:
         return {id: value for id, value in self._tokens(rollout_id).read().items() if id.startswith(_CALL)}
-
-
-async def _put(stream: keepstep.Stream, id: str, value: Any) -> keepstep.Receipt:
-    return stream.put(id, value)
-
-
-async def _durable(put: Callable[[], Awaitable[keepstep.Receipt]]) -> None:
-    """Puts an entry and waits until it is durable. While the disk is behind the callers wait, and nothing is dropped."""
-    pause_s = 0.001
-    while True:
-        try:
-            await (await put())
-            return
-        except keepstep.Busy:
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
 
 def _snapshot_id(rollout_id: str, entries: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 import keepstep
-from keepstep import _core
+from keepstep.adapting import float32_bytes, int32_bytes
 
 try:
     from nemo_gym.token_id_capture.records import TokenEntry
@@ -52,7 +52,7 @@ def size_of(entry: TokenEntry) -> int:
 
 
 def _whole_numbers(numbers: Sequence[int]) -> Any:
-    if (data := _core.int32_bytes(numbers)) is not None:
+    if (data := int32_bytes(numbers)) is not None:
         return keepstep.Array("int32", (len(numbers),), data)
     for dtype in ("int32", "int64"):
         try:
@@ -63,7 +63,7 @@ def _whole_numbers(numbers: Sequence[int]) -> Any:
 
 
 def _reals(numbers: Sequence[float]) -> Any:
-    if (data := _core.float32_bytes(numbers)) is not None:
+    if (data := float32_bytes(numbers)) is not None:
         return keepstep.Array("float32", (len(numbers),), data)
     try:
         narrow = struct.pack(f"<{len(numbers)}f", *numbers)

@@ -13,11 +13,10 @@ from types import TracebackType
 from typing import Any, Literal
 
 import keepstep
-from keepstep._endings import FINAL
+from keepstep.adapting import FINAL, SharedStore, Where
 
 from ._capture import KeepstepTokenSink
 from ._names import ATTEMPT, EXPLICIT, RolloutName
-from ._stores import Borrowed, Where
 
 Environment = Literal["export/restore", "restart-only", "stateless"]
 _RESUME: dict[str, Literal["continue", "restart"]] = {
@@ -53,8 +52,8 @@ class RunJournal:
     ) -> None:
         if environment not in _RESUME:
             raise keepstep.BadInput(f"environment: is {environment!r}: give one of {', '.join(_RESUME)}")
-        self._borrowed = Borrowed(store, level)
-        self.run = self._borrowed.store.run(run, config=config)
+        self._shared = SharedStore(store, level)
+        self.run = self._shared.store.run(run, config=config)
         self.environment: Environment = environment
         self._captures = captures
 
@@ -82,7 +81,7 @@ class RunJournal:
 
     async def close(self) -> None:
         """Gives the store back."""
-        await asyncio.to_thread(self._borrowed.give_back)
+        await asyncio.to_thread(self._shared.close)
 
 
 class JournaledRollout:

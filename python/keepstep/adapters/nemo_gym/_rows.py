@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import keepstep
-from keepstep._endings import FINAL
+from keepstep.adapting import FINAL
 
 from ._names import RolloutName
 

@@ -1,6 +1,7 @@
 """tinker-cookbook: every rollout of a group recorded turn by turn, and gone on with where it stopped.
 
-`RecordedBuilder` and `RecordedStrategy` are the pair that a training loop is given; see docs/guides/tinker.md.
+`install()` lets the cookbook's loops seal groups; `RecordedBuilder` and `RecordedStrategy` are the pair that a training loop
+is given; see docs/guides/tinker.md.
 """
 
 try:
@@ -14,7 +15,7 @@ except ModuleNotFoundError as _missing:
 
 from ._capture import KeepingExporter, StreamSink
 from ._env import EnvironmentGone, RecordedEnv, RecordedPolicy
-from ._group import RecordedBuilder, RecordedDataset, do_group_rollout
+from ._group import RecordedBuilder, RecordedDataset, do_group_rollout, install, is_installed
 from ._restoring import Restorable
 from ._strategy import RecordedStrategy
 
@@ -29,4 +30,6 @@ __all__ = [
     "Restorable",
     "StreamSink",
     "do_group_rollout",
+    "install",
+    "is_installed",
 ]

@@ -12,7 +12,8 @@ from typing import Any
 
 from tinker_cookbook.capture import CaptureExporter
 
-from keepstep import Busy, DiskFull, Forked, Run
+from keepstep import DiskFull, Forked, Run
+from keepstep.adapting import put_waiting
 
 _PAUSE_S = 0.05
 
@@ -44,8 +45,8 @@ class StreamSink:
     def _put(self, id: str, record: dict[str, Any]) -> Any:
         while True:
             try:
-                return self._stream.put(id, record)
-            except (Busy, DiskFull):
+                return put_waiting(self._stream.put, id, record)
+            except DiskFull:
                 time.sleep(_PAUSE_S)
 
 

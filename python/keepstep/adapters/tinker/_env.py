@@ -23,7 +23,7 @@ from tinker_cookbook.rl.types import (
 )
 
 from keepstep import BadInput, Busy, Ending, Episode, KeepstepError, NotFound, Tokens, Turn, View, Why
-from keepstep._endings import FINAL
+from keepstep.adapting import FINAL
 
 from ._restoring import STATE, bring_back, keeper_of, mode_of, settled
 from ._tape import ENDING_NOTE, Tape

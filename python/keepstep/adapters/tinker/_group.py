@@ -172,8 +172,13 @@ class RecordedBuilder(EnvGroupBuilder):
             raise BadInput(f"skip: is {self.skip!r}: give some of {', '.join(_FIELDS)}")
 
     def __getstate__(self) -> dict[str, Any]:
-        # Who executes it in another process begins a session there.
-        return {**self.__dict__, "_session": None, "_is_to_be_sealed": False}
+        # Who executes it in another process begins a session there, and seals there if it would be sealed here.
+        return {**self.__dict__, "_session": None, "_is_to_be_sealed": False, "_installs": is_installed()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state.pop("_installs", False):
+            install()
+        self.__dict__.update(state)
 
     @property
     def records(self) -> bool:
@@ -227,8 +232,8 @@ class RecordedBuilder(EnvGroupBuilder):
                 session.is_over = True
             if session is not None and not self._is_to_be_sealed:
                 logger.warning(
-                    "%s/%s is not sealed: call do_group_rollout of keepstep.adapters.tinker (or by its module, "
-                    "tinker_cookbook.rl.rollouts), or give what it returned to seal()",
+                    "%s/%s is not sealed: call keepstep.adapters.tinker.install() before the first rollout (or "
+                    "do_group_rollout of that package yourself), or give what it returned to seal()",
                     self.run.name,
                     session.task,
                 )
@@ -335,6 +340,17 @@ async def do_group_rollout(
     return group
 
 
-# Here the cookbook says that it is to be overridden, and only here is a group known as trainers see it. At import, so that
-# workers of a pool have it before the first group comes; groups of other builders are passed through.
-rollouts.do_group_rollout = do_group_rollout
+def install() -> None:
+    """Lets the cookbook's own loops seal recorded groups: puts `do_group_rollout` where the cookbook looks it up.
+
+    `tinker_cookbook.rl.rollouts.do_group_rollout` is the place that the cookbook names for overriding, and only there is a
+    group known as trainers see it. Groups of other builders are passed through. Call it once, before the first rollout;
+    more does no harm. A `RecordedBuilder` that is pickled afterwards brings it to the process that unpickles it. Importing
+    this package replaces nothing.
+    """
+    rollouts.do_group_rollout = do_group_rollout
+
+
+def is_installed() -> bool:
+    """True if the cookbook's own loops seal recorded groups in this process."""
+    return rollouts.do_group_rollout is do_group_rollout

@@ -24,7 +24,7 @@ except ImportError as _missing:
         "keepstep.adapters.transfer_queue needs TransferQueue: pip install TransferQueue"
     ) from _missing
 
-from keepstep._store import place_of
+from keepstep.adapting import place_of
 
 from ._shelf import ABSENT, Shelf
 

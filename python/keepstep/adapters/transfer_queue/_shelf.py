@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keepstep
-from keepstep._store import place_of
+from keepstep.adapting import place_of, put_waiting
 
 from ._ledger import Ledger, Place, Record
 from ._values import decode, encode, size_of
@@ -172,15 +172,15 @@ class _Writer:
         counts, receipts = list[int](), list[keepstep.Receipt]()
         for first, after, size in _parts(encoded):
             counts.append(after - first)
-            said = {"action": {"put": keys[first:after]}, "observation": encoded[first:after]}
-            receipts.append(_submit(self._values, receipts, said))
+            put, values = {"put": keys[first:after]}, encoded[first:after]
+            receipts.append(put_waiting(self._values.submit, action=put, observation=values))
             self.bytes_written += size
         line = {"put": keys, "first_step": receipts[0].step, "counts": counts}
         return [receipts[-1], *self.say(version, line)]
 
     def say(self, version: int, said: dict[str, Any]) -> list[keepstep.Receipt]:
         """Writes a line of the ledger."""
-        return [_submit(self._ledger, [], {"action": {**said, "version": version}})]
+        return [put_waiting(self._ledger.submit, action={**said, "version": version})]
 
     def settle(self, receipts: list[keepstep.Receipt]) -> None:
         """Waits until all is durable, and seen by whoever looks from now on."""
@@ -206,20 +206,6 @@ def _parts(encoded: list[Any]) -> Iterable[tuple[int, int, int]]:
         if size >= _STEP_BYTES or index + 1 == len(encoded):
             yield first, index + 1, size
             first, size = index + 1, 0
-
-
-def _submit(
-    episode: keepstep.Episode, before: list[keepstep.Receipt], said: dict[str, Any]
-) -> keepstep.Receipt:
-    """Hands a step over; while the queue is full it waits for what this call handed over before."""
-    while True:
-        try:
-            return episode.submit(**said)
-        except keepstep.Busy:
-            if before:
-                before[-1].wait()
-            else:
-                time.sleep(0.001)
 
 
 class _Reader:

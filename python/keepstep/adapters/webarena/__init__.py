@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import keepstep
-from keepstep._endings import FINAL
-from keepstep._store import place_of
+from keepstep.adapting import FINAL, SharedStore, place_of
 
 from ._mirror import make_whole
 from ._task import Task, Trajectory
@@ -26,7 +25,8 @@ __all__ = ["Task", "Trajectory", "task", "unfinished"]
 Where = keepstep.Run | str | os.PathLike[str]
 """A run, or the folder of the results: then the store is `keepstep` within it, and its run is called `webarena`."""
 
-_runs: dict[tuple[str, int], keepstep.Run] = {}
+# Open until the process exits: WebArena never says that it is done.
+_runs: dict[tuple[str, int], tuple[SharedStore, keepstep.Run]] = {}
 
 register_types()
 
@@ -135,8 +135,9 @@ def _run_in(folder: str) -> keepstep.Run:
     # Once per process: a forked child opens its own.
     key = (folder, os.getpid())
     if key not in _runs:
-        _runs[key] = keepstep.open(os.path.join(folder, "keepstep")).run("webarena")
-    return _runs[key]
+        shared = SharedStore(os.path.join(folder, "keepstep"))
+        _runs[key] = shared, shared.store.run("webarena")
+    return _runs[key][1]
 
 
 def _name_of(config_file: str | os.PathLike[str]) -> str:

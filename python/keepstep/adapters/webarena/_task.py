@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 import keepstep
-from keepstep._trajectory import GrowingList
+from keepstep.adapting import GrowingList
 
 from ._mirror import Mirror
 from ._replay import Replay

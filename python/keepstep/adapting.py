@@ -1,0 +1,152 @@
+"""What an adapter needs of keepstep beyond what the package itself shows: for those who connect a framework to it.
+
+All adapters in `keepstep.adapters` use this module, and nothing else that is not public. Four groups of helpers:
+
+- **Endings.** `FINAL` are those after which an episode is over; `why_of` and `why_left` give the ending that an exception
+  means; `ending_by` asks the user's own function; `text_of` is what is kept of an exception.
+- **Waiting while the queue to the disk is full** (`Busy`). `put_waiting` blocks, `await_durable` lets an event loop go on.
+- **One store for each path and process.** `SharedStore` opens it once, however many clients a framework makes.
+- **Blocking and async in one piece of code.** `Door` and its two kinds, `run_blocking`, `in_thread`, `is_on_loop`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import ParamSpec
+
+from . import Level, Receipt, Store, open
+from ._core import float32_bytes, int32_bytes
+from ._endings import FINAL, ending_by, text_of, why_left, why_of
+from ._log import logger
+from ._loops import in_thread, is_on_loop
+from ._store import place_of
+from ._trajectory import GrowingList
+from .errors import Busy
+from .wrappers._doors import AwaitingDoor, BlockingDoor, Door, run_blocking
+from .wrappers._resuming import ENDING, check_same
+from .wrappers._samples import samples_of
+
+__all__ = [
+    "ENDING",
+    "FINAL",
+    "AwaitingDoor",
+    "BlockingDoor",
+    "Door",
+    "GrowingList",
+    "SharedStore",
+    "Where",
+    "await_durable",
+    "check_same",
+    "ending_by",
+    "float32_bytes",
+    "in_thread",
+    "int32_bytes",
+    "is_on_loop",
+    "logger",
+    "place_of",
+    "put_waiting",
+    "run_blocking",
+    "samples_of",
+    "text_of",
+    "why_left",
+    "why_of",
+]
+
+P = ParamSpec("P")
+Where = str | os.PathLike[str] | Store
+
+# The disk takes about so long for a batch: asking more often finds the queue as full as before.
+_PAUSE_S = 0.001
+_PAUSE_MAX_S = 0.05
+
+
+def put_waiting(put: Callable[P, Receipt], *args: P.args, **named: P.kwargs) -> Receipt:
+    """Hands something over by calling `put`; while the queue to the disk is full, the caller waits and nothing is dropped."""
+    pause_s = _PAUSE_S
+    while True:
+        try:
+            return put(*args, **named)
+        except Busy:
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+
+
+async def await_durable(put: Callable[P, Awaitable[Receipt]], *args: P.args, **named: P.kwargs) -> Receipt:
+    """As `put_waiting`, and waits until it is durable; the event loop goes on meanwhile.
+
+    `put` gives a receipt, or something to await that gives one.
+    """
+    pause_s = _PAUSE_S
+    while True:
+        try:
+            # To await a receipt gives the receipt, so that both kinds are waited for.
+            return await (await put(*args, **named))
+        except Busy:
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+
+
+@dataclass
+class _Opened:
+    store: Store
+    users: int
+
+
+_lock = threading.Lock()
+_opened: dict[tuple[int, str, str | None], _Opened] = {}
+
+
+class SharedStore:
+    """A store that all who ask for the same path in this process share, closed when the last one calls `close`.
+
+    Each `keepstep.open` is a writer with a log of its own, and frameworks make clients by the dozen. A store that was passed
+    in belongs to the caller: `close` leaves it open.
+
+    Parameters:
+        where: the path of the store, or a store.
+        level: what a record has to survive; without it, the most that the storage gives.
+    """
+
+    def __init__(self, where: Where, level: Level | None = None) -> None:
+        self._key: tuple[int, str, str | None] | None = None
+        if isinstance(where, Store):
+            self.store = where
+            return
+        # In a forked child the parent's handles are no good: it opens the store again.
+        self._key = (os.getpid(), os.path.realpath(place_of(where)), level)
+        with _lock:
+            if self._key not in _opened:
+                _opened[self._key] = _Opened(open(where, level=level), 0)
+            _opened[self._key].users += 1
+            self.store = _opened[self._key].store
+
+    @property
+    def is_own(self) -> bool:
+        """True if the store was opened here, by its path, and not closed since."""
+        return self._key is not None
+
+    def close(self) -> None:
+        """Gives the store back. Once is enough; more does no harm."""
+        with _lock:
+            key, self._key = self._key, None
+            if key is None or key[0] != os.getpid():
+                return
+            _opened[key].users -= 1
+            last = _opened.pop(key) if _opened[key].users == 0 else None
+        if last is not None:
+            last.store.close()
+
+
+def _after_fork() -> None:
+    """Another thread of the parent may have held the lock, and its stores are not for the child."""
+    global _lock
+    _lock = threading.Lock()
+    _opened.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
