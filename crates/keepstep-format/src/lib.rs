@@ -29,3 +29,8 @@ pub use ids::Id;
 
 /// The version of the format that this code writes, and the newest that it reads.
 pub const FORMAT_VERSION: u16 = 1;
+
+/// The examples of the README are run as tests.
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeExamples;

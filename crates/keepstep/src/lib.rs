@@ -1,6 +1,55 @@
-//! keepstep keeps every step of an agent's rollout, so that no crash costs more than the step in flight.
+//! keepstep keeps every step of an agent's rollout, so that no crash costs more than the step in flight, and any rollout can
+//! go on from where it stopped.
 //!
-//! The rooms are named after a step's journey: `write` records it, `recover` finds what a dead writer left, `read` gives it
+//! This program records an episode of ten steps and dies at the sixth. Started again, it goes on where it stopped:
+//!
+//! ```standalone_crate
+//! use keepstep::{Ending, EpisodeName, Options, Result, Step, Store, Value, Why};
+//!
+//! fn rollout(dir: &str) -> Result<()> {
+//!     let store = Store::open(dir, Options::default())?;
+//!     let run = store.run("shop-agent", Value::from("model m-7b"))?;
+//!     let episode = run.episode(EpisodeName::task("shop-17"))?; // begins it, or goes on
+//!     while episode.steps() < 10 {
+//!         if episode.steps() == 6 && episode.resumed().is_none() {
+//!             std::process::abort(); // as an OOM or a Slurm kill would
+//!         }
+//!         let total = episode.state("total")?.and_then(|total| total.as_int()).unwrap_or(0) + 1;
+//!         let step = Step::new().action("buy").reward(1.0).state([("total", Value::Int(total))]);
+//!         episode.step(step)?; // survives a power cut from here on
+//!     }
+//!     episode.end(Why::Finished, Ending::default())?.wait()?;
+//!     let view = run.view(&EpisodeName::task("shop-17"))?;
+//!     assert_eq!((view.steps(), view.attempts()), (10, vec![0, 1]));
+//!     Ok(())
+//! }
+//!
+//! # use std::process::Command;
+//! # let dir = std::env::args().nth(1).unwrap_or(std::env::temp_dir().join("keepstep-front-page").display().to_string());
+//! # if std::env::args().len() == 1 {
+//! #     let _ = std::fs::remove_dir_all(&dir);
+//! #     let died = Command::new(std::env::current_exe().unwrap()).arg(&dir).status().unwrap();
+//! #     assert!(!died.success());
+//! # }
+//! rollout(&dir)?;
+//! # std::fs::remove_dir_all(&dir).unwrap();
+//! # Ok::<(), keepstep::Error>(())
+//! ```
+//!
+//! # Where to begin
+//!
+//! - [`Store::open`] opens a directory; [`Store::run`] a named set of episodes in it.
+//! - [`Run::episode`] begins an episode or goes on with an interrupted one. [`Episode`] records: [`Step`]s in one call, or an
+//!   [`Episode::turn`] that says what will be done before it is done.
+//! - [`Run::plan`] and [`Run::remaining`] share the episodes of an evaluation among processes.
+//! - [`Run::view`] and [`Run::episodes`] read, [`Store::find`](refs) by name; `follow` waits for what comes.
+//! - [`tend`] has `verify`, `compact` and `prune`.
+//!
+//! The folder `examples/` of this crate has a recorder, a worker on a plan, and a reader.
+//!
+//! # How it is built
+//!
+//! The modules are named after a step's journey: `write` records it, `recover` finds what a dead writer left, `read` gives it
 //! back, `tend` looks after the whole, `own` says whose it is, `export` writes it for others. They do not know one another;
 //! `store` knows them all, and `disk` is the only door to storage.
 
@@ -37,3 +86,8 @@ pub use store::{
     WeakStore, WhenBusy, refuse_address,
 };
 pub use write::{Bell, CallKey, CallMade, Prepared, Receipt, Recorder, Step, Tokens, WriterStats};
+
+/// The examples of the README are run as tests.
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeExamples;

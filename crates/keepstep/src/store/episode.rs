@@ -325,7 +325,8 @@ impl Episode {
         }
     }
 
-    /// Says how the attempt ended. Nothing can be recorded after it.
+    /// Says how the attempt ended. Nothing can be recorded after it. The end is on its way when this returns: wait for the
+    /// receipt to know that it is durable.
     ///
     /// `why` is a [`Why`] or its name; some are only found by others, and cannot be said.
     pub fn end(&self, why: impl AsRef<str>, ending: Ending) -> Result<Receipt> {
