@@ -44,6 +44,7 @@ check: need-cargo setup ## format, lints, docs, licences, the tree
 	tools/check-tree-test.sh
 	tools/check-tree.sh
 	$(VENV)/bin/python tools/check_arrows.py
+	$(VENV)/bin/typos
 	@$(MAKE) --no-print-directory check-deny
 
 bench: develop-release ## measure against the raw limit and peers (writes bench.json into the target directory)
