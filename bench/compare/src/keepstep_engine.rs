@@ -49,7 +49,7 @@ impl EngineFactory for KeepstepFactory {
 
     fn places(&self, dir: &Path, task: u64) -> Option<u64> {
         let disk = Arc::new(WatchedDisk::open(dir));
-        let store = Store::on_disk(disk.clone(), Options::default()).expect("could not open the store");
+        let store = Store::on_files(disk.clone(), Options::default()).expect("could not open the store");
         let run = store.run(RUN, Value::Null).expect("could not open the run");
         let catalog = store.catalog().expect("could not read the store");
         let key = catalog.find(&run.episode_id(&name(task)), 0).expect("the episode is there");

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use keepstep::disk::{Disk, Entry, File, FileSystem, LockState, RealDisk, Watch};
+use keepstep::disk::{Clock, Entry, File, FileSystem, Files, LockState, RealDisk, Watch};
 
 /// What was read of each file: ranges as (from, to).
 type Ranges = BTreeMap<String, Vec<(u64, u64)>>;
@@ -87,7 +87,19 @@ impl File for WatchedFile {
     }
 }
 
-impl Disk for WatchedDisk {
+impl Clock for WatchedDisk {
+    fn now_us(&self) -> i64 {
+        self.disk.now_us()
+    }
+    fn random(&self, out: &mut [u8]) -> io::Result<()> {
+        self.disk.random(out)
+    }
+    fn sleep(&self, time: Duration) {
+        self.disk.sleep(time);
+    }
+}
+
+impl Files for WatchedDisk {
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
         let file = self.disk.open(path)?;
         Ok(Arc::new(WatchedFile { file, path: path.to_owned(), read: Arc::clone(&self.read) }))
@@ -128,16 +140,7 @@ impl Disk for WatchedDisk {
     fn watch(&self, dirs: &[String]) -> io::Result<Box<dyn Watch>> {
         self.disk.watch(dirs)
     }
-    fn now_us(&self) -> i64 {
-        self.disk.now_us()
-    }
-    fn random(&self, out: &mut [u8]) -> io::Result<()> {
-        self.disk.random(out)
-    }
     fn boot_id(&self) -> String {
         self.disk.boot_id()
-    }
-    fn sleep(&self, time: Duration) {
-        self.disk.sleep(time);
     }
 }

@@ -98,12 +98,9 @@ macro_rules! broken {
 }
 
 broken! {
-    is_broken_ack_before_sync => AcknowledgeBeforeSync,
-    is_broken_skip_directory_sync => SkipDirectorySync,
     is_broken_no_salt => NoSalt,
     is_broken_no_synced_to => NoSyncedTo,
     is_broken_caller_decides => CallerDecides,
-    is_broken_rename => RenameInsteadOfLink,
     is_broken_read_before_claim => ReadBeforeClaim,
     is_broken_post_after_read => PostAfterRead,
     is_broken_post_to_last_only => PostToLastOnly,
@@ -114,7 +111,6 @@ broken! {
     is_broken_freeze_copies_nothing => FreezeCopiesNothing,
     is_broken_freeze_reads_clean => FreezeReadsClean,
     is_broken_delete_before_manifest => DeleteBeforeManifest,
-    is_broken_manifest_without_sync => ManifestWithoutSync,
     is_broken_prune_looks_once => PruneLooksOnce,
     is_broken_open_looks_once => OpenLooksOnce,
     is_broken_close_by_evidence => CloseByEvidence,

@@ -20,7 +20,7 @@ fn run_on(process: Arc<SimProcess>) -> Run {
 }
 
 fn run_with(process: Arc<SimProcess>, options: Options) -> Run {
-    Store::on_disk(process, options).expect("opens").run("run", Value::Null).expect("opens")
+    Store::on_files(process, options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
 fn name(task: usize) -> EpisodeName {

@@ -21,7 +21,7 @@ mod scratch;
 
 use std::time::Duration;
 
-use keepstep::disk::Disk;
+use keepstep::disk::Files;
 use keepstep::disk::sim::SimDisk;
 use keepstep::tend::{CompactOptions, PruneFilter};
 use keepstep::{Broken, Ending, EpisodeName, Level, Opening, Run, Step, WhenBusy};

@@ -47,7 +47,7 @@ impl Looker {
 #[test]
 fn a_bell_is_rung_for_every_receipt_that_comes() {
     let scratch = Scratch::new("bells");
-    let store = Store::open(&scratch.0, Options::default()).unwrap();
+    let store = scratch.open(Options::default());
     let looker = Arc::new(Looker::default());
     let bell: Arc<dyn Bell> = Arc::clone(&looker) as Arc<dyn Bell>;
     store.add_bell(&bell);
@@ -69,7 +69,7 @@ fn a_bell_is_rung_for_every_receipt_that_comes() {
 #[test]
 fn a_bell_that_is_gone_is_forgotten() {
     let scratch = Scratch::new("bells-gone");
-    let store = Store::open(&scratch.0, Options::default()).unwrap();
+    let store = scratch.open(Options::default());
     let gone = Arc::new(Looker::default());
     let bell: Arc<dyn Bell> = Arc::clone(&gone) as Arc<dyn Bell>;
     store.add_bell(&bell);

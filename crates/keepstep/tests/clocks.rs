@@ -13,15 +13,15 @@ use std::time::Duration;
 
 use door::Door;
 use keepstep::disk::sim::SimDisk;
-use keepstep::disk::{Disk, RealDisk};
+use keepstep::disk::{Clock, Files, RealDisk};
 use keepstep::{EpisodeName, Error, NoteTarget, Opening, Options, Run, Step, Store, Value, WhenBusy};
 
 const HOUR_S: i64 = 3600;
 
-fn run_on(disk: Arc<dyn Disk>) -> Run {
+fn run_on(disk: Arc<dyn Files>) -> Run {
     let options =
         Options { background: false, dictionary: false, stall: Duration::from_secs(3), ..Options::default() };
-    Store::on_disk(disk, options).expect("opens").run("run", Value::Null).expect("opens")
+    Store::on_files(disk, options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
 /// The value of the newest note on an episode, for somebody who reads.

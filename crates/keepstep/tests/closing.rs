@@ -84,9 +84,9 @@ fn whatever_was_acknowledged_while_the_store_closes_has_an_end() {
     }
 }
 
-fn run_on(disk: Arc<dyn keepstep::disk::Disk>) -> Run {
+fn run_on(disk: Arc<dyn keepstep::disk::Files>) -> Run {
     let options = Options { background: false, dictionary: false, ..Options::default() };
-    Store::on_disk(disk, options).expect("opens").run("run", Value::Null).expect("opens")
+    Store::on_files(disk, options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
 /// Closes the store of a run in a thread of its own, and waits until it has begun to.

@@ -11,18 +11,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepstep::disk::Disk;
+use keepstep::disk::Files;
 use keepstep::disk::sim::SimDisk;
 use keepstep::read::{FollowFrom, Item};
 use keepstep::tend::{CompactOptions, PruneFilter};
 use keepstep::{Broken, Ending, EpisodeName, Id, Options, Run, RunEvent, RunFollow, Step, Store, Value};
 
-fn open(disk: Arc<dyn Disk>, broken: Option<Broken>) -> Store {
+fn open(disk: Arc<dyn Files>, broken: Option<Broken>) -> Store {
     let options = Options { background: false, segment_bytes_max: 3000, broken, ..Options::default() };
-    Store::on_disk(disk, options).expect("opens")
+    Store::on_files(disk, options).expect("opens")
 }
 
-fn run_of(disk: Arc<dyn Disk>) -> Run {
+fn run_of(disk: Arc<dyn Files>) -> Run {
     open(disk, None).run("run", Value::Null).expect("opens")
 }
 

@@ -342,7 +342,7 @@ fn unsynced_steps_are_taken_back() {
         background_sync: Duration::from_secs(3600),
         ..Options::default()
     };
-    let run = || Store::open(&scratch.0, options()).expect("opens").run("run", Value::Null).expect("opens");
+    let run = || scratch.open(options()).run("run", Value::Null).expect("opens");
     let (one, two) = (run(), run());
     for number in 0..3 {
         let episode = one.episode(name()).expect("goes on");
@@ -377,7 +377,7 @@ fn an_unnamed_episode_is_unique() {
 fn what_is_not_synced_is_copied() {
     let scratch = Scratch::new("copied");
     let options = Options { background_sync: Duration::from_secs(3600), ..Options::default() };
-    let one = Store::open(&scratch.0, options).expect("opens").run("run", Value::Null).expect("opens");
+    let one = scratch.open(options).run("run", Value::Null).expect("opens");
     let old = one.episode(name()).expect("begins");
     old.step(step(0)).expect("records");
     for number in 1..4 {
@@ -408,7 +408,7 @@ fn an_end_that_the_taker_finds_is_adopted() {
         background_sync: Duration::from_secs(3600),
         ..Options::default()
     };
-    let one = Store::open(&scratch.0, options).expect("opens").run("run", Value::Null).expect("opens");
+    let one = scratch.open(options).run("run", Value::Null).expect("opens");
     let old = one.episode(name()).expect("begins");
     old.step(step(0)).expect("records");
     old.end("finished", Ending::default()).expect("ends").wait().expect("survives a kill");
@@ -475,7 +475,7 @@ fn a_damaged_state_is_told_and_not_an_older_one() {
 fn an_end_passes_a_full_queue_and_nothing_passes_the_end() {
     let scratch = Scratch::new("full-end");
     let options = Options { queue_bytes_max: 1, ..Options::default() };
-    let store = Store::open(&scratch.0, options).expect("opens");
+    let store = scratch.open(options);
     let run = store.run("run", Value::Null).expect("opens");
     for sample in 0..50 {
         let name = EpisodeName { sample, ..name() };

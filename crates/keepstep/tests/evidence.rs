@@ -18,14 +18,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use door::Door;
-use keepstep::disk::Disk;
+use keepstep::disk::Files;
 use keepstep::disk::sim::{SimDisk, SimProcess};
 use keepstep::tend::{CompactOptions, PruneFilter};
 use keepstep::{
     Broken, Ending, Episode, EpisodeName, Error, Opening, Options, Run, Step, Store, Value, WhenBusy,
 };
 
-fn run_on(disk: Arc<dyn Disk>, broken: Option<Broken>) -> Run {
+fn run_on(disk: Arc<dyn Files>, broken: Option<Broken>) -> Run {
     let options = Options {
         background: false,
         stall: Duration::from_millis(500),
@@ -33,7 +33,7 @@ fn run_on(disk: Arc<dyn Disk>, broken: Option<Broken>) -> Run {
         broken,
         ..Options::default()
     };
-    Store::on_disk(disk, options).expect("opens").run("run", Value::Null).expect("opens")
+    Store::on_files(disk, options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
 fn name() -> EpisodeName {
@@ -59,7 +59,7 @@ enum Came {
 
 impl Owner {
     /// Has recorded two steps, and then whatever else runs in its process opened and closed its lock.
-    fn start(sim: &SimDisk, wrong: Wrong, disk: impl FnOnce(Arc<SimProcess>) -> Arc<dyn Disk>) -> Arc<Self> {
+    fn start(sim: &SimDisk, wrong: Wrong, disk: impl FnOnce(Arc<SimProcess>) -> Arc<dyn Files>) -> Arc<Self> {
         let process = sim.process();
         let run = run_on(disk(Arc::clone(&process)), None);
         let episode = run.episode(name()).expect("begins");

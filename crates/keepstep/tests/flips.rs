@@ -8,7 +8,7 @@
     reason = "a test stops at the first surprise"
 )]
 
-use keepstep::disk::Disk;
+use keepstep::disk::Files;
 use keepstep::disk::sim::{SimDisk, Trace};
 use keepstep::format::fields;
 use keepstep::format::value::{Array, Dtype};
@@ -44,7 +44,7 @@ fn said(episode: i64, step: u64) -> Step {
 /// A store with two episodes; closed in good order, or left as a killed process leaves it.
 fn recorded(seed: u64, is_closed: bool, broken: Option<Broken>) -> Trace {
     let sim = SimDisk::new(seed);
-    let store = Store::on_disk(sim.process(), options(broken)).expect("opens");
+    let store = Store::on_files(sim.process(), options(broken)).expect("opens");
     let run = store.run("flips", Value::Null).expect("opens");
     let recorders = [run.episode(name(0)).expect("begins"), run.episode(name(1)).expect("begins")];
     for step in 0..STEPS {
@@ -63,7 +63,7 @@ fn compacted(seed: u64) -> Trace {
     let trace = recorded(seed, true, None);
     let sim = trace.killed(trace.cuts() - 1);
     for _ in 0..2 {
-        let store = Store::on_disk(sim.process(), options(None)).expect("opens");
+        let store = Store::on_files(sim.process(), options(None)).expect("opens");
         let options = CompactOptions { grace: Duration::ZERO, block_bytes_max: 1500, ..Default::default() };
         let report = store.compact(options, &mut |_| {}).expect("compacts");
         assert!(report.left_alone.is_empty(), "{report:?}");
@@ -84,7 +84,7 @@ enum Outcome {
 
 /// Reads everything; panics if anything is returned that was never said.
 fn look(state: &SimDisk, wound: &str) -> Outcome {
-    let Ok(store) = Store::on_disk(state.process(), options(None)) else { return Outcome::Found };
+    let Ok(store) = Store::on_files(state.process(), options(None)) else { return Outcome::Found };
     let Ok(run) = store.run("flips", Value::Null) else { return Outcome::Found };
     let Ok(catalog) = store.catalog() else { return Outcome::Found };
     let mut whole = 0;

@@ -100,7 +100,7 @@ struct Mine {
 fn open(dir: &Path, stop: &Arc<Stop>) -> Store {
     let disk = Arc::new(RealDisk::create(dir).expect("opens"));
     let stop = Arc::clone(stop);
-    Store::on_disk(Door::new(disk, move |_| stop.before()), options()).expect("opens")
+    Store::on_files(Door::new(disk, move |_| stop.before()), options()).expect("opens")
 }
 
 fn shared(dir: &Path, stop: &Arc<Stop>) -> Shared {

@@ -14,8 +14,8 @@ mod turns;
 
 use std::sync::{Arc, Mutex};
 
-use keepstep::disk::Disk;
 use keepstep::disk::sim::SimDisk;
+use keepstep::disk::{Cards, Directory, Files};
 use keepstep::{
     Broken, Ending, Episode, EpisodeName, Error, GroupView, Id, Level, Opening, Options, Remedy, Run, Step,
     Store, Value, WhenBusy,
@@ -29,8 +29,8 @@ fn options(broken: Option<Broken>) -> Options {
     Options { background: false, dictionary: false, broken, ..Options::default() }
 }
 
-fn run_over(disk: Arc<dyn Disk>) -> Run {
-    Store::on_disk(disk, options(None)).expect("opens").run("run", Value::Null).expect("opens")
+fn run_over(disk: Arc<dyn Files>) -> Run {
+    Store::on_files(disk, options(None)).expect("opens").run("run", Value::Null).expect("opens")
 }
 
 fn run_on(sim: &SimDisk) -> Run {
@@ -242,7 +242,7 @@ fn sealer(reward: f64, broken: Option<Broken>, told: &Sealed) -> turns::Work {
     let told = Arc::clone(told);
     Box::new(move |disk| {
         // The store itself is there already: only the seal is broken.
-        let run = Store::on_disk(disk, options(broken))
+        let run = Store::on_files(disk, options(broken))
             .and_then(|store| store.run("run", Value::Null))
             .expect("opens");
         let said = rewards(&run, &[(0, reward)]);
@@ -303,7 +303,7 @@ fn no_cut_breaks_a_seal() {
     let process = sim.process();
     // Its end was never synced by itself.
     let kill = Options { level: Some(Level::Kill), ..options(None) };
-    let dying = Store::on_disk(process.clone(), kill).unwrap().run("run", Value::Null).expect("opens");
+    let dying = Store::on_files(process.clone(), kill).unwrap().run("run", Value::Null).expect("opens");
     ended(&recording, 0, "finished");
     ended(&dying, 1, "truncated");
     let running = begun(&recording, 2);
@@ -365,7 +365,7 @@ fn an_end_that_may_be_overruled_is_no_end() {
     let card = keepstep::disk::read_file(&*process, &path(7, 0)).expect("is claimed");
     let (store, episode) = (run.store().id(), run.episode_id(&name(0)));
     let content = claim_of_attempt_1(&card, &store, [&path(7, 0), &path(0, 1)], &episode);
-    assert!(keepstep::disk::publish(&*process, &path(0, 1), &content).expect("publishes"));
+    assert!(Directory::over(process.clone()).put(&path(0, 1), &content).expect("publishes"));
     let error = group(&run, 1).seal(None, "loop", None).expect_err("is not final yet");
     assert!(error.to_string().contains("being taken over"), "{error}");
     // When the taker is gone for good its claim means nothing.

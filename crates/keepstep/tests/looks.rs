@@ -5,14 +5,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepstep::disk::Disk;
+use keepstep::disk::Files;
 use keepstep::disk::sim::{Errno, Fault, On, SimDisk};
 use keepstep::{Broken, EpisodeName, Error, Opening, Options, Run, Step, Store, Value, WhenBusy};
 
-fn run_on(disk: Arc<dyn Disk>) -> Run {
+fn run_on(disk: Arc<dyn Files>) -> Run {
     let stall = Duration::from_millis(500);
     let options = Options { background: false, stall, dictionary: false, ..Options::default() };
-    Store::on_disk(disk, options).expect("opens").run("run", Value::Null).expect("opens")
+    Store::on_files(disk, options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
 fn name() -> EpisodeName {
@@ -66,7 +66,7 @@ fn lost_after_a_failed_sync(broken: Option<Broken>) -> usize {
         level: Some(keepstep::Level::Kill),
         ..Options::default()
     };
-    let store = Store::on_disk(process.clone(), options).expect("opens");
+    let store = Store::on_files(process.clone(), options).expect("opens");
     let run = store.run("run", Value::Null).expect("opens");
     let episode = run.episode(name()).expect("begins");
     for index in 0..3 {
@@ -82,7 +82,7 @@ fn lost_after_a_failed_sync(broken: Option<Broken>) -> usize {
     run_on(sim.process()).view(&name()).expect("reads").read().expect("reads");
     let taker = sim.process();
     let options = Options { background: false, dictionary: false, broken, ..Options::default() };
-    let run = Store::on_disk(taker.clone(), options).expect("opens").run("run", Value::Null).expect("opens");
+    let run = Store::on_files(taker.clone(), options).expect("opens").run("run", Value::Null).expect("opens");
     let taken = run.episode(name()).expect("goes on");
     let inherited = taken.inherited();
     assert!(inherited >= 3, "{inherited}");

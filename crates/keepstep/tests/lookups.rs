@@ -13,7 +13,7 @@ fn run_on(sim: &SimDisk, level: Level) -> Run {
 fn run_with(sim: &SimDisk, level: Level, background: bool) -> Run {
     let stall = Duration::from_secs(8);
     let options = Options { background, dictionary: false, level: Some(level), stall, ..Options::default() };
-    Store::on_disk(sim.process(), options).expect("opens").run("run", Value::Null).expect("opens")
+    Store::on_files(sim.process(), options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
 fn name() -> EpisodeName {
@@ -114,7 +114,7 @@ fn a_look_that_fails_between_two_segments_spoils_nothing() {
         segment_bytes_max: 4096,
         ..Options::default()
     };
-    let run = Store::on_disk(sim.process(), options).expect("opens").run("run", Value::Null).expect("opens");
+    let run = Store::on_files(sim.process(), options).expect("opens").run("run", Value::Null).expect("opens");
     let episode = begun(&run);
     let mut state = 1_u64;
     // Does not compress: a segment is full after two steps.

@@ -95,7 +95,7 @@ fn name(episode: usize) -> EpisodeName {
 
 fn open_run(sim: &SimDisk) -> Run {
     let options = Options { background: false, dictionary: false, ..Options::default() };
-    Store::on_disk(sim.process(), options).expect("opens").run("run", Value::Null).expect("opens")
+    Store::on_files(sim.process(), options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
 fn answer<T>(result: Result<T, Error>) -> Answer {

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use door::Door;
-use keepstep::disk::Disk;
+use keepstep::disk::Files;
 use keepstep::disk::sim::SimDisk;
 use keepstep::read::Told;
 use keepstep::tend::{CompactOptions, PruneFilter};
@@ -25,14 +25,14 @@ use keepstep::{
     Resume, Run, RunEvent, Step, Store, Value,
 };
 
-fn run_on(disk: Arc<dyn Disk>) -> Run {
+fn run_on(disk: Arc<dyn Files>) -> Run {
     let options = Options {
         background: false,
         stall: Duration::from_millis(500),
         dictionary: false,
         ..Options::default()
     };
-    Store::on_disk(disk, options).expect("opens").run("run", Value::Null).expect("opens")
+    Store::on_files(disk, options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
 fn name() -> EpisodeName {
@@ -124,7 +124,7 @@ fn it_goes_on_from_an_end_that_was_adopted() {
     let sim = SimDisk::new(2);
     let process = sim.process();
     let options = Options { background: false, level: Some(keepstep::Level::Kill), ..Options::default() };
-    let owner = Store::on_disk(process.clone(), options).expect("opens");
+    let owner = Store::on_files(process.clone(), options).expect("opens");
     let owner = owner.run("run", Value::Null).expect("opens");
     truncated(&owner);
     process.kill();

@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use door::Door;
-use keepstep::disk::Disk;
+use keepstep::disk::Files;
 use keepstep::disk::sim::SimDisk;
 use keepstep::read::Item;
 use keepstep::tend::{CompactOptions, PruneFilter};
 use keepstep::{Ending, EpisodeName, Error, Opening, Options, Run, Step, StepNews, Store, Value};
 
-fn run_of(disk: Arc<dyn Disk>) -> Run {
+fn run_of(disk: Arc<dyn Files>) -> Run {
     let options = Options { background: false, segment_bytes_max: 2500, ..Options::default() };
-    Store::on_disk(disk, options).expect("opens").run("run", Value::Null).expect("opens")
+    Store::on_files(disk, options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
 /// Twice: the second call deletes what the first has named.

@@ -13,7 +13,7 @@ fn seed() -> u64 {
 
 fn run_on(sim: &SimDisk) -> Run {
     let options = Options { background: false, dictionary: false, ..Options::default() };
-    Store::on_disk(sim.process(), options).expect("opens").run("run", Value::Null).expect("opens")
+    Store::on_files(sim.process(), options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
 fn name(sample: i64) -> EpisodeName {
@@ -43,7 +43,7 @@ fn newest(index: &NoteIndex, target: NoteTarget, name: &str) -> Option<Value> {
 fn ended_episode(sim: &SimDisk) -> Id {
     let process = sim.process();
     let options = Options { background: false, dictionary: false, ..Options::default() };
-    let store = Store::on_disk(process.clone(), options).expect("opens");
+    let store = Store::on_files(process.clone(), options).expect("opens");
     let episode = store.run("run", Value::Null).expect("opens").episode(name(0)).expect("begins");
     episode.step(Step::new().action("a")).expect("records");
     episode.note("mood", Value::from("good"), "judge", Some(0)).expect("notes").wait().expect("is durable");
@@ -134,7 +134,7 @@ fn a_full_disk_costs_one_note() {
         stall: Duration::from_millis(20),
         ..Options::default()
     };
-    let run = Store::on_disk(sim.process(), options).unwrap().run("run", Value::Null).expect("opens");
+    let run = Store::on_files(sim.process(), options).unwrap().run("run", Value::Null).expect("opens");
     let target = NoteTarget::episode(begun(&run));
     annotate(&run, target, "label", 1);
     sim.faults().set_capacity(Some(sim.faults().used_bytes()));

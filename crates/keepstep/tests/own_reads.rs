@@ -11,7 +11,7 @@ use keepstep::{
 
 fn run_at(level: Level) -> Run {
     let options = Options { background: false, dictionary: false, level: Some(level), ..Options::default() };
-    let store = Store::on_disk(SimDisk::new(91).process(), options).expect("opens");
+    let store = Store::on_files(SimDisk::new(91).process(), options).expect("opens");
     store.run("run", Value::Null).expect("opens")
 }
 
@@ -55,7 +55,7 @@ fn what_is_acknowledged_is_read_at_once_by_whoever_recorded_it() {
 fn what_was_refused_is_counted_nowhere() {
     let sim = SimDisk::new(92);
     let options = Options { background: false, stall: Duration::ZERO, ..Options::default() };
-    let store = Store::on_disk(sim.process(), options).expect("opens");
+    let store = Store::on_files(sim.process(), options).expect("opens");
     let run = store.run("run", Value::Null).expect("opens");
     let episode = run.episode(name()).expect("begins");
     episode.step(Step::new().action(0)).expect("records");

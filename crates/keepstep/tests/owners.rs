@@ -15,8 +15,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use keepstep::disk::Disk;
 use keepstep::disk::sim::SimDisk;
+use keepstep::disk::{Clock, Files};
 use keepstep::format::card::{Beat, Card, kind};
 use keepstep::format::encode::{Encoder, NothingKnown};
 use keepstep::format::fields;
@@ -357,7 +357,7 @@ fn a_heartbeat_counts_by_the_observers_clock() {
     let quiet =
         |lease: u64| Options { background: false, lease: Duration::from_secs(lease), ..Options::default() };
     let run_on = |disk: &SimDisk, lease| {
-        Store::on_disk(disk.process(), quiet(lease)).expect("opens").run("run", Value::Null).expect("opens")
+        Store::on_files(disk.process(), quiet(lease)).expect("opens").run("run", Value::Null).expect("opens")
     };
     let owner = run_on(&sim, 10);
     let episode = owner.episode(name()).expect("begins");

@@ -9,7 +9,7 @@ use keepstep::{
 
 fn run_on(sim: &SimDisk) -> Run {
     let options = Options { background: false, ..Options::default() };
-    Store::on_disk(sim.process(), options).expect("opens").run("run", Value::Null).expect("opens")
+    Store::on_files(sim.process(), options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
 fn name() -> EpisodeName {
@@ -107,7 +107,7 @@ fn what_would_be_inherited_counts() {
     let process = sim.process();
     let options = Options { background: false, ..Options::default() };
     let run =
-        Store::on_disk(process.clone(), options).expect("opens").run("run", Value::Null).expect("opens");
+        Store::on_files(process.clone(), options).expect("opens").run("run", Value::Null).expect("opens");
     let episode = run.episode(name()).expect("begins");
     episode.step(Step::new().action(1).policy(3)).expect("records");
     let turn = episode.turn(Step::new().action(2).policy(4)).expect("is said");

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use door::Door;
-use keepstep::disk::Disk;
+use keepstep::disk::Files;
 use keepstep::disk::sim::{Errno, Fault, On, SimDisk};
 use keepstep::{EpisodeName, Options, Run, Step, Store, Value};
 
@@ -25,10 +25,10 @@ fn seed() -> u64 {
     std::env::var("KEEPSTEP_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20_261_115)
 }
 
-fn run_on(disk: Arc<dyn Disk>) -> Run {
+fn run_on(disk: Arc<dyn Files>) -> Run {
     let stall = Duration::from_millis(500);
     let options = Options { background: false, stall, dictionary: false, ..Options::default() };
-    Store::on_disk(disk, options).expect("opens").run("run", Value::Null).expect("opens")
+    Store::on_files(disk, options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
 fn name(sample: i64) -> EpisodeName {

@@ -13,7 +13,7 @@ use keepstep::{
 
 fn run_on(disk: Arc<SimProcess>) -> Run {
     let options = Options { background: false, dictionary: false, ..Options::default() };
-    Store::on_disk(disk, options).expect("opens").run("run", Value::Null).expect("opens")
+    Store::on_files(disk, options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
 fn name() -> EpisodeName {

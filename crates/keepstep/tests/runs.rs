@@ -199,7 +199,7 @@ fn a_damaged_plan_is_an_error() {
 
 fn plan_on(sim: &SimDisk) -> keepstep::Result<Run> {
     let options = Options { background: false, dictionary: false, ..Options::default() };
-    let run = Store::on_disk(sim.process(), options)?.run("run", Value::Int(7))?;
+    let run = Store::on_files(sim.process(), options)?.run("run", Value::Int(7))?;
     run.plan(tasks(3), PlanOptions { samples: 2, ..PlanOptions::default() })?;
     Ok(run)
 }
@@ -222,7 +222,7 @@ fn what_is_planned_survives_a_power_cut() {
         for nth in 0..count.min(STATES_MAX) {
             let state =
                 if count <= STATES_MAX { trace.state(last, nth) } else { trace.random_state(last, nth) };
-            let store = Store::on_disk(state.process(), Options::default()).expect("opens");
+            let store = Store::on_files(state.process(), Options::default()).expect("opens");
             let run = store.run("run", Value::Int(7)).expect("opens");
             assert_eq!(run.birth(), birth, "killed at {cut}, state {nth}: another run");
             let planned = run.planned().expect("reads");

@@ -129,7 +129,8 @@ fn claiming_can_wait_for_a_slot() {
     for (why, expected) in [("aborted", Some((0, 1))), ("finished", None)] {
         let sim = SimDisk::new(51);
         let quiet = || Options { background: false, ..Options::default() };
-        let on = |disk| Store::on_disk(disk, quiet()).expect("opens").run("run", Value::Null).expect("opens");
+        let on =
+            |disk| Store::on_files(disk, quiet()).expect("opens").run("run", Value::Null).expect("opens");
         let owner = on(sim.process());
         let episode = owner.episode(name(0)).expect("begins");
         let (episode, sleeps) = (Mutex::new(Some(episode)), AtomicU64::new(0));

@@ -29,7 +29,7 @@ fn steps_of(store: &Store, recorder: &Episode) -> Vec<keepstep::read::Step> {
 #[test]
 fn steps_are_read_while_they_are_written() {
     let scratch = Scratch::new("live");
-    let store = Store::open(&scratch.0, Options::default()).expect("opens");
+    let store = scratch.open(Options::default());
     let run = store.run("run", Value::Null).expect("opens");
     let recorder = run.episode(name(0)).expect("begins");
     let mut messages = Vec::new();
@@ -50,7 +50,7 @@ fn steps_are_read_while_they_are_written() {
     recorder.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
     assert!(matches!(recorder.step(Step::new()), Err(Error::Ended { .. })));
     store.close();
-    let again = Store::open_existing(&scratch.0, Options::default()).expect("opens");
+    let again = scratch.open(Options::default());
     assert_eq!(steps_of(&again, &recorder).len(), 100);
     assert!(again.verify(&mut |_| {}).expect("verifies").is_whole());
 }
@@ -61,7 +61,7 @@ fn a_step_pressed_late_is_the_same_step() {
     let record = |late_press: bool, dictionary: bool, steps: u64| {
         let scratch = Scratch::new(&format!("late-{late_press}-{dictionary}"));
         let options = Options { late_press, dictionary, ..Options::default() };
-        let store = Store::open(&scratch.0, options).expect("opens");
+        let store = scratch.open(options);
         let recorder = store.run("run", Value::Null).expect("opens").episode(name(0)).expect("begins");
         let page = |step: u64| {
             format!("{{\"url\": \"https://shop.example/{step}\", \"links\": {}}}", step * 7919).repeat(20)
@@ -76,7 +76,7 @@ fn a_step_pressed_late_is_the_same_step() {
         let stored_bytes = store.writer_stats().stored_bytes;
         drop(recorder);
         store.close();
-        let again = Store::open_existing(&scratch.0, Options::default()).expect("opens");
+        let again = scratch.open(Options::default());
         assert!(again.verify(&mut |_| {}).expect("verifies").is_whole());
         stored_bytes
     };
@@ -91,7 +91,7 @@ fn a_step_pressed_late_is_the_same_step() {
 #[test]
 fn a_step_of_100_mb_works() {
     let scratch = Scratch::new("big");
-    let store = Store::open(&scratch.0, Options::default()).expect("opens");
+    let store = scratch.open(Options::default());
     let recorder = store.run("run", Value::Null).expect("opens").episode(name(0)).expect("begins");
     let mut noise = 1u64;
     let big: Vec<u8> = (0..100_000_000 / 8)
@@ -108,7 +108,7 @@ fn a_step_of_100_mb_works() {
     assert_eq!(steps[2].observation, Some(Value::from("after")));
     drop(recorder);
     store.close();
-    let again = Store::open_existing(&scratch.0, Options::default()).expect("opens");
+    let again = scratch.open(Options::default());
     assert!(again.verify(&mut |_| {}).expect("verifies").is_whole());
 }
 
@@ -117,7 +117,7 @@ fn a_step_of_100_mb_works() {
 fn what_repeats_is_stored_once() {
     let scratch = Scratch::new("dedupe");
     let options = Options { segment_bytes_max: 64 << 10, ..Options::default() };
-    let store = Store::open(&scratch.0, options).expect("opens");
+    let store = scratch.open(options);
     let run = store.run("run", Value::Null).expect("opens");
     let mut noise = 7u64;
     let mut message = || {
@@ -152,7 +152,7 @@ fn what_repeats_is_stored_once() {
 #[test]
 fn media_is_left_alone_and_arrays_shrink() {
     let scratch = Scratch::new("media");
-    let store = Store::open(&scratch.0, Options::default()).expect("opens");
+    let store = scratch.open(Options::default());
     let recorder = store.run("run", Value::Null).expect("opens").episode(name(0)).expect("begins");
     let mut noise = 3u64;
     let png: Vec<u8> = (0..50_000)
@@ -180,7 +180,7 @@ fn media_is_left_alone_and_arrays_shrink() {
 fn a_receipt_can_be_upgraded() {
     let scratch = Scratch::new("upgrade");
     let options = Options { background_sync: Duration::from_secs(3600), ..Options::default() };
-    let store = Store::open(&scratch.0, options).expect("opens");
+    let store = scratch.open(options);
     let recorder = store.run("run", Value::Null).expect("opens").episode(name(0)).expect("begins");
     let receipt = recorder.submit_at(Step::new().observation("one"), Level::Kill).expect("submits");
     receipt.wait().expect("is written");
@@ -194,7 +194,7 @@ fn a_receipt_can_be_upgraded() {
 #[test]
 fn kill_level_steps_are_synced_by_and_by() {
     let scratch = Scratch::new("background");
-    let store = Store::open(&scratch.0, Options::default()).expect("opens");
+    let store = scratch.open(Options::default());
     let recorder = store.run("run", Value::Null).expect("opens").episode(name(0)).expect("begins");
     let receipt = recorder.submit_at(Step::new().observation("one"), Level::Kill).expect("submits");
     receipt.wait().expect("is written");
@@ -211,7 +211,7 @@ fn kill_level_steps_are_synced_by_and_by() {
 #[test]
 fn wrong_input_costs_nothing() {
     let scratch = Scratch::new("input");
-    let store = Store::open(&scratch.0, Options::default()).expect("opens");
+    let store = scratch.open(Options::default());
     let run = store.run("run", Value::map([("lr", Value::Float(0.1))])).expect("opens");
     let error = store.run("run", Value::map([("lr", Value::Float(0.2))])).expect_err("refuses");
     assert!(error.to_string().contains("lr was 0.1, is 0.2"), "{error}");
@@ -236,7 +236,7 @@ fn tmpfs_reaches_kill_only() {
         return;
     }
     let scratch = Scratch(shm.join(format!("keepstep-{}", std::process::id())));
-    let with = |level| Store::open(&scratch.0, Options { level, ..Options::default() });
+    let with = |level| scratch::open(&scratch.0, Options { level, ..Options::default() });
     let error = with(Some(Level::Power)).expect_err("never a silent downgrade");
     assert!(error.to_string().contains("tmpfs"), "{error}");
     for level in [None, Some(Level::Kill)] {
@@ -260,7 +260,7 @@ fn tmpfs_reaches_kill_only() {
 #[test]
 fn a_vanished_store_acknowledges_nothing() {
     let scratch = Scratch::new("vanish");
-    let store = Store::open(&scratch.0, Options::default()).expect("opens");
+    let store = scratch.open(Options::default());
     let recorder = store.run("run", Value::Null).expect("opens").episode(name(0)).expect("begins");
     recorder.step(Step::new().observation("one")).expect("records");
     std::fs::remove_dir_all(&scratch.0).expect("removes");
@@ -274,7 +274,7 @@ fn a_vanished_store_acknowledges_nothing() {
 fn a_follower_sees_every_step_once() {
     let scratch = Scratch::new("follow");
     let store =
-        Store::open(&scratch.0, Options { segment_bytes_max: 20_000, ..Options::default() }).expect("opens");
+        scratch.open(Options { segment_bytes_max: 20_000, ..Options::default() });
     let run = store.run("run", Value::Null).expect("opens");
     let recorder = run.episode(name(0)).expect("begins");
     let mut follow = store.follow_attempt(recorder.episode(), 0, FollowFrom::Start).expect("follows");
@@ -321,7 +321,7 @@ fn many_processes_record_into_one_directory() {
     for mut child in children {
         assert!(!child.wait().expect("ends").success(), "it aborts");
     }
-    let store = Store::open_existing(&scratch.0, Options::default()).expect("opens");
+    let store = scratch.open(Options::default());
     let mut catalog = store.catalog().expect("reads");
     let attempts = catalog.attempts().expect("lists");
     assert_eq!(attempts.len(), 24);
@@ -336,7 +336,7 @@ fn many_processes_record_into_one_directory() {
 #[allow(unsafe_code)]
 fn a_forked_child_gets_a_writer_of_its_own() {
     let scratch = Scratch::new("fork");
-    let store = Store::open(&scratch.0, Options::default()).expect("opens");
+    let store = scratch.open(Options::default());
     let run = store.run("run", Value::Null).expect("opens");
     let recorder = run.episode(name(0)).expect("begins");
     recorder.step(Step::new().observation("parent")).expect("records");
@@ -346,7 +346,7 @@ fn a_forked_child_gets_a_writer_of_its_own() {
         let is_refused = matches!(recorder.step(Step::new()), Err(Error::Forked { .. }))
             && matches!(run.episode(name(1)), Err(Error::Forked { .. }));
         let goes_on = || -> keepstep::Result<()> {
-            let store = Store::open(&scratch.0, Options { background: false, ..Options::default() })?;
+            let store = scratch::open(&scratch.0, Options { background: false, ..Options::default() })?;
             let recorder = store.run("run", Value::Null)?.episode(name(2))?;
             recorder.step(Step::new().observation("child"))?;
             // Dropping the parent's handles in the child must not touch the parent's log.

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use keepstep::disk::Disk;
+use keepstep::disk::Files;
 use keepstep::disk::sim::{Errno, Fault, On, SimDisk};
 use keepstep::{Broken, Error, Level, Options, Remedy, Store, Stream, StreamView, Value};
 
@@ -38,8 +38,8 @@ fn options(broken: Option<Broken>) -> Options {
     }
 }
 
-fn stream_on(disk: Arc<dyn Disk>, options: Options) -> keepstep::Result<Stream> {
-    Ok(Store::on_disk(disk, options)?.run("run", Value::Null)?.stream("tokens"))
+fn stream_on(disk: Arc<dyn Files>, options: Options) -> keepstep::Result<Stream> {
+    Ok(Store::on_files(disk, options)?.run("run", Value::Null)?.stream("tokens"))
 }
 
 fn stream(sim: &SimDisk) -> Stream {
@@ -183,7 +183,7 @@ fn a_frozen_stream_takes_nothing_more() {
 #[test]
 fn streams_are_told_apart() {
     let sim = SimDisk::new(seed() + 4);
-    let store = Store::on_disk(sim.process(), options(None)).expect("opens");
+    let store = Store::on_files(sim.process(), options(None)).expect("opens");
     let (run, other) = (store.run("a", Value::Null).unwrap(), store.run("b", Value::Null).unwrap());
     put(&run.stream("s"), "x").expect("puts");
     put(&run.stream("t"), "y").expect("puts");
@@ -209,7 +209,7 @@ fn a_dropped_stream_is_hidden() {
     assert!(view.is_hidden && view.entries.is_empty());
     assert!(matches!(first.freeze(), Err(Error::Ended { .. })));
     assert_eq!(count(&sim), segments);
-    let store = Store::on_disk(sim.process(), options(None)).expect("opens");
+    let store = Store::on_files(sim.process(), options(None)).expect("opens");
     assert!(store.verify(&mut |_| {}).expect("verifies").is_whole());
 }
 
@@ -217,7 +217,7 @@ fn a_dropped_stream_is_hidden() {
 #[test]
 fn an_entry_costs_one_sync() {
     let sim = SimDisk::new(seed() + 10);
-    let store = Store::on_disk(sim.process(), options(None)).expect("opens");
+    let store = Store::on_files(sim.process(), options(None)).expect("opens");
     let stream = store.run("run", Value::Null).expect("opens").stream("tokens");
     put(&stream, "first").expect("puts");
     let (syncs, files) = (store.writer_stats().syncs, sim.files().len());

@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use door::Door;
-use keepstep::disk::Disk;
+use keepstep::disk::Files;
 use keepstep::disk::sim::SimDisk;
 use keepstep::{Ending, Episode, EpisodeName, Error, Opening, Options, Run, Step, Store, Value, WhenBusy};
 
 /// So often the waiter has slept before something happens.
 const SLEEPS: u64 = 3;
 
-fn run_on(disk: std::sync::Arc<dyn Disk>) -> Run {
+fn run_on(disk: std::sync::Arc<dyn Files>) -> Run {
     let options = Options { background: false, ..Options::default() };
-    Store::on_disk(disk, options).expect("opens").run("run", Value::Null).expect("opens")
+    Store::on_files(disk, options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
 fn name() -> EpisodeName {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{io, path::Path};
 
-use keepstep::disk::{Disk, LockState, RealDisk};
+use keepstep::disk::{Files, LockState, RealDisk};
 
 /// What a probe found, or what went wrong.
 pub(crate) type Finding<T> = Result<T, String>;
@@ -30,7 +30,7 @@ fn told(error: &io::Error) -> String {
 }
 
 /// Appends 4 KiB and syncs, again and again.
-pub(crate) fn sync_latency(disk: &dyn Disk) -> Finding<Latency> {
+pub(crate) fn sync_latency(disk: &dyn Files) -> Finding<Latency> {
     let file = disk.create_new("sync").map_err(|error| told(&error))?;
     let data = [0x6b; SYNC_BYTES];
     let mut took_us = Vec::with_capacity(SYNCS);
@@ -46,7 +46,7 @@ pub(crate) fn sync_latency(disk: &dyn Disk) -> Finding<Latency> {
 }
 
 /// Syncs a directory after a file was made in it; how long that takes.
-pub(crate) fn sync_directory(disk: &dyn Disk) -> Finding<i64> {
+pub(crate) fn sync_directory(disk: &dyn Files) -> Finding<i64> {
     disk.create_new("in-directory").map_err(|error| told(&error))?;
     let began = Instant::now();
     disk.sync_dir("").map_err(|error| told(&error))?;
@@ -54,7 +54,7 @@ pub(crate) fn sync_directory(disk: &dyn Disk) -> Finding<i64> {
 }
 
 /// Threads try to give a file the same name by `link(2)`; in each race exactly one must win.
-pub(crate) fn race_links(disk: &dyn Disk) -> Finding<()> {
+pub(crate) fn race_links(disk: &dyn Files) -> Finding<()> {
     for racer in 0..RACERS {
         disk.create_new(&format!("racer-{racer}")).map_err(|error| told(&error))?;
     }
@@ -62,7 +62,7 @@ pub(crate) fn race_links(disk: &dyn Disk) -> Finding<()> {
 }
 
 /// Threads try to create the same file with `O_EXCL`; in each race exactly one must win.
-pub(crate) fn race_creates(disk: &dyn Disk) -> Finding<()> {
+pub(crate) fn race_creates(disk: &dyn Files) -> Finding<()> {
     race(|race, _| disk.create_new(&format!("create-{race}")).map(|_| ()))
 }
 
@@ -97,7 +97,7 @@ fn run_one(run: impl Fn(usize) -> Finding<()>, racer: usize) -> Finding<()> {
 }
 
 /// Locks a file, asks another process whether it sees that, frees it, and asks again.
-pub(crate) fn lock(disk: &dyn Disk, ask: impl Fn(&str) -> Finding<LockState>) -> Finding<()> {
+pub(crate) fn lock(disk: &dyn Files, ask: impl Fn(&str) -> Finding<LockState>) -> Finding<()> {
     let file = disk.create_new("lock").map_err(|error| told(&error))?;
     if !file.try_lock().map_err(|error| told(&error))? {
         return Err("a file that nobody else has could not be locked".to_owned());
@@ -118,7 +118,7 @@ pub(crate) fn lock_state(dir: &Path, name: &str) -> io::Result<LockState> {
 }
 
 /// Whether a change in a directory is noticed, so that `tail -f` can sleep.
-pub(crate) fn notice(disk: &dyn Disk) -> Finding<()> {
+pub(crate) fn notice(disk: &dyn Files) -> Finding<()> {
     let mut watch = disk.watch(&[String::new()]).map_err(|error| told(&error))?;
     disk.create_new("noticed").map_err(|error| told(&error))?;
     match watch.wait(Duration::from_secs(2)) {

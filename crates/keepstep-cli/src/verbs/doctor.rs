@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use keepstep::disk::{Disk, FileSystem, LockState, RealDisk};
+use keepstep::disk::{FileSystem, Files, LockState, RealDisk};
 
 use crate::Program;
 use crate::chance::new_seed;

@@ -16,7 +16,7 @@ use super::made::{Belonging, create_all};
 #[cfg(target_os = "linux")]
 use super::mount;
 use super::watch::RealWatch;
-use super::{Disk, Entry, File, FileSystem, LockState, Watch};
+use super::{Clock, Entry, File, FileSystem, Files, LockState, Watch};
 
 /// A directory on a real disk.
 #[derive(Debug)]
@@ -85,7 +85,24 @@ pub(super) fn or_dot(path: &str) -> &str {
     if path.is_empty() { "." } else { path }
 }
 
-impl Disk for RealDisk {
+impl Clock for RealDisk {
+    fn now_us(&self) -> i64 {
+        /// Of the whole process: what it says through one handle and then through another keeps its order too.
+        static LAST: LastSaid = LastSaid::nothing();
+        LAST.say(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros() as i64))
+    }
+
+    fn uptime_us(&self) -> i64 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        time.tv_sec * 1_000_000 + time.tv_nsec / 1_000
+    }
+
+    fn random(&self, out: &mut [u8]) -> io::Result<()> {
+        getrandom::fill(out).map_err(|error| io::Error::other(error.to_string()))
+    }
+}
+
+impl Files for RealDisk {
     fn create_dir(&self, path: &str) -> io::Result<()> {
         rustix::fs::mkdirat(&self.root, path, self.belonging.dir_mode())?;
         self.belonging.adopt_dir(self.root.as_fd(), path);
@@ -204,21 +221,6 @@ impl Disk for RealDisk {
             watch.add(dir)?;
         }
         Ok(Box::new(watch))
-    }
-
-    fn now_us(&self) -> i64 {
-        /// Of the whole process: what it says through one handle and then through another keeps its order too.
-        static LAST: LastSaid = LastSaid::nothing();
-        LAST.say(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros() as i64))
-    }
-
-    fn uptime_us(&self) -> i64 {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        time.tv_sec * 1_000_000 + time.tv_nsec / 1_000
-    }
-
-    fn random(&self, out: &mut [u8]) -> io::Result<()> {
-        getrandom::fill(out).map_err(|error| io::Error::other(error.to_string()))
     }
 
     fn boot_id(&self) -> String {

@@ -171,7 +171,7 @@ mod events {
 mod tests {
     use std::time::Duration;
 
-    use super::super::{Disk, RealDisk};
+    use super::super::{Files, RealDisk};
     use crate::segment::Liveness;
     use crate::segment::testing::{STORE, TestStore};
 
@@ -185,7 +185,8 @@ mod tests {
         for name in ["lock", "beat", "0.seg"] {
             store.write(&path(name), b"x");
         }
-        let disk = RealDisk::open(&store.path).expect("opens");
+        let disk = std::sync::Arc::new(RealDisk::open(&store.path).expect("opens"));
+        let doors = super::super::Directory::over(disk.clone());
         let mut watch = disk.watch(&[format!("writers/{writer}")]).expect("watches");
         let mut wakes = |what: &dyn Fn()| {
             what();
@@ -196,7 +197,7 @@ mod tests {
             let disk = &disk;
             move || disk.open_rw(&path).and_then(|file| file.write_at(b"y", 0)).expect("writes")
         };
-        assert!(!wakes(&|| assert_eq!(crate::own::liveness(&disk, &STORE, &writer), Liveness::Unknown)));
+        assert!(!wakes(&|| assert_eq!(crate::own::liveness(&*doors, &STORE, &writer), Liveness::Unknown)));
         assert!(!wakes(&write("beat")));
         assert!(!wakes(&write("lock")));
         assert!(wakes(&write("0.seg")), "the control: something new is noticed");

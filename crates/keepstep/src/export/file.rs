@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::disk::{Disk, File, RealDisk};
+use crate::disk::{File, Files, RealDisk};
 use crate::error::{Doing, Error, Result};
 
 /// So much is gathered before it is written.
@@ -12,7 +12,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 
 /// A file in the making. It is gone if it is dropped before [`NewFile::keep`].
 pub struct NewFile {
-    disk: Arc<dyn Disk>,
+    disk: Arc<dyn Files>,
     file: Arc<dyn File>,
     name: String,
     /// Its name until it is whole; none once it has the right one.
@@ -49,7 +49,7 @@ impl NewFile {
     }
 
     /// As [`NewFile::create`], in any disk's root.
-    pub fn on_disk(disk: Arc<dyn Disk>, name: &str) -> Result<Self> {
+    pub fn on_disk(disk: Arc<dyn Files>, name: &str) -> Result<Self> {
         let mut random = [0; 8];
         disk.random(&mut random).doing("find a name for", name)?;
         let temporary = format!(".tmp-{:016x}", u64::from_le_bytes(random));

@@ -89,17 +89,17 @@ fn big_integers_keep_every_digit() {
 mod power_cuts {
     use super::*;
     use crate::disk::sim::{SimDisk, Trace};
-    use crate::disk::{Disk, publish, read_file};
+    use crate::disk::{Cards, Directory, Files, read_file};
     use crate::export::NewFile;
 
     const NAME: &str = "steps.jsonl";
     const WRITTEN: u64 = 1;
 
     /// Writes a file over an older one.
-    fn traced(write: impl Fn(Arc<dyn Disk>, &[u8])) -> Trace {
+    fn traced(write: impl Fn(Arc<dyn Files>, &[u8])) -> Trace {
         let sim = SimDisk::new(7);
         let disk = sim.process();
-        publish(&*disk, NAME, b"old").unwrap();
+        Directory::over(disk.clone()).put(NAME, b"old").unwrap();
         sim.event(0);
         write(disk, &new_content());
         sim.event(WRITTEN);
@@ -161,7 +161,7 @@ mod power_cuts {
     fn a_file_that_is_dropped_is_gone() {
         let sim = SimDisk::new(7);
         let disk = sim.process();
-        publish(&*disk, NAME, b"old").unwrap();
+        Directory::over(disk.clone()).put(NAME, b"old").unwrap();
         let mut file = NewFile::on_disk(disk.clone(), NAME).unwrap();
         file.write_all(b"half of").unwrap();
         file.flush().unwrap();

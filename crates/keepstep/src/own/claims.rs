@@ -12,8 +12,7 @@ use keepstep_format::value::Value;
 use keepstep_format::{Id, card, fields};
 
 use super::encode_fields;
-use super::press::{Press, Sheet};
-use crate::disk::{self, Disk};
+use crate::disk::{self, Disk, NewCard};
 use crate::error::{Doing, Error, Result};
 use crate::options::Options;
 use crate::segment::chain::claim_path;
@@ -26,7 +25,6 @@ pub(crate) struct ClaimDesk {
     disk: Arc<dyn Disk>,
     store: Id,
     key: ContentKey,
-    press: Arc<Press>,
     /// How long a claim waits for a disk that is full or fails.
     stall: Duration,
     /// Says whether whoever waits wants to wait no longer.
@@ -43,15 +41,16 @@ struct Queue {
 
 /// A claim that somebody wants.
 struct Wish {
-    sheet: Sheet,
+    path: String,
+    content: Vec<u8>,
     outcome: Mutex<Option<Result<bool>>>,
 }
 
 impl ClaimDesk {
-    pub(crate) fn new(press: Arc<Press>, store: Id, key: ContentKey, options: &Options) -> Self {
-        let (disk, stall) = (Arc::clone(press.disk()), options.stall);
+    pub(crate) fn new(disk: Arc<dyn Disk>, store: Id, key: ContentKey, options: &Options) -> Self {
+        let stall = options.stall;
         let interrupt = options.interrupt;
-        Self { disk, store, key, press, stall, interrupt, queue: Mutex::default(), done: Condvar::new() }
+        Self { disk, store, key, stall, interrupt, queue: Mutex::default(), done: Condvar::new() }
     }
 
     /// Claims an attempt for a writer. False if somebody else has it; durable if not.
@@ -87,8 +86,11 @@ impl ClaimDesk {
         let started_us = self.disk.uptime_us();
         let (mut backoff, mut has_failed) = (BACKOFF_FIRST, false);
         loop {
-            let sheet = Sheet { path: path.to_owned(), content: content.to_vec() };
-            let tried = match self.wait_for(Arc::new(Wish { sheet, outcome: Mutex::new(None) })) {
+            let tried = match self.wait_for(Arc::new(Wish {
+                path: path.to_owned(),
+                content: content.to_vec(),
+                outcome: Mutex::new(None),
+            })) {
                 // An earlier try that failed may have given it its name all the same.
                 Ok(false) if has_failed => self.is_ours(path, content).doing("claim", path),
                 tried => tried,
@@ -112,9 +114,9 @@ impl ClaimDesk {
 
     /// True if the name is taken by this very claim, which is then safe.
     fn is_ours(&self, path: &str, content: &[u8]) -> io::Result<bool> {
-        let is_ours = disk::read_file(&*self.disk, path)? == content;
+        let is_ours = self.disk.get(path)? == content;
         if is_ours {
-            self.disk.sync_dir(disk::parent(path))?;
+            self.disk.settle(disk::parent(path))?;
         }
         Ok(is_ours)
     }
@@ -141,10 +143,10 @@ impl ClaimDesk {
     }
 
     fn serve(&self, wishes: &[Arc<Wish>]) {
-        let sheets: Vec<&Sheet> = wishes.iter().map(|wish| &wish.sheet).collect();
-        let outcomes = self.press.publish_all(&sheets);
+        let cards = wishes.iter().map(|wish| NewCard { path: &wish.path, content: &wish.content });
+        let outcomes = self.disk.put_all(&cards.collect::<Vec<_>>());
         for (wish, outcome) in wishes.iter().zip(outcomes) {
-            let told = outcome.map_err(|error| Error::io("claim", &wish.sheet.path, error));
+            let told = outcome.map_err(|error| Error::io("claim", &wish.path, error));
             *lock(&wish.outcome) = Some(told);
         }
     }

@@ -62,7 +62,7 @@ pub(crate) fn answer(storage: &Storage, writer: &Id, number: u64, says: Answer) 
     }
     // Whoever was first may have died before the name was safe.
     let dir = disk::parent(&path);
-    storage.disk().sync_dir(dir).doing("sync", dir)?;
+    storage.disk().settle(dir).doing("sync", dir)?;
     let found = answered(storage, writer, number)?;
     found.ok_or_else(|| damaged(&path, "it comes and goes"))
 }
@@ -86,7 +86,7 @@ pub(crate) fn is_closed(storage: &Storage, writer: &Id) -> Result<bool> {
     for entry in storage.disk().list(&dir).doing("list", &dir)?.iter().rev() {
         let Some(number) = entry.name.strip_suffix(ENDING).and_then(parse_number) else { continue };
         if answered(storage, writer, number)? == Some(Answer::Closed) {
-            storage.disk().sync_dir(&dir).doing("sync", &dir)?;
+            storage.disk().settle(&dir).doing("sync", &dir)?;
             return Ok(true);
         }
     }

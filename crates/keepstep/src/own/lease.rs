@@ -13,7 +13,7 @@ use keepstep_format::card::Beat;
 use keepstep_format::value::Value;
 
 use super::{LockTells, SAME_BOOT, describe, look_at_lock};
-use crate::disk::{self, Disk};
+use crate::disk::Disk;
 
 /// What is known of an owner.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,7 +66,7 @@ impl Leases {
             LockTells::Dead(why) if why == SAME_BOOT => {}
             _ => return None,
         }
-        let beat = Beat::decode(&disk::read_file(&*self.disk, &beat_path(writer)).ok()?)?;
+        let beat = Beat::decode(&self.disk.get(&beat_path(writer)).ok()?)?;
         let ago = Duration::from_micros((self.disk.now_us() - beat.time).max(0) as u64);
         (ago < self.lease).then_some(ago)
     }
@@ -77,7 +77,7 @@ impl Leases {
     }
 
     fn by_heartbeat(&self, writer: &Id) -> Standing {
-        let counter = match disk::read_file(&*self.disk, &beat_path(writer)) {
+        let counter = match self.disk.get(&beat_path(writer)) {
             Ok(data) => Beat::decode(&data).map(|beat| beat.counter),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(_) => return self.unheard(),
@@ -109,7 +109,7 @@ impl Leases {
     /// What shows that a writer is gone, for people.
     fn evidence(&self, writer: &Id, why: &str) -> Value {
         let mut out = vec![("owner", Value::from(self.describe(writer))), ("why", Value::from(why))];
-        let beat = disk::read_file(&*self.disk, &beat_path(writer)).ok();
+        let beat = self.disk.get(&beat_path(writer)).ok();
         if let Some(beat) = beat.and_then(|data| Beat::decode(&data)) {
             out.push(("last_beat", Value::Int(beat.time)));
         }

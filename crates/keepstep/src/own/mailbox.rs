@@ -9,8 +9,7 @@ use keepstep_format::{Id, card, fields};
 
 use super::closing::{self, Answer};
 use super::encode_fields;
-use super::press::{Press, Sheet};
-use crate::disk::{self, Disk};
+use crate::disk::{Disk, NewCard};
 use crate::error::{Doing, Error, Result};
 use crate::segment::Storage;
 use crate::segment::cards::{CardFound, read_card};
@@ -113,14 +112,8 @@ impl Postman {
     }
 
     /// As [`Postman::post`], many letters to one mailbox, which share their syncs.
-    pub(crate) fn post_all(
-        &self,
-        press: &Press,
-        storage: &Storage,
-        to: &Id,
-        mut letters: &[Letter],
-    ) -> Result<()> {
-        let (disk, dir) = (&**press.disk(), format!("mail/{to}"));
+    pub(crate) fn post_all(&self, storage: &Storage, to: &Id, mut letters: &[Letter]) -> Result<()> {
+        let (disk, dir) = (storage.disk(), format!("mail/{to}"));
         for _ in 0..RACES_MAX {
             if letters.is_empty() {
                 return Ok(());
@@ -129,13 +122,14 @@ impl Postman {
                 Some(next) => next,
                 None => list_numbered(disk, &dir)?.last().map_or(0, |last| last + 1),
             };
-            let sheet = |(letter, number): (&Letter, u64)| {
+            let encoded = |(letter, number): (&Letter, u64)| {
                 let path = format!("{dir}/{number}");
                 let content = letter.encode(storage, &path);
-                Sheet { path, content }
+                (path, content)
             };
-            let sheets: Vec<Sheet> = letters.iter().zip(next..).map(sheet).collect();
-            let posted = press.publish_in_order(&sheets.iter().collect::<Vec<_>>()).doing("post to", &dir)?;
+            let encoded: Vec<(String, Vec<u8>)> = letters.iter().zip(next..).map(encoded).collect();
+            let cards = encoded.iter().map(|(path, content)| NewCard { path, content });
+            let posted = disk.put_in_order(&cards.collect::<Vec<_>>()).doing("post to", &dir)?;
             self.remember(to, next + posted as u64);
             letters = &letters[posted..];
         }
@@ -177,10 +171,6 @@ fn first_free(disk: &dyn Disk, dir: &str, mut next: u64) -> Result<Option<u64>> 
 /// Posts under the first number from `next` on that is free, and says which.
 fn post_from(storage: &Storage, to: &Id, letter: &Letter, next: Option<u64>) -> Result<u64> {
     let (disk, dir) = (storage.disk(), format!("mail/{to}"));
-    if !disk.exists(&dir).doing("look for", &dir)? {
-        disk::ensure_dir(disk, "mail").doing("create", "mail")?;
-        disk::ensure_dir(disk, &dir).doing("create", &dir)?;
-    }
     let next = match next {
         Some(next) => next,
         None => list_numbered(disk, &dir)?.last().map_or(0, |last| last + 1),
@@ -188,7 +178,7 @@ fn post_from(storage: &Storage, to: &Id, letter: &Letter, next: Option<u64>) -> 
     for number in next..next + RACES_MAX {
         let path = format!("{dir}/{number}");
         let content = letter.encode(storage, &path);
-        if disk::publish(disk, &path, &content).doing("post", &path)? {
+        if disk.put(&path, &content).doing("post", &path)? {
             return Ok(number);
         }
     }

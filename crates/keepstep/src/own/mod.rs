@@ -7,7 +7,6 @@ mod claims;
 pub(crate) mod closing;
 mod lease;
 mod mailbox;
-mod press;
 pub(crate) mod streams;
 
 use std::io;
@@ -23,9 +22,8 @@ use keepstep_format::{Id, fields};
 pub(crate) use claims::ClaimDesk;
 pub(crate) use lease::{Leases, Standing};
 pub(crate) use mailbox::{Letter, Mail, Mailbox, Postman};
-pub(crate) use press::{Press, Sheet};
 
-use crate::disk::{self, Disk, File, LockState};
+use crate::disk::{self, Disk, HeldLock, LockState};
 use crate::error::{Doing, Error, Result};
 use crate::segment::Liveness;
 
@@ -33,15 +31,10 @@ use crate::segment::Liveness;
 pub(crate) struct Home {
     pub(crate) writer: Id,
     /// Held by whoever writes to the folder, until that is done.
-    lock: Weak<HeldLock>,
-    beat: Arc<dyn File>,
+    lock: Weak<dyn HeldLock>,
+    beat: Box<dyn disk::Beat>,
     counter: u64,
     disk: Arc<dyn Disk>,
-}
-
-/// A lock that is held until this is dropped, or the process ends.
-pub(crate) struct HeldLock {
-    file: Arc<dyn File>,
 }
 
 impl Home {
@@ -50,25 +43,22 @@ impl Home {
         disk: &Arc<dyn Disk>,
         store: &Id,
         key: &ContentKey,
-    ) -> Result<(Self, Arc<HeldLock>)> {
+    ) -> Result<(Self, Arc<dyn HeldLock>)> {
         let mut random = [0; 16];
         disk.random(&mut random).doing("find a name for", "this writer")?;
         let writer = Id(random);
         let dir = format!("writers/{writer}");
-        for path in ["writers", "mail", &dir, &format!("mail/{writer}")] {
-            disk::ensure_dir(&**disk, path).doing("create", path)?;
+        for path in [&dir, &format!("mail/{writer}")] {
+            disk.make_folder(path).doing("create", path)?;
         }
         let path = format!("{dir}/lock");
-        let lock = disk.create_new(&path).doing("create", &path)?;
-        let held = Arc::new(HeldLock { file: Arc::clone(&lock) });
-        if !lock.try_lock().doing("lock", &path)? {
-            return Err(Error::Busy { what: path, why: "another process has locked it".to_owned() });
-        }
         let content = lock_card(&**disk, store, &path, key);
-        lock.write_at(&content, 0).and_then(|()| lock.sync()).doing("write", &path)?;
-        let path = format!("{dir}/beat");
-        let beat = disk.create_new(&path).doing("create", &path)?;
-        disk.sync_dir(&dir).doing("sync", &dir)?;
+        let (held, beat) = match disk.enter(&path, &content, &format!("{dir}/beat")) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(Error::Busy { what: path, why: "another process has locked it".to_owned() });
+            }
+            entered => entered.doing("lock", &path)?,
+        };
         let lock = Arc::downgrade(&held);
         Ok((Self { writer, lock, beat, counter: 0, disk: Arc::clone(disk) }, held))
     }
@@ -77,9 +67,9 @@ impl Home {
     pub(crate) fn beat(&mut self) {
         self.counter += 1;
         let beat = Beat { counter: self.counter, time: self.disk.now_us() };
-        let _ = self.beat.write_at(&beat.encode(), 0);
+        let _ = self.beat.say(&beat.encode());
         // Whatever else runs in this process may have opened and closed the file, which frees the lock.
-        let _ = self.lock.upgrade().map(|lock| lock.file.try_lock());
+        let _ = self.lock.upgrade().map(|lock| lock.renew());
     }
 }
 
@@ -171,7 +161,7 @@ fn lock_path(writer: &Id) -> String {
 /// What a writer told about itself when it took its lock; nothing if that cannot be understood.
 fn read_lock(disk: &dyn Disk, store: &Id, writer: &Id) -> io::Result<Option<Vec<(u8, Value)>>> {
     let path = lock_path(writer);
-    let data = disk::read_file(disk, &path)?;
+    let data = disk.get(&path)?;
     let card = card::Card::decode(&data, store, &path).ok();
     Ok(card.and_then(|card| decode_fields(card.body)))
 }

@@ -70,13 +70,12 @@ impl StreamFiles {
     /// Publishes a card of this stream. False if the name was taken; durable in both cases.
     fn publish(&self, storage: &Storage, ending: &str, kind: u16, card: &[(u8, Value)]) -> Result<bool> {
         let path = self.path(ending);
-        disk::ensure_dir(storage.disk(), "streams").doing("create", "streams")?;
         match publish_card(storage, &path, kind, card)? {
             Published::Done => Ok(true),
             Published::Taken => {
                 // Whoever made it may have died before the name was safe.
                 let dir = disk::parent(&path);
-                storage.disk().sync_dir(dir).doing("sync", dir)?;
+                storage.disk().settle(dir).doing("sync", dir)?;
                 Ok(false)
             }
             Published::Unfit => Err(Error::BadInput {
@@ -180,7 +179,7 @@ impl StreamFiles {
     pub(crate) fn sync_names(&self, storage: &Storage) -> Result<()> {
         let path = self.path("");
         let dir = disk::parent(&path);
-        storage.disk().sync_dir(dir).doing("sync", dir)
+        storage.disk().settle(dir).doing("sync", dir)
     }
 
     /// Hides the stream. It must be closed.

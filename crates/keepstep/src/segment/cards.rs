@@ -7,7 +7,6 @@ use keepstep_format::encode::{Encoder, NothingKnown};
 use keepstep_format::value::Value;
 
 use super::storage::Storage;
-use crate::disk;
 use crate::error::{Doing, Error, Result};
 
 /// The fields of a card.
@@ -73,19 +72,11 @@ pub(crate) enum BodyFound {
 
 /// As [`read_card`], for those who read long ones their own way.
 pub(crate) fn read_body(storage: &Storage, path: &str, kind: u16) -> Result<BodyFound> {
-    let disk = storage.disk();
-    let data = match disk.open(path) {
+    let data = match storage.disk().get(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BodyFound::Nothing),
-        // No file at all stands under the name: nobody published that.
+        // Nothing that could be a card stands under the name: nobody published that.
         Err(error) if error.kind() == std::io::ErrorKind::InvalidData => return Ok(BodyFound::Damaged),
-        Err(error) => return Err(Error::io("open", path, error)),
-        Ok(file) => {
-            let bytes = file.bytes().doing("measure", path)?;
-            if bytes > disk::CARD_FILE_BYTES_MAX {
-                return Ok(BodyFound::Damaged);
-            }
-            disk::read_exact_at(&*file, 0, bytes as usize).doing("read", path)?
-        }
+        got => got.doing("read", path)?,
     };
     match Card::decode(&data, storage.store(), path) {
         Ok(card) if card.kind == kind => Ok(BodyFound::Body(card.body)),
@@ -132,9 +123,7 @@ pub fn publish_card(storage: &Storage, path: &str, kind: u16, fields: &[(u8, Val
     let Some(body) = encode_fields(storage, fields).filter(|body| body.len() <= card::CARD_BODY_MAX) else {
         return Ok(Published::Unfit);
     };
-    let dir = disk::parent(path);
-    disk::ensure_dir(storage.disk(), dir).doing("create", dir)?;
     let content = Card::encode(storage.store(), path, kind, &body);
-    let is_new = disk::publish(storage.disk(), path, &content).doing("publish", path)?;
+    let is_new = storage.disk().put(path, &content).doing("publish", path)?;
     Ok(if is_new { Published::Done } else { Published::Taken })
 }

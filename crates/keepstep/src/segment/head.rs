@@ -6,7 +6,7 @@ use keepstep_format::segment::{HEADER_BYTES, HeaderError, SegmentHeader};
 
 use super::names::segment_path;
 use super::storage::Storage;
-use crate::disk::File;
+use crate::disk::ReadLog;
 use crate::error::{Doing, Error, Result};
 
 /// Offsets fit 2^35; the last record and the index stand behind.
@@ -72,7 +72,7 @@ impl SegmentHead {
 
     /// Damage in a header must not cost the segment, if one of the salts in it fits a frame.
     fn salvage(
-        file: &dyn File,
+        file: &dyn ReadLog,
         writer: &Id,
         number: u64,
         bytes: &[u8; HEADER_BYTES],
@@ -89,7 +89,7 @@ impl SegmentHead {
 }
 
 /// True if any frame in the segment has a header that holds.
-pub fn has_frame(file: &dyn File, salt: u64) -> std::io::Result<bool> {
+pub fn has_frame(file: &dyn ReadLog, salt: u64) -> std::io::Result<bool> {
     let file_bytes = file.bytes()?;
     let mut scanner = Scanner::new(salt);
     let mut data = Vec::new();

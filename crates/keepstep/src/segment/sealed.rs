@@ -16,7 +16,7 @@ use super::cards::decode_fields;
 use super::head::SegmentHead;
 use super::storage::Storage;
 use super::summary::Summary;
-use crate::disk::{File, read_exact_at};
+use crate::disk::{ReadLog, read_exact_at};
 use crate::error::{Doing, Result};
 
 /// An index longer than this is none: it would be longer than any that a writer makes.
@@ -47,7 +47,7 @@ pub struct SealedIndex {
 type Amended = HashMap<(Id, Bind), Summary>;
 
 /// The trailer of a segment, if it has one.
-pub fn read_trailer(file: &dyn File, file_bytes: u64, salt: u64, path: &str) -> Result<Option<Trailer>> {
+pub fn read_trailer(file: &dyn ReadLog, file_bytes: u64, salt: u64, path: &str) -> Result<Option<Trailer>> {
     let Some(at) = file_bytes.checked_sub(TRAILER_BYTES as u64) else { return Ok(None) };
     let last = read_exact_at(file, at, TRAILER_BYTES).doing("read", path)?;
     Ok(Trailer::decode(&last, file_bytes, salt))
@@ -56,7 +56,7 @@ pub fn read_trailer(file: &dyn File, file_bytes: u64, salt: u64, path: &str) -> 
 impl SealedIndex {
     /// Reads FOOTER. Nothing if it is damaged.
     pub fn read(
-        file: &dyn File,
+        file: &dyn ReadLog,
         file_bytes: u64,
         trailer: Trailer,
         (writer, number, salt): (Id, u64, u64),
@@ -245,7 +245,7 @@ impl SealedIndex {
 
 /// The body of a record of this kind that fills this range.
 fn read_joined(
-    file: &dyn File,
+    file: &dyn ReadLog,
     (from, to): (u64, u64),
     salt: u64,
     kind: Kind,

@@ -18,7 +18,7 @@ use super::manifest::Manifest;
 use super::names::segment_path;
 use super::record::Unreadable;
 use super::window::Window;
-use crate::disk::{Disk, File};
+use crate::disk::{Disk, ReadLog};
 use crate::error::{Doing, Result};
 use crate::process::Process;
 
@@ -36,7 +36,7 @@ type BySegment<T> = Mutex<Lru<(Id, u64), Arc<T>>>;
 
 /// What is kept at hand of segments, which never change once they are written.
 struct Pool {
-    files: BySegment<dyn File>,
+    files: BySegment<dyn ReadLog>,
     lists: BySegment<Vec<u8>>,
     dictionaries: Mutex<HashMap<DictionaryPlace, Arc<Dictionary>>>,
 }
@@ -111,13 +111,13 @@ impl Storage {
     }
 
     /// A segment, open for reading.
-    pub fn file(&self, writer: &Id, number: u64) -> Result<Arc<dyn File>> {
+    pub fn file(&self, writer: &Id, number: u64) -> Result<Arc<dyn ReadLog>> {
         self.check_process()?;
         self.open(writer, number).doing("open", &segment_path(writer, number))
     }
 
     /// A segment, open for reading, or what the system said.
-    pub(super) fn open(&self, writer: &Id, number: u64) -> io::Result<Arc<dyn File>> {
+    pub(super) fn open(&self, writer: &Id, number: u64) -> io::Result<Arc<dyn ReadLog>> {
         if let Some(file) = lock(&self.pool.files).get(&(*writer, number)) {
             return Ok(file);
         }

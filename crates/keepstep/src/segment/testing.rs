@@ -23,7 +23,7 @@ use super::cards::publish_card;
 use super::names::{run_folder, run_path};
 use super::summary::SummaryPart;
 use super::{Liveness, Storage, Summary};
-use crate::disk::RealDisk;
+use crate::disk::{Directory, RealDisk};
 use crate::recover::Recovery;
 
 pub(crate) const STORE: Id = Id([0xaa; 16]);
@@ -44,7 +44,7 @@ impl TestStore {
     }
 
     pub(crate) fn storage(&self) -> Arc<Storage> {
-        Arc::new(Storage::new(Arc::new(RealDisk::open(&self.path).unwrap()), STORE))
+        Arc::new(Storage::new(Directory::over(Arc::new(RealDisk::open(&self.path).unwrap())), STORE))
     }
 
     pub(crate) fn file(&self, path: &str) -> PathBuf {

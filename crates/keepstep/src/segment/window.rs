@@ -6,7 +6,7 @@ use keepstep_format::Id;
 use keepstep_format::scan::Walk;
 
 use super::Storage;
-use crate::disk::File;
+use crate::disk::ReadLog;
 
 /// How much is read at a time where a whole segment is read. A frame of any length fits.
 pub const SCAN_BYTES: usize = 8 << 20;
@@ -15,7 +15,7 @@ pub const RECORD_BYTES: usize = 16 << 10;
 
 /// Where a window reads.
 enum Source {
-    Open(Arc<dyn File>),
+    Open(Arc<dyn ReadLog>),
     /// A segment, taken from the pool each time: whoever keeps the window keeps no file open.
     Pooled(Arc<Storage>, Id, u64),
 }
@@ -36,7 +36,7 @@ impl std::fmt::Debug for Window {
 
 impl Window {
     /// Reads at least `ahead_bytes` at a time.
-    pub fn new(file: Arc<dyn File>, ahead_bytes: usize) -> Self {
+    pub fn new(file: Arc<dyn ReadLog>, ahead_bytes: usize) -> Self {
         Self { source: Source::Open(file), data: Vec::new(), start: 0, ahead_bytes }
     }
 
@@ -46,7 +46,7 @@ impl Window {
         Self { source, data: Vec::new(), start: 0, ahead_bytes }
     }
 
-    fn file(&self) -> std::io::Result<Arc<dyn File>> {
+    fn file(&self) -> std::io::Result<Arc<dyn ReadLog>> {
         match &self.source {
             Source::Open(file) => Ok(Arc::clone(file)),
             Source::Pooled(storage, writer, number) => storage.open(writer, *number),
@@ -66,7 +66,7 @@ impl Window {
         Ok(&self.data[(offset - self.start) as usize..])
     }
 
-    fn fill(&mut self, file: &dyn File, offset: u64, bytes: usize) -> std::io::Result<()> {
+    fn fill(&mut self, file: &dyn ReadLog, offset: u64, bytes: usize) -> std::io::Result<()> {
         self.start = offset;
         self.data.resize(bytes, 0);
         let read = file.read_at(&mut self.data, offset);
@@ -78,7 +78,7 @@ impl Window {
 /// Feeds a walk with the file up to its end, `file_bytes` at the time of asking. `passed` is told how far it has come.
 pub fn feed(
     walk: &mut Walk,
-    file: &Arc<dyn File>,
+    file: &Arc<dyn ReadLog>,
     file_bytes: u64,
     is_end: bool,
     passed: &mut dyn FnMut(u64),

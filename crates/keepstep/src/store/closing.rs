@@ -57,7 +57,7 @@ impl Store {
         }
         // Whoever published it may have died before the name was safe.
         let dir = disk::parent(&path);
-        self.disk().sync_dir(dir).doing("sync", dir)?;
+        self.disk().settle(dir).doing("sync", dir)?;
         Ok(matches!(read_based(self.cards(), episode, attempt)?, Some(Based::Void)))
     }
 }

@@ -8,8 +8,9 @@ use keepstep_format::value::Value;
 use keepstep_format::{Id, Why, fields};
 
 use super::Store;
+use crate::disk::NewCard;
 use crate::error::{Doing, Error, Result};
-use crate::own::{Letter, Sheet, Standing};
+use crate::own::{Letter, Standing};
 use crate::read::{AttemptKey, End};
 use crate::segment::cards::{CardFound, encode_fields, read_card};
 use crate::segment::chain::{Chain, read_base, read_claim};
@@ -130,19 +131,20 @@ impl Store {
                 from: writer,
             };
             let letters: Vec<Letter> = dead.iter().map(letter).collect();
-            self.postman().post_all(self.press(), self.cards(), &writer, &letters)?;
+            self.postman().post_all(self.cards(), &writer, &letters)?;
             left.extend(self.without_an_end(&writer, dead)?);
         }
-        let sheet = |(it, records): &(Reaped, u32)| {
+        let card = |(it, records): &(Reaped, u32)| {
             let (evidence, steps) = (&it.evidence, Some(it.steps));
             let found = FoundEnd { why: Why::Crashed, evidence, steps, records: *records };
-            self.end_sheet(&it.episode, it.attempt, &found)
+            self.new_end_card(&it.episode, it.attempt, &found)
         };
-        let sheets: Vec<Sheet> = left.iter().map(sheet).collect::<Result<_>>()?;
-        let outcomes = self.press().publish_all(&sheets.iter().collect::<Vec<_>>());
+        let cards: Vec<(String, Vec<u8>)> = left.iter().map(card).collect::<Result<_>>()?;
+        let new: Vec<NewCard<'_>> = cards.iter().map(|(path, content)| NewCard { path, content }).collect();
+        let outcomes = self.disk().put_all(&new);
         let mut buried = Vec::new();
-        for (((one, _), sheet), outcome) in left.into_iter().zip(&sheets).zip(outcomes) {
-            if outcome.doing("publish", &sheet.path)? {
+        for (((one, _), (path, _)), outcome) in left.into_iter().zip(&cards).zip(outcomes) {
+            if outcome.doing("publish", path)? {
                 buried.push(one);
             }
         }
@@ -170,12 +172,11 @@ impl Store {
 
     /// Records how an attempt of somebody else ended. False if that was known.
     pub(super) fn record_end_of(&self, episode: &Id, attempt: u32, found: &FoundEnd<'_>) -> Result<bool> {
-        let sheet = self.end_sheet(episode, attempt, found)?;
-        let outcome = self.press().publish_all(&[&sheet]).pop();
-        outcome.unwrap_or(Ok(false)).doing("publish", &sheet.path)
+        let (path, content) = self.new_end_card(episode, attempt, found)?;
+        self.disk().put(&path, &content).doing("publish", &path)
     }
 
-    fn end_sheet(&self, episode: &Id, attempt: u32, found: &FoundEnd<'_>) -> Result<Sheet> {
+    fn new_end_card(&self, episode: &Id, attempt: u32, found: &FoundEnd<'_>) -> Result<(String, Vec<u8>)> {
         let mut end = vec![
             ("episode", Value::bytes(episode.0)),
             ("attempt", Value::Int(i64::from(attempt))),
@@ -195,7 +196,7 @@ impl Store {
         };
         let body = encode_fields(self.cards(), &ends).filter(|it| it.len() <= CARD_BODY_MAX);
         let content = Card::encode(&self.id(), &path, kind::END, &body.ok_or_else(unfit)?);
-        Ok(Sheet { path, content })
+        Ok((path, content))
     }
 
     /// A chain that knows how many records of an attempt count, if somebody found its end.

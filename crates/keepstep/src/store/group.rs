@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use keepstep_format::card::{Card, kind};
+use keepstep_format::card::kind;
 use keepstep_format::frame::Kind;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, fields, ids};
@@ -16,7 +16,7 @@ use super::standing::{Standing, standing_of};
 use crate::disk;
 use crate::error::{Doing, Error, Result};
 use crate::segment::Storage;
-use crate::segment::cards::{CardFound, Fields, Published, as_id, encode_fields, publish_card, read_card};
+use crate::segment::cards::{CardFound, Fields, Published, as_id, publish_card, read_card};
 use crate::segment::names::{GROUPS, SEAL_NOTE, seal_path};
 
 /// The samples of one task and iteration.
@@ -265,11 +265,7 @@ impl Group {
     fn publish(&self, view: &GroupView, writer: &Id) -> Result<bool> {
         let storage = self.run.store().cards();
         let path = seal_path(&self.id);
-        disk::ensure_dir(storage.disk(), GROUPS).doing("create", GROUPS)?;
         let fields = seal_fields(view, &self.run.birth(), writer);
-        if self.run.store().inner.options.is_broken_rename() {
-            return publish_by_rename(storage, &path, &fields);
-        }
         match publish_card(storage, &path, kind::SEAL, &fields)? {
             Published::Done => Ok(true),
             Published::Taken => Ok(false),
@@ -296,7 +292,7 @@ impl Group {
         // Whoever published it may have died before the name was safe.
         let path = seal_path(&self.id);
         let dir = disk::parent(&path);
-        self.run.store().disk().sync_dir(dir).doing("sync", dir)?;
+        self.run.store().disk().settle(dir).doing("sync", dir)?;
         Ok(sealed)
     }
 
@@ -333,16 +329,6 @@ impl Group {
     fn shown(&self) -> String {
         format!("group {}#{}", self.task, self.iteration)
     }
-}
-
-/// How not to do it: both sealers win.
-fn publish_by_rename(storage: &Storage, path: &str, fields: &[(u8, Value)]) -> Result<bool> {
-    let dir = disk::parent(path);
-    disk::ensure_dir(storage.disk(), dir).doing("create", dir)?;
-    let body = encode_fields(storage, fields).unwrap_or_default();
-    let content = Card::encode(storage.store(), path, kind::SEAL, &body);
-    disk::publish_by_rename(storage.disk(), path, &content).doing("publish", path)?;
-    Ok(true)
 }
 
 fn seal_fields(view: &GroupView, birth: &Id, writer: &Id) -> Vec<(u8, Value)> {

@@ -9,7 +9,7 @@ use keepstep_format::card::{self, Card, StoreJsonError};
 use keepstep_format::segment::{HEADER_BYTES, SegmentHeader};
 use keepstep_format::{FORMAT_VERSION, Id};
 
-use crate::disk::{self, Disk, Entry, Temporary, join};
+use crate::disk::{self, Disk, Entry, join};
 use crate::error::{Doing, Error, Result};
 use crate::segment::names::{GROUPED, WRITERS, list_segments, list_writers, parse_number, segment_path};
 
@@ -36,7 +36,7 @@ enum Found {
 }
 
 /// The id in `keepstep.json`, made if nothing is there. Many processes may try at once; one wins.
-pub(super) fn find_or_make(disk: &dyn Disk, by_rename: bool) -> Result<Identity> {
+pub(super) fn find_or_make(disk: &dyn Disk) -> Result<Identity> {
     for _ in 0..8 {
         match find(disk)? {
             Some(identity) => return Ok(identity),
@@ -53,11 +53,7 @@ pub(super) fn find_or_make(disk: &dyn Disk, by_rename: bool) -> Result<Identity>
         disk.random(&mut random).doing("find an id for", "the store")?;
         let made = Identity { id: Id(random), is_recovered: false };
         let text = card::store_json(&made.id, disk.now_us());
-        if by_rename {
-            disk::publish_by_rename(disk, PATH, text.as_bytes()).doing("create", PATH)?;
-            return Ok(made);
-        }
-        if disk::publish(disk, PATH, text.as_bytes()).doing("create", PATH)? {
+        if disk.put(PATH, text.as_bytes()).doing("create", PATH)? {
             return Ok(made);
         }
     }
@@ -81,8 +77,8 @@ fn read(disk: &dyn Disk) -> Result<Found> {
         return Ok(Found::Nothing);
     }
     // Whoever made it may have died before the name was safe.
-    disk.sync_dir("").doing("sync", "the store's directory")?;
-    let data = match disk::read_file(disk, PATH) {
+    disk.settle("").doing("sync", "the store's directory")?;
+    let data = match disk.get(PATH) {
         // No regular file, or one of absurd length.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(Found::Damaged(String::new())),
         other => other.doing("read", PATH)?,
@@ -185,7 +181,7 @@ fn is_vouched_for(disk: &dyn Disk, id: &Id) -> bool {
             let dir = join(folder, &inner.name);
             for entry in disk.list(&dir).unwrap_or_default().iter().filter(|entry| !entry.is_dir) {
                 let path = join(&dir, &entry.name);
-                if disk::read_file(disk, &path).is_ok_and(|data| Card::decode(&data, id, &path).is_ok()) {
+                if disk.get(&path).is_ok_and(|data| Card::decode(&data, id, &path).is_ok()) {
                     return true;
                 }
             }
@@ -205,16 +201,10 @@ pub(super) fn heal(disk: &dyn Disk) -> Result<bool> {
     let (id, created) = recover(disk, &text)?;
     let content = card::store_json(&id, created);
     if !is_there {
-        disk::publish(disk, PATH, content.as_bytes()).doing("create", PATH)?;
+        disk.put(PATH, content.as_bytes()).doing("create", PATH)?;
         return Ok(true);
     }
     // By rename: it replaces what is no store's, and whoever does the same at once writes the same id.
-    let temporary = Temporary::create(disk, "").doing("create", PATH)?;
-    temporary
-        .file
-        .write_at(content.as_bytes(), 0)
-        .and_then(|()| temporary.file.sync())
-        .doing("write", PATH)?;
-    temporary.replace(PATH).doing("replace", PATH)?;
+    disk.replace(PATH, content.as_bytes()).doing("replace", PATH)?;
     Ok(true)
 }

@@ -71,10 +71,10 @@ pub use view::{Began, Happened, View};
 use identity::Identity;
 use level::Reached;
 
-use crate::disk::{self, Disk, RealDisk};
+use crate::disk::{self, Cards, Directory, Disk, Files, RealDisk};
 use crate::error::{Doing, Error, Result};
 use crate::options::{Level, Options};
-use crate::own::{self, ClaimDesk, Home, Leases, Mail, Mailbox, Postman, Press};
+use crate::own::{self, ClaimDesk, Home, Leases, Mail, Mailbox, Postman};
 use crate::process::Process;
 use crate::read::{Catalog, Outcomes};
 use crate::recover::Recovery;
@@ -122,7 +122,6 @@ struct Inner {
     options: Options,
     /// Made when the first episode is recorded, since reading needs none; and again if others have closed its log.
     writer: Mutex<Option<Arc<Writer>>>,
-    press: Arc<Press>,
     desk: ClaimDesk,
     leases: Leases,
     seats: seats::Seats,
@@ -155,7 +154,7 @@ impl Store {
         refuse_address(path)?;
         let shown = path.display().to_string();
         let disk = RealDisk::create(path).doing("open", &shown)?;
-        Self::on_disk(Arc::new(disk), options)
+        Self::on_files(Arc::new(disk), options)
     }
 
     /// Opens a store that exists; nothing is created.
@@ -165,28 +164,35 @@ impl Store {
         let shown = path.display().to_string();
         let not_there = |why: &str| Error::NotAStore { path: shown.clone(), why: why.to_owned() };
         let disk = RealDisk::open(path).map_err(|error| not_there(&error.to_string()))?;
+        let disk = Directory::over(Arc::new(disk));
         if !disk.exists(disk::STORE_FILE).doing("look into", &shown)? {
-            let is_gone = identity::has_recordings(&disk)?;
+            let is_gone = identity::has_recordings(&*disk)?;
             return Err(if is_gone { identity::gone() } else { not_there("it has no keepstep.json") });
         }
-        Self::on_disk(Arc::new(disk), options)
+        Self::on_disk(disk, options)
     }
 
-    /// Opens a store on any disk.
+    /// Opens a store in a directory of any file system.
+    pub fn on_files(files: Arc<dyn Files>, options: Options) -> Result<Self> {
+        // The one place where a test can put a file system that lies under a store.
+        #[cfg(feature = "simulate")]
+        let files = disk::sim::lies::lying(files, options.broken);
+        Self::on_disk(Directory::over(files), options)
+    }
+
+    /// Opens a store on any storage.
     pub fn on_disk(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
         let Reached { level, strongest, short_of } = level::reached(&*disk, options.level)?;
-        let Identity { id, is_recovered } = identity::find_or_make(&*disk, options.is_broken_rename())?;
+        let Identity { id, is_recovered } = identity::find_or_make(&*disk)?;
         let mut warnings: Vec<String> = short_of.into_iter().collect();
         if is_recovered {
             warnings.push(RECOVERED.to_owned());
         }
         let key = ContentKey::new(&id.0);
         let cards = Arc::new(Storage::new(Arc::clone(&disk), id));
-        let press = Arc::new(Press::new(Arc::clone(&disk), options.is_broken_rename()));
         let inner = Inner {
             process: Process::this(),
-            desk: ClaimDesk::new(Arc::clone(&press), id, key.clone(), &options),
-            press,
+            desk: ClaimDesk::new(Arc::clone(&disk), id, key.clone(), &options),
             leases: Leases::new(Arc::clone(&disk), id, options.lease),
             seats: seats::Seats::default(),
             looking: Mutex::new(Catalog::unread(Arc::clone(&cards), reading::recovery(&disk, id))),
@@ -235,7 +241,7 @@ impl Store {
         let path = path.as_ref();
         refuse_address(path)?;
         let shown = path.display().to_string();
-        identity::heal(&RealDisk::open(path).doing("open", &shown)?)
+        identity::heal(&*Directory::over(Arc::new(RealDisk::open(path).doing("open", &shown)?)))
     }
 
     /// What this process has written, if it has.
@@ -290,10 +296,6 @@ impl Store {
 
     fn options(&self) -> &Options {
         &self.inner.options
-    }
-
-    fn press(&self) -> &Press {
-        &self.inner.press
     }
 
     fn desk(&self) -> &ClaimDesk {
@@ -443,6 +445,6 @@ fn leave_scan_card(disk: &Arc<dyn Disk>, store: Id, writer: Id, key: &ContentKey
         );
         let card = card::Card::encode(&store, &path, card::kind::SCAN, &body);
         // The segment is whole without it.
-        let _ = disk::ensure_dir(&*disk, "scans").and_then(|()| disk::publish(&*disk, &path, &card));
+        let _ = disk.put(&path, &card);
     })
 }

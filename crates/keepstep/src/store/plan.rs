@@ -82,7 +82,7 @@ impl Run {
                 // Whoever planned it may not have synced it yet.
                 let folder = self.path("plan");
                 let folder = disk::parent(&folder);
-                return self.store().disk().sync_dir(folder).doing("sync", folder);
+                return self.store().disk().settle(folder).doing("sync", folder);
             }
             let chunk = &wanted[..fits_a_card(&wanted)];
             let path = self.path(&format!("plan.{}", plan.next));

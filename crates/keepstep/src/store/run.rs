@@ -125,9 +125,6 @@ impl Store {
             return self.open_generation(name, generation, &options);
         }
         let folder = run_folder(name);
-        for dir in [RUNS, &folder] {
-            disk::ensure_dir(&**self.disk(), dir).doing("create", dir)?;
-        }
         let newest = self.generations(&folder)?.last().copied();
         let first_free = newest.map_or(0, |newest| newest + 1);
         if let (Some(newest), false) = (newest, options.new) {
@@ -248,7 +245,7 @@ impl Store {
         let folder = run_folder(name);
         let info = RunInfo { is_newest, ..self.read_run(&run_path(&folder, generation))? };
         // Whoever made it may not have synced it yet; what is recorded under its birth id must not lose it.
-        self.disk().sync_dir(&folder).doing("sync", &folder)?;
+        self.disk().settle(&folder).doing("sync", &folder)?;
         let keys = differences(&info.config, &options.config);
         if !keys.is_empty() {
             return Err(Error::ConfigChanged { run: name.to_owned(), keys: keys.join("; ") });

@@ -73,12 +73,10 @@ impl Store {
     /// As this store is broken on purpose, so is its tending.
     fn how(&self, options: CompactOptions) -> How {
         let deletes_first = self.inner.options.is_broken_delete_before_manifest();
-        let skips_directory_sync = self.inner.options.is_broken_manifest_without_sync();
         let prunes_what_it_saw = self.inner.options.is_broken_prune_looks_once();
         let asks_nobody = self.inner.options.is_broken_close_by_evidence();
         let forgets_origins = self.inner.options.is_broken_compact_forgets_origins();
-        let faults =
-            Faults { deletes_first, skips_directory_sync, prunes_what_it_saw, asks_nobody, forgets_origins };
+        let faults = Faults { deletes_first, prunes_what_it_saw, asks_nobody, forgets_origins };
         How { options, faults }
     }
 

@@ -8,7 +8,7 @@ use keepstep_format::decode::{Body, NoBodies, read_fields};
 
 use super::report::Wrong;
 use super::verify::Verifier;
-use crate::disk::{self, join, read_exact_at};
+use crate::disk::{self, join};
 use crate::error::{Doing, Result};
 use crate::segment::Log;
 use crate::segment::names::{TEMPORARY, WRITERS, list_temporary, parse_segment_path, writer_dir};
@@ -42,7 +42,7 @@ impl Verifier<'_> {
         if !self.storage.disk().exists(PATH).doing("look for", PATH)? {
             return Ok(());
         }
-        let data = match disk::read_file(self.storage.disk(), PATH) {
+        let data = match self.storage.disk().get(PATH) {
             // No regular file, or one of absurd length.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => Vec::new(),
             other => other.doing("read", PATH)?,
@@ -72,29 +72,24 @@ impl Verifier<'_> {
     }
 
     fn check_card(&mut self, path: &str) -> Result<()> {
-        let file = match self.storage.disk().open(path) {
+        let data = match self.storage.disk().get(path) {
             // Deleted since it was listed: `compact` does that to cards about logs that it has replaced.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 self.damage(path.to_owned(), None, (0, 0), Wrong::Card, error.to_string());
                 return Ok(());
             }
-            other => other.doing("open", path)?,
+            other => other.doing("read", path)?,
         };
         self.report.counts.cards += 1;
-        let bytes = file.bytes().doing("measure", path)?;
-        let is_valid = bytes <= disk::CARD_FILE_BYTES_MAX && {
-            let data = read_exact_at(&*file, 0, bytes as usize).doing("read", path)?;
-            match Card::decode(&data, self.storage.store(), path) {
-                Ok(card) => {
-                    read_fields(&Body { raw: card.body, references: Vec::new() }, &mut NoBodies).is_ok()
-                }
-                // What a later version published is not for us to judge.
-                Err(CardError::Newer { .. }) => true,
-                Err(_) => false,
-            }
+        let is_valid = match Card::decode(&data, self.storage.store(), path) {
+            Ok(card) => read_fields(&Body { raw: card.body, references: Vec::new() }, &mut NoBodies).is_ok(),
+            // What a later version published is not for us to judge.
+            Err(CardError::Newer { .. }) => true,
+            Err(_) => false,
         };
         if !is_valid {
+            let bytes = data.len() as u64;
             self.damage(path.to_owned(), None, (0, bytes), Wrong::Card, "it does not validate".to_owned());
         }
         Ok(())

@@ -18,7 +18,7 @@ use keepstep_format::{Id, encode::Fresh};
 use super::index::FirstBytes;
 use super::ready::Ready;
 use super::subject::{Progress, Subject, SubjectKey};
-use crate::disk::File;
+use crate::disk::GrowingLog;
 use crate::options::Options;
 use crate::segment::Summary;
 use crate::segment::summary::has_summary;
@@ -68,7 +68,7 @@ struct Entry {
 
 /// The segment that is being written.
 pub(crate) struct OpenSegment {
-    pub(crate) file: Arc<dyn File>,
+    pub(crate) log: Box<dyn GrowingLog>,
     pub(crate) path: String,
     pub(crate) number: u64,
     pub(crate) salt: u64,
@@ -90,9 +90,9 @@ pub(crate) struct OpenSegment {
 }
 
 impl OpenSegment {
-    pub(crate) fn new(file: Arc<dyn File>, path: String, number: u64, salt: u64) -> Self {
+    pub(crate) fn new(log: Box<dyn GrowingLog>, path: String, number: u64, salt: u64) -> Self {
         Self {
-            file,
+            log,
             path,
             number,
             salt,
@@ -224,7 +224,7 @@ impl OpenSegment {
 
     /// Writes what was added. After an error the segment must be given up.
     pub(crate) fn write(&mut self) -> std::io::Result<()> {
-        self.file.write_at(&self.buffer, self.end)?;
+        self.log.append(&self.buffer)?;
         self.end += self.buffer.len() as u64;
         self.buffer.clear();
         // One step of 100 MB must not keep 100 MB for ever.
@@ -240,7 +240,7 @@ impl OpenSegment {
     /// Syncs what was written. After an error the segment must be given up.
     pub(crate) fn sync(&mut self) -> std::io::Result<()> {
         let end = self.end;
-        self.file.sync()?;
+        self.log.sync()?;
         self.synced_to = end;
         Ok(())
     }

@@ -28,7 +28,7 @@ use super::ready::Ready;
 use super::spares::Spares;
 use super::stats::Counters;
 use super::subject::{Progress, Subject, SubjectKey};
-use crate::disk::{self, Disk, Temporary};
+use crate::disk::{self, Disk};
 use crate::error::Error;
 use crate::options::{Level, Options};
 
@@ -326,7 +326,7 @@ impl Log {
         };
         write_round(segment, &mut round.placed, &self.moves, self.options.is_broken_no_synced_to())?;
         round.needs_sync |= segment.end - segment.synced_to > UNSYNCED_BYTES_MAX;
-        if round.needs_sync && !self.options.is_broken_ack_before_sync() {
+        if round.needs_sync {
             segment.sync()?;
             self.counters.add_sync();
         }
@@ -404,17 +404,17 @@ impl Log {
         // Never used twice: a name whose creation failed half-way may be there after all.
         self.next_number += 1;
         let disk = Arc::clone(&self.identity.disk);
-        let temporary = Temporary::create(&*disk, &self.dir)?;
+        let mut begun = disk.begin(&self.dir)?;
         let header = self.header(number)?;
-        temporary.file.write_at(&header.encode(), 0)?;
+        begun.append(&header.encode())?;
         let path = format!("{}/{number}.seg", self.dir);
-        let mut segment = OpenSegment::new(Arc::clone(&temporary.file), path.clone(), number, header.salt);
+        let mut segment = OpenSegment::new(begun, path.clone(), number, header.salt);
         if self.rewrite {
             // In the new segment before it has its name: with its name comes that the old one is void from here.
             self.write_unsynced_again(&mut segment)?;
         }
         segment.sync()?;
-        if !temporary.publish(&path, !self.options.is_broken_skip_directory_sync())? {
+        if !segment.log.publish(&path)? {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "somebody else made our segment").into());
         }
         self.voids = None;
@@ -588,5 +588,5 @@ fn write_round(
 
 /// A file that was deleted under us takes every byte, and keeps none.
 fn check_it_is_there(segment: &OpenSegment) -> Result<(), Trouble> {
-    if segment.file.links()? == 0 { Err(Trouble::Vanished(segment.path.clone())) } else { Ok(()) }
+    if segment.log.is_there()? { Ok(()) } else { Err(Trouble::Vanished(segment.path.clone())) }
 }

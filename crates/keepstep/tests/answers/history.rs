@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepstep::disk::Disk;
+use keepstep::disk::Files;
 use keepstep::disk::sim::{SimDisk, SimProcess};
 use keepstep::{
     Broken, Ending, Episode, EpisodeName, NoteTarget, Opening, Options, Resume, Run, Step, Store, Value,
@@ -64,7 +64,7 @@ pub fn text(seed: u64, bytes: usize) -> String {
 }
 
 /// The run of a process. Reading makes no writer, so that this is how others look, too.
-pub fn run_on(disk: Arc<dyn Disk>, name: &str, segment_bytes_max: u64, broken: Option<Broken>) -> Run {
+pub fn run_on(disk: Arc<dyn Files>, name: &str, segment_bytes_max: u64, broken: Option<Broken>) -> Run {
     let stall = Duration::from_millis(500);
     let options = Options {
         background: false,
@@ -74,7 +74,7 @@ pub fn run_on(disk: Arc<dyn Disk>, name: &str, segment_bytes_max: u64, broken: O
         broken,
         ..Options::default()
     };
-    Store::on_disk(disk, options).expect("opens").run(name, Value::Null).expect("opens")
+    Store::on_files(disk, options).expect("opens").run(name, Value::Null).expect("opens")
 }
 
 impl History {

@@ -18,7 +18,7 @@ pub fn check(
     survived: Level,
 ) -> Result<u64, Broke> {
     let acknowledged: Vec<_> = acknowledged.iter().filter(|step| step.level >= survived).collect();
-    let store = match Store::on_disk(state.process(), options(None)) {
+    let store = match Store::on_files(state.process(), options(None)) {
         Ok(store) => store,
         Err(error) if acknowledged.is_empty() => {
             return Err(format!("the store cannot be opened again: {error}"));
@@ -105,7 +105,7 @@ fn compare(workload: &Workload, episode: u64, index: u64, found: &[(u8, Value)])
 /// After a crash recording goes on: a new process opens the store and keeps a step in it.
 pub fn goes_on(state: &SimDisk) -> Result<(), Broke> {
     let go = || -> keepstep::Result<()> {
-        let store = Store::on_disk(state.process(), options(None))?;
+        let store = Store::on_files(state.process(), options(None))?;
         let run = store.run("after the crash", Value::Null)?;
         let recorder = run.episode(EpisodeName::task("more"))?;
         recorder.step(Step::new().observation("still here"))?;

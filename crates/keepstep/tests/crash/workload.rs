@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepstep::disk::sim::{Errno, Fault, On, SimDisk};
-use keepstep::disk::{Disk, Entry, File, FileSystem, LockState};
+use keepstep::disk::{Clock, Entry, File, FileSystem, Files, LockState};
 use keepstep::format::value::{Array, Dtype};
 use keepstep::{Broken, Ending, Episode, EpisodeName, Level, Options, Run, Step, Store, Value};
 
@@ -108,7 +108,7 @@ struct Recording<'s> {
 
 impl<'s> Recording<'s> {
     fn open(sim: &'s SimDisk, name: &'static str, options: Options) -> Option<Self> {
-        let store = Store::on_disk(sim.process(), options).ok()?;
+        let store = Store::on_files(sim.process(), options).ok()?;
         let run = store.run(RUN, Value::Null).ok()?;
         Some(Self { sim, name, run })
     }
@@ -244,14 +244,14 @@ fn crossing(sim: &SimDisk, options: Options) {
 
 /// Two processes find an empty directory and make it a store, neither seeing the other in time.
 fn opened_twice(sim: &SimDisk, options: Options) {
-    let blind: Arc<dyn Disk> =
+    let blind: Arc<dyn Files> =
         Arc::new(Blind { disk: sim.process(), looks: Default::default(), has_made: Default::default() });
     let Some(first) = Recording::open(sim, "a store is opened twice at once", options.clone()) else {
         return;
     };
     let Some(recorder) = first.begin(0) else { return };
     first.step(&recorder, 0, 0);
-    let Ok(store) = Store::on_disk(blind, options) else { return };
+    let Ok(store) = Store::on_files(blind, options) else { return };
     let Ok(run) = store.run(RUN, Value::Null) else { return };
     let second = Recording { sim, name: first.name, run };
     let Some(other) = second.begin(1) else { return };
@@ -261,70 +261,89 @@ fn opened_twice(sim: &SimDisk, options: Options) {
 
 /// Looks for the store's file, and for recordings, a moment before the other process makes them.
 struct Blind {
-    disk: Arc<dyn Disk>,
+    disk: Arc<dyn Files>,
     looks: std::sync::atomic::AtomicU32,
     has_made: std::sync::atomic::AtomicBool,
 }
 
-impl Disk for Blind {
+impl Clock for Blind {
+    fn now_us(&self) -> i64 {
+        self.disk.now_us()
+    }
+
+    fn uptime_us(&self) -> i64 {
+        self.disk.uptime_us()
+    }
+
+    fn random(&self, out: &mut [u8]) -> std::io::Result<()> {
+        self.disk.random(out)
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.disk.sleep(time);
+    }
+}
+
+impl Files for Blind {
     fn lock_state(&self, path: &str) -> std::io::Result<LockState> {
         self.disk.lock_state(path)
     }
+
     fn exists(&self, path: &str) -> std::io::Result<bool> {
         let is_first = self.looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
         if path == "keepstep.json" && is_first { Ok(false) } else { self.disk.exists(path) }
     }
+
     fn create_dir(&self, path: &str) -> std::io::Result<()> {
         self.disk.create_dir(path)
     }
+
     fn sync_dir(&self, path: &str) -> std::io::Result<()> {
         self.disk.sync_dir(path)
     }
+
     fn create_new(&self, path: &str) -> std::io::Result<Arc<dyn File>> {
         self.has_made.store(true, std::sync::atomic::Ordering::Relaxed);
         self.disk.create_new(path)
     }
+
     fn open(&self, path: &str) -> std::io::Result<Arc<dyn File>> {
         self.disk.open(path)
     }
+
     fn open_rw(&self, path: &str) -> std::io::Result<Arc<dyn File>> {
         self.disk.open_rw(path)
     }
+
     fn link(&self, from: &str, to: &str) -> std::io::Result<()> {
         self.disk.link(from, to)
     }
+
     fn rename(&self, from: &str, to: &str) -> std::io::Result<()> {
         self.disk.rename(from, to)
     }
+
     fn remove(&self, path: &str) -> std::io::Result<()> {
         self.disk.remove(path)
     }
+
     fn list(&self, path: &str) -> std::io::Result<Vec<Entry>> {
         if !self.has_made.load(std::sync::atomic::Ordering::Relaxed) {
             return Ok(Vec::new());
         }
         self.disk.list(path)
     }
+
     fn file_system(&self) -> std::io::Result<FileSystem> {
         self.disk.file_system()
     }
+
     fn watch(&self, dirs: &[String]) -> std::io::Result<Box<dyn keepstep::disk::Watch>> {
         self.disk.watch(dirs)
     }
-    fn now_us(&self) -> i64 {
-        self.disk.now_us()
-    }
-    fn uptime_us(&self) -> i64 {
-        self.disk.uptime_us()
-    }
-    fn random(&self, out: &mut [u8]) -> std::io::Result<()> {
-        self.disk.random(out)
-    }
+
     fn boot_id(&self) -> String {
         self.disk.boot_id()
-    }
-    fn sleep(&self, time: Duration) {
-        self.disk.sleep(time);
     }
 }
 

@@ -76,7 +76,7 @@ pub fn options(broken: Option<Broken>) -> Options {
 }
 
 pub fn open_run(process: Arc<SimProcess>, options: Options) -> keepstep::Result<Run> {
-    Store::on_disk(process, options)?.run("run", Value::Null)
+    Store::on_files(process, options)?.run("run", Value::Null)
 }
 
 /// What an attempt says in a step: the number of both, and a history that grows.

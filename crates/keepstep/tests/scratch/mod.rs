@@ -3,7 +3,23 @@
 
 use std::path::{Path, PathBuf};
 
-use keepstep::{Options, Run, Store, Value};
+use keepstep::{Options, Result, Run, Store, Value};
+
+#[path = "../storage/mod.rs"]
+mod storage;
+
+/// True in `toy.rs`, which runs tests of other files on a storage that is no directory.
+pub(crate) fn is_toy() -> bool {
+    env!("CARGO_CRATE_NAME") == "toy"
+}
+
+/// Opens the store at a path: a directory, or a toy.
+pub(crate) fn open(path: &Path, options: Options) -> Result<Store> {
+    if is_toy() {
+        return Store::on_disk(std::sync::Arc::new(storage::Toy::at(path)), options);
+    }
+    Store::open(path, options)
+}
 
 /// A directory of its own, on the disk that the tests are built on; gone afterwards.
 pub(crate) struct Scratch(pub(crate) PathBuf);
@@ -21,7 +37,12 @@ impl Scratch {
 
     /// Another opener of the same store: it has a writer of its own, as another process would.
     pub(crate) fn store(&self) -> Store {
-        Store::open(&self.0, Options::default()).expect("opens")
+        self.open(Options::default())
+    }
+
+    /// The same, opened with options.
+    pub(crate) fn open(&self, options: Options) -> Store {
+        open(&self.0, options).expect("opens")
     }
 
     /// The run of another opener.
@@ -55,5 +76,5 @@ impl Drop for Scratch {
 
 /// The run of another opener of the store in that directory.
 pub(crate) fn run_in(dir: &Path) -> Run {
-    Store::open(dir, Options::default()).expect("opens").run("run", Value::Null).expect("opens")
+    open(dir, Options::default()).expect("opens").run("run", Value::Null).expect("opens")
 }

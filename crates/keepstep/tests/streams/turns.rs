@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use keepstep::disk::sim::{SimDisk, SimProcess};
-use keepstep::disk::{Disk, Entry, File, FileSystem, LockState, Watch};
+use keepstep::disk::{Clock, Entry, File, FileSystem, Files, LockState, Watch};
 
 /// Says who is next: given who could go on.
 pub type Choose = Box<dyn FnMut(&[usize]) -> usize + Send>;
@@ -58,7 +58,7 @@ impl Turns {
 }
 
 /// What a process does with its disk.
-pub type Work = Box<dyn FnOnce(Arc<dyn Disk>) + Send>;
+pub type Work = Box<dyn FnOnce(Arc<dyn Files>) + Send>;
 
 /// Runs all processes to their end, in the chosen order. Gives how many calls each made.
 pub fn run(sim: &SimDisk, work: Vec<Work>, choose: Choose) -> Vec<usize> {
@@ -76,7 +76,7 @@ pub fn run_until(sim: &SimDisk, work: Vec<Work>, choose: Choose, killed_at: &[(u
             let turns = Arc::clone(&turns);
             let killed_at = killed_at.iter().find(|(whom, _)| *whom == who).map(|(_, at)| *at);
             let player = Player { process: sim.process(), turns: Arc::clone(&turns), who, killed_at };
-            let disk: Arc<dyn Disk> = Arc::new(Turning(player));
+            let disk: Arc<dyn Files> = Arc::new(Turning(player));
             scope.spawn(move || {
                 // Also when it panics, or the others would wait for ever.
                 struct Over(Arc<Turns>, usize);
@@ -155,63 +155,82 @@ impl Turning {
     }
 }
 
-impl Disk for Turning {
+impl Clock for Turning {
+    fn now_us(&self) -> i64 {
+        self.0.process.now_us()
+    }
+
+    fn uptime_us(&self) -> i64 {
+        self.0.process.uptime_us()
+    }
+
+    fn random(&self, out: &mut [u8]) -> std::io::Result<()> {
+        self.0.process.random(out)
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.0.process.sleep(time);
+    }
+}
+
+impl Files for Turning {
     fn link(&self, from: &str, to: &str) -> std::io::Result<()> {
         self.0.turn();
         self.0.process.link(from, to)
     }
+
     fn lock_state(&self, path: &str) -> std::io::Result<LockState> {
         self.0.process.lock_state(path)
     }
+
     fn list(&self, path: &str) -> std::io::Result<Vec<Entry>> {
         self.0.turn();
         self.0.process.list(path)
     }
+
     fn exists(&self, path: &str) -> std::io::Result<bool> {
         self.0.turn();
         self.0.process.exists(path)
     }
+
     fn create_new(&self, path: &str) -> std::io::Result<Arc<dyn File>> {
         Ok(self.file(path, self.0.process.create_new(path)?))
     }
+
     fn open(&self, path: &str) -> std::io::Result<Arc<dyn File>> {
         Ok(self.file(path, self.0.process.open(path)?))
     }
+
     fn open_rw(&self, path: &str) -> std::io::Result<Arc<dyn File>> {
         Ok(self.file(path, self.0.process.open_rw(path)?))
     }
+
     fn create_dir(&self, path: &str) -> std::io::Result<()> {
         self.0.process.create_dir(path)
     }
+
     fn sync_dir(&self, path: &str) -> std::io::Result<()> {
         self.0.process.sync_dir(path)
     }
+
     fn rename(&self, from: &str, to: &str) -> std::io::Result<()> {
         self.0.process.rename(from, to)
     }
+
     fn remove(&self, path: &str) -> std::io::Result<()> {
         self.0.process.remove(path)
     }
+
     fn file_system(&self) -> std::io::Result<FileSystem> {
         self.0.process.file_system()
     }
+
     fn watch(&self, dirs: &[String]) -> std::io::Result<Box<dyn Watch>> {
         self.0.process.watch(dirs)
     }
-    fn now_us(&self) -> i64 {
-        self.0.process.now_us()
-    }
-    fn uptime_us(&self) -> i64 {
-        self.0.process.uptime_us()
-    }
-    fn random(&self, out: &mut [u8]) -> std::io::Result<()> {
-        self.0.process.random(out)
-    }
+
     fn boot_id(&self) -> String {
         self.0.process.boot_id()
-    }
-    fn sleep(&self, time: Duration) {
-        self.0.process.sleep(time);
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use keepstep::disk::{Disk, Entry, File, FileSystem, LockState, Watch};
+use keepstep::disk::{Clock, Entry, File, FileSystem, Files, LockState, Watch};
 
 use super::shelf::{Shelf, digest};
 use super::stage::{Rules, Scene, Stage};
@@ -91,7 +91,27 @@ impl Door {
     }
 }
 
-impl Disk for Door {
+impl Clock for Door {
+    fn now_us(&self) -> i64 {
+        // It stands still unless somebody sleeps: states that differ only in the time are one.
+        self.clock.load(Ordering::Relaxed) as i64
+    }
+
+    fn random(&self, out: &mut [u8]) -> io::Result<()> {
+        for chunk in out.chunks_mut(8) {
+            let drawn = self.drawn.fetch_add(1, Ordering::Relaxed);
+            let bytes = digest((self.seed, self.actor, drawn)).to_le_bytes();
+            chunk.copy_from_slice(&bytes[..chunk.len()]);
+        }
+        Ok(())
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.clock.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
+    }
+}
+
+impl Files for Door {
     fn create_dir(&self, path: &str) -> io::Result<()> {
         self.local(|shelf| shelf.create_dir(path, self.actor))?
     }
@@ -194,26 +214,8 @@ impl Disk for Door {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    fn now_us(&self) -> i64 {
-        // It stands still unless somebody sleeps: states that differ only in the time are one.
-        self.clock.load(Ordering::Relaxed) as i64
-    }
-
-    fn random(&self, out: &mut [u8]) -> io::Result<()> {
-        for chunk in out.chunks_mut(8) {
-            let drawn = self.drawn.fetch_add(1, Ordering::Relaxed);
-            let bytes = digest((self.seed, self.actor, drawn)).to_le_bytes();
-            chunk.copy_from_slice(&bytes[..chunk.len()]);
-        }
-        Ok(())
-    }
-
     fn boot_id(&self) -> String {
         "one boot".to_owned()
-    }
-
-    fn sleep(&self, time: Duration) {
-        self.clock.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
     }
 }
 

@@ -79,7 +79,7 @@ pub fn options(broken: Option<Broken>) -> Options {
 }
 
 pub fn open_run(door: Door, broken: Option<Broken>) -> keepstep::Result<Run> {
-    Store::on_disk(Arc::new(door), options(broken))?.run("run", Value::Null)
+    Store::on_files(Arc::new(door), options(broken))?.run("run", Value::Null)
 }
 
 /// An actor, ready to begin.

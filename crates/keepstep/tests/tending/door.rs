@@ -4,27 +4,27 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepstep::disk::{Disk, Entry, File, FileSystem, LockState, Watch};
+use keepstep::disk::{Clock, Entry, File, FileSystem, Files, LockState, Watch};
 
 /// Is called before each operation, with its name and path.
 type Before = Box<dyn Fn(&str) + Send + Sync>;
 
 /// A disk whose operations can be gone before. What is done to a file that is open is its owner's alone.
 pub struct Door {
-    disk: Arc<dyn Disk>,
+    disk: Arc<dyn Files>,
     before: Before,
     /// It seems to run since this boot of the machine, whatever the disk says.
     boot: Option<&'static str>,
 }
 
 impl Door {
-    pub fn new(disk: Arc<dyn Disk>, before: impl Fn(&str) + Send + Sync + 'static) -> Arc<Self> {
+    pub fn new(disk: Arc<dyn Files>, before: impl Fn(&str) + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self { disk, before: Box::new(before), boot: None })
     }
 
     #[allow(dead_code, reason = "one of the two tests that share this file asks for it")]
     pub fn booted(
-        disk: Arc<dyn Disk>,
+        disk: Arc<dyn Files>,
         boot: Option<&'static str>,
         before: impl Fn(&str) + Send + Sync + 'static,
     ) -> Arc<Self> {
@@ -36,71 +36,90 @@ impl Door {
     }
 }
 
-impl Disk for Door {
+impl Clock for Door {
+    fn now_us(&self) -> i64 {
+        self.disk.now_us()
+    }
+
+    fn uptime_us(&self) -> i64 {
+        self.disk.uptime_us()
+    }
+
+    fn random(&self, out: &mut [u8]) -> io::Result<()> {
+        self.disk.random(out)
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.tell("sleep", "");
+        self.disk.sleep(time);
+    }
+}
+
+impl Files for Door {
     fn link(&self, from: &str, to: &str) -> io::Result<()> {
         self.tell("link", to);
         self.disk.link(from, to)
     }
+
     fn create_dir(&self, path: &str) -> io::Result<()> {
         self.tell("create_dir", path);
         self.disk.create_dir(path)
     }
+
     fn sync_dir(&self, path: &str) -> io::Result<()> {
         self.tell("sync_dir", path);
         self.disk.sync_dir(path)
     }
+
     fn create_new(&self, path: &str) -> io::Result<Arc<dyn File>> {
         self.tell("create_new", path);
         self.disk.create_new(path)
     }
+
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
         self.tell("open", path);
         self.disk.open(path)
     }
+
     fn open_rw(&self, path: &str) -> io::Result<Arc<dyn File>> {
         self.tell("open_rw", path);
         self.disk.open_rw(path)
     }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.tell("rename", to);
         self.disk.rename(from, to)
     }
+
     fn remove(&self, path: &str) -> io::Result<()> {
         self.tell("remove", path);
         self.disk.remove(path)
     }
+
     fn list(&self, path: &str) -> io::Result<Vec<Entry>> {
         self.tell("list", path);
         self.disk.list(path)
     }
+
     fn exists(&self, path: &str) -> io::Result<bool> {
         self.tell("exists", path);
         self.disk.exists(path)
     }
+
     fn lock_state(&self, path: &str) -> io::Result<LockState> {
         self.tell("lock_state", path);
         self.disk.lock_state(path)
     }
+
     fn file_system(&self) -> io::Result<FileSystem> {
         self.disk.file_system()
     }
+
     fn watch(&self, dirs: &[String]) -> io::Result<Box<dyn Watch>> {
         self.disk.watch(dirs)
     }
-    fn now_us(&self) -> i64 {
-        self.disk.now_us()
-    }
-    fn uptime_us(&self) -> i64 {
-        self.disk.uptime_us()
-    }
-    fn random(&self, out: &mut [u8]) -> io::Result<()> {
-        self.disk.random(out)
-    }
+
     fn boot_id(&self) -> String {
         self.boot.map_or_else(|| self.disk.boot_id(), str::to_owned)
-    }
-    fn sleep(&self, time: Duration) {
-        self.tell("sleep", "");
-        self.disk.sleep(time);
     }
 }

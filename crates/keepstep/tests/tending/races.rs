@@ -186,7 +186,7 @@ fn another_prunings_announcement_is_not_ours() {
 fn killed_before_a_sync(sim: &SimDisk) {
     let process = sim.process();
     let options = keepstep::Options { level: Some(keepstep::Level::Kill), ..super::world::options(None) };
-    let store = Store::on_disk(process.clone(), options).expect("opens");
+    let store = Store::on_files(process.clone(), options).expect("opens");
     let recorders = record(&store, 5..6, 2, STEPS);
     process.kill();
     std::mem::forget((recorders, store));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepstep::disk::Disk;
+use keepstep::disk::Files;
 use keepstep::disk::sim::SimDisk;
 use keepstep::format::commit::Bind;
 use keepstep::format::value::{Array, Dtype};
@@ -37,8 +37,8 @@ pub fn open(sim: &SimDisk) -> Store {
     open_as(sim.process(), None)
 }
 
-pub fn open_as(disk: Arc<dyn Disk>, broken: Option<Broken>) -> Store {
-    Store::on_disk(disk, options(broken)).expect("opens")
+pub fn open_as(disk: Arc<dyn Files>, broken: Option<Broken>) -> Store {
+    Store::on_files(disk, options(broken)).expect("opens")
 }
 
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {

@@ -5,7 +5,7 @@
 //! written. What was synced never changes. Where real disks are kinder, this one is not.
 //!
 //! ```
-//! use keepstep::disk::{Disk, sim::SimDisk};
+//! use keepstep::disk::{Files, sim::SimDisk};
 //!
 //! let sim = SimDisk::new(7);
 //! let disk = sim.process();
@@ -32,6 +32,7 @@ mod dir;
 mod explain;
 mod faults;
 mod file;
+pub(crate) mod lies;
 mod model;
 mod outcomes;
 mod process;

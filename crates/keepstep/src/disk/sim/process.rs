@@ -14,7 +14,7 @@ use super::model::{Ino, Op};
 use super::watch::SimWatch;
 use super::{Inner, SimDisk};
 use crate::disk::clock::LastSaid;
-use crate::disk::{Disk, Entry, File, FileSystem, LockState, Watch};
+use crate::disk::{Clock, Entry, File, FileSystem, Files, LockState, Watch};
 
 /// One process on a simulated disk.
 pub struct SimProcess {
@@ -126,7 +126,30 @@ impl Inner {
     }
 }
 
-impl Disk for SimProcess {
+impl Clock for SimProcess {
+    fn now_us(&self) -> i64 {
+        let mut inner = self.disk.inner();
+        let now_us = inner.tick() + inner.birth.skew_us;
+        self.last_said.say(now_us)
+    }
+
+    fn uptime_us(&self) -> i64 {
+        self.disk.inner().tick()
+    }
+
+    fn random(&self, out: &mut [u8]) -> io::Result<()> {
+        self.enter(On::Random, &[])?.chance.fill(out);
+        Ok(())
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.disk.inner().pass(time);
+        // A loop that waits for another thread must let it run.
+        std::thread::yield_now();
+    }
+}
+
+impl Files for SimProcess {
     fn create_dir(&self, path: &str) -> io::Result<()> {
         let mut inner = self.enter(On::CreateDir, &[path])?;
         let (dir, name) = inner.model.new_place(path)?;
@@ -241,29 +264,8 @@ impl Disk for SimProcess {
         Ok(Box::new(watch))
     }
 
-    fn now_us(&self) -> i64 {
-        let mut inner = self.disk.inner();
-        let now_us = inner.tick() + inner.birth.skew_us;
-        self.last_said.say(now_us)
-    }
-
-    fn uptime_us(&self) -> i64 {
-        self.disk.inner().tick()
-    }
-
-    fn random(&self, out: &mut [u8]) -> io::Result<()> {
-        self.enter(On::Random, &[])?.chance.fill(out);
-        Ok(())
-    }
-
     fn boot_id(&self) -> String {
         self.disk.inner().boot_id()
-    }
-
-    fn sleep(&self, time: Duration) {
-        self.disk.inner().pass(time);
-        // A loop that waits for another thread must let it run.
-        std::thread::yield_now();
     }
 }
 

@@ -19,9 +19,9 @@ use crate::segment::cards::encode_fields;
 use crate::segment::summary::has_summary;
 
 /// Fills one segment.
-pub(super) struct Filling<'f, 's> {
+pub(super) struct Filling<'f> {
     pub(super) storage: &'f Storage,
-    pub(super) output: &'f mut Output<'s>,
+    pub(super) output: &'f mut Output,
     pub(super) block_bytes_max: usize,
     /// The manifest that will say so; none if it is not to be told where records came from.
     moved_by: Option<u64>,
@@ -29,10 +29,10 @@ pub(super) struct Filling<'f, 's> {
     shared: Moves,
 }
 
-impl<'f, 's> Filling<'f, 's> {
+impl<'f> Filling<'f> {
     pub(super) fn new(
         storage: &'f Storage,
-        output: &'f mut Output<'s>,
+        output: &'f mut Output,
         block_bytes_max: usize,
         moved_by: Option<u64>,
     ) -> Self {

@@ -29,9 +29,7 @@ pub(super) fn delete_due(
     if due.is_empty() {
         return Ok(gone);
     }
-    if !options.faults.skips_directory_sync {
-        storage.disk().sync_dir(GROUPED).doing("sync", GROUPED)?;
-    }
+    storage.disk().settle(GROUPED).doing("sync", GROUPED)?;
     let mut dirs = BTreeSet::new();
     for doomed in due {
         if let Some(bytes) = remove(storage, &doomed.path)? {
@@ -43,7 +41,7 @@ pub(super) fn delete_due(
     }
     for dir in dirs {
         // Only then may a manifest forget them: a file that comes back would count again.
-        match storage.disk().sync_dir(&dir) {
+        match storage.disk().settle(&dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             synced => synced.doing("sync", &dir)?,
         }

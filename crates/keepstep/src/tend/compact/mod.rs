@@ -68,7 +68,6 @@ pub(crate) struct Faults {
     /// What is replaced is deleted before the manifest says so.
     pub(crate) deletes_first: bool,
     /// A manifest is acted on before its name is safe.
-    pub(crate) skips_directory_sync: bool,
     /// What is pruned is not looked at again after that was announced.
     pub(crate) prunes_what_it_saw: bool,
     /// Logs are replaced because their writers seem gone: nobody is asked.

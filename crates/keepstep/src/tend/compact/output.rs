@@ -17,7 +17,7 @@ use super::shared::Shared;
 use super::sources::Sources;
 use super::units::{Unit, Units};
 use super::{CompactReport, Failed, How};
-use crate::disk::Temporary;
+use crate::disk::GrowingLog;
 use crate::error::{Doing, Error, Result};
 use crate::segment::grouped::log_entry;
 use crate::segment::names::{GROUPED, list_segments, parse_segment_path, segment_path};
@@ -135,8 +135,8 @@ fn next_batch<'u>(
 }
 
 /// A segment in the making.
-pub(super) struct Output<'s> {
-    temporary: Temporary<'s>,
+pub(super) struct Output {
+    log: Box<dyn GrowingLog>,
     number: u64,
     salt: u64,
     /// Bytes that are not written yet, and where they go.
@@ -153,13 +153,12 @@ pub(super) struct Output<'s> {
     pub(super) bytes_passed: u64,
 }
 
-impl<'s> Output<'s> {
-    fn create(storage: &'s Storage, number: u64) -> Result<Self> {
-        crate::disk::ensure_dir(storage.disk(), GROUPED).doing("create", GROUPED)?;
+impl Output {
+    fn create(storage: &Storage, number: u64) -> Result<Self> {
         let mut random = [0; 8];
         storage.disk().random(&mut random).doing("find a salt for", GROUPED)?;
         let salt = u64::from_le_bytes(random);
-        let temporary = Temporary::create(storage.disk(), GROUPED).doing("create", GROUPED)?;
+        let log = storage.disk().begin(GROUPED).doing("create", GROUPED)?;
         let header = SegmentHeader {
             store: *storage.store(),
             writer: Id::NONE,
@@ -170,7 +169,7 @@ impl<'s> Output<'s> {
             sealed: None,
         };
         Ok(Self {
-            temporary,
+            log,
             number,
             salt,
             buffer: header.encode().to_vec(),
@@ -241,7 +240,7 @@ impl<'s> Output<'s> {
 
     fn write(&mut self) -> Result<()> {
         let path = segment_path(&Id::NONE, self.number);
-        self.temporary.file.write_at(&self.buffer, self.written_to).doing("write", &path)?;
+        self.log.append(&self.buffer).doing("write", &path)?;
         self.written_to += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
@@ -257,10 +256,10 @@ impl<'s> Output<'s> {
         put_index_of(&mut self.buffer, self.salt, self.written_to, &footer, &self.lists);
         self.write()?;
         let path = segment_path(&Id::NONE, self.number);
-        self.temporary.file.sync().doing("sync", &path)?;
+        self.log.sync().doing("sync", &path)?;
         let records = self.entries.iter().filter(|(writer, _)| *writer != Id::NONE);
         let records: u64 = records.map(|(_, entry)| u64::from(entry.count)).sum();
-        match self.temporary.publish(&path, true) {
+        match self.log.publish(&path) {
             Ok(true) => {}
             // Somebody who gives what is left behind no time took this for it: it is made again.
             Err(error) if error.kind() == io::ErrorKind::NotFound => made.lost_race = true,

@@ -10,8 +10,8 @@ use crate::error::{Doing, Error, Result};
 use crate::segment::cards::{self, publish_card};
 use crate::segment::manifest::Doomed;
 use crate::segment::names::{
-    GROUPED, TEMPORARY, WRITERS, list_segments, list_temporary, manifest_copy_path, manifest_path,
-    parse_segment_path, segment_path, writer_dir,
+    TEMPORARY, WRITERS, list_segments, list_temporary, manifest_copy_path, manifest_path, parse_segment_path,
+    segment_path, writer_dir,
 };
 use crate::segment::{Manifest, Storage};
 
@@ -43,32 +43,24 @@ pub(super) fn publish(plan: &Plan<'_>, made: &Made) -> Result<Published> {
             let path = segment_path(&writer, segment.number);
             plan.storage.disk().remove(&path).doing("delete", &path)?;
             let dir = writer_dir(&writer);
-            plan.storage.disk().sync_dir(&dir).doing("sync", &dir)?;
+            plan.storage.disk().settle(&dir).doing("sync", &dir)?;
         }
     }
-    put_in_force(plan.storage, &next, plan.options.faults.skips_directory_sync)
+    put_in_force(plan.storage, &next)
         .map(|is_ours| if is_ours { Published::Done { files_waiting } } else { Published::Taken })
 }
 
 /// Publishes a manifest. False if its number is taken.
-pub(in crate::tend) fn put_in_force(
-    storage: &Storage,
-    next: &Manifest,
-    skips_directory_sync: bool,
-) -> Result<bool> {
+pub(in crate::tend) fn put_in_force(storage: &Storage, next: &Manifest) -> Result<bool> {
     let number = next.number.unwrap_or(0);
     let path = manifest_path(number);
     let fields = next.to_fields(storage.disk().now_us());
-    let is_ours = if skips_directory_sync {
-        publish_unsafely(storage, &path, &fields)?
-    } else {
-        match publish_card(storage, &path, kind::MANIFEST, &fields)? {
-            cards::Published::Done => true,
-            cards::Published::Taken => false,
-            cards::Published::Unfit => return Err(too_long(next)),
-        }
+    let is_ours = match publish_card(storage, &path, kind::MANIFEST, &fields)? {
+        cards::Published::Done => true,
+        cards::Published::Taken => false,
+        cards::Published::Unfit => return Err(too_long(next)),
     };
-    if is_ours && !skips_directory_sync {
+    if is_ours {
         // Only read if the manifest is damaged: the store is whole without it.
         let _ = publish_card(storage, &manifest_copy_path(number), kind::MANIFEST, &fields);
     }
@@ -81,20 +73,6 @@ fn too_long(next: &Manifest) -> Error {
         value: format!("{} attempts", next.pruned.len()),
         fix: "the notes of what was pruned do not fit a card of 64 MiB; prune fewer episodes".to_owned(),
     }
-}
-
-/// How not to do it: the name may vanish with the power, after something was done that rests on it.
-fn publish_unsafely(
-    storage: &Storage,
-    path: &str,
-    fields: &[(u8, keepstep_format::value::Value)],
-) -> Result<bool> {
-    let Some(body) = cards::encode_fields(storage, fields) else { return Ok(false) };
-    disk::ensure_dir(storage.disk(), GROUPED).doing("create", GROUPED)?;
-    let content = keepstep_format::card::Card::encode(storage.store(), path, kind::MANIFEST, &body);
-    let temporary = disk::Temporary::create(storage.disk(), GROUPED).doing("create", path)?;
-    temporary.file.write_at(&content, 0).and_then(|()| temporary.file.sync()).doing("write", path)?;
-    temporary.publish(path, false).doing("publish", path)
 }
 
 fn next_manifest(plan: &Plan<'_>, made: &Made) -> Result<Manifest> {

@@ -60,7 +60,7 @@ fn amend(storage: &Storage, follow: impl Fn(&Manifest) -> Result<Option<Manifest
     for _ in 0..TRIES_MAX {
         let before = storage.renew_manifest()?;
         let Some(next) = follow(&before)? else { return Ok(()) };
-        if put_in_force(storage, &next, false)? {
+        if put_in_force(storage, &next)? {
             return Ok(());
         }
     }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Detail, SimDisk, SimProcess, Trace};
-use crate::disk::{Disk, File, read_file};
+use crate::disk::{Clock, File, Files, read_file};
 
 /// Random states are many; this many are enough to see whatever is not rare.
 const RANDOM: u64 = 4000;

@@ -1,6 +1,7 @@
 //! What a cut may do to the names in directories.
 
 use super::*;
+use crate::disk::Cards;
 
 /// A name that was not synced may vanish, also if its file was synced.
 #[test]
@@ -169,8 +170,9 @@ fn an_unsynced_directory_takes_its_files_with_it() {
 #[test]
 fn a_published_file_is_whole_or_absent() {
     let (sim, disk) = start(12);
-    assert!(crate::disk::publish(&*disk, "card", b"whole").unwrap());
-    assert!(!crate::disk::publish(&*disk, "card", b"late").unwrap());
+    let publishing = crate::disk::Directory::over(disk);
+    assert!(publishing.put("card", b"whole").unwrap());
+    assert!(!publishing.put("card", b"late").unwrap());
     let trace = sim.trace();
     let mut absent = 0;
     for cut in 0..trace.cuts() {

@@ -1,0 +1,155 @@
+//! A file system that does not do what it says: the negative controls of the promises that rest on it.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::disk::{Clock, Entry, File, FileSystem, Files, LockState, Watch};
+use crate::options::Broken;
+
+/// The files, as they lie if a store is to be broken in this way.
+pub(crate) fn lying(files: Arc<dyn Files>, broken: Option<Broken>) -> Arc<dyn Files> {
+    let lie = match broken {
+        Some(Broken::AcknowledgeBeforeSync) => Lie::SkipsSyncs,
+        Some(Broken::SkipDirectorySync) => Lie::SkipsSyncsOf(None),
+        Some(Broken::ManifestWithoutSync) => Lie::SkipsSyncsOf(Some(crate::segment::names::GROUPED)),
+        Some(Broken::RenameInsteadOfLink) => Lie::Renames,
+        _ => return files,
+    };
+    Arc::new(Lying { files, lie })
+}
+
+#[derive(Clone, Copy)]
+enum Lie {
+    /// A sync of a file does nothing, and says that it is done.
+    SkipsSyncs,
+    /// So does that of a directory: of this one, or of all.
+    SkipsSyncsOf(Option<&'static str>),
+    /// A name is given to whoever comes last, and the first is not told.
+    Renames,
+}
+
+struct Lying {
+    files: Arc<dyn Files>,
+    lie: Lie,
+}
+
+impl Lying {
+    fn file(&self, file: Arc<dyn File>) -> Arc<dyn File> {
+        if matches!(self.lie, Lie::SkipsSyncs) { Arc::new(NeverSynced(file)) } else { file }
+    }
+}
+
+impl Clock for Lying {
+    fn now_us(&self) -> i64 {
+        self.files.now_us()
+    }
+
+    fn uptime_us(&self) -> i64 {
+        self.files.uptime_us()
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.files.sleep(time);
+    }
+
+    fn random(&self, out: &mut [u8]) -> io::Result<()> {
+        self.files.random(out)
+    }
+}
+
+impl Files for Lying {
+    fn create_dir(&self, path: &str) -> io::Result<()> {
+        self.files.create_dir(path)
+    }
+
+    fn sync_dir(&self, path: &str) -> io::Result<()> {
+        match self.lie {
+            Lie::SkipsSyncsOf(only) if only.is_none_or(|only| only == path) => Ok(()),
+            _ => self.files.sync_dir(path),
+        }
+    }
+
+    fn create_new(&self, path: &str) -> io::Result<Arc<dyn File>> {
+        Ok(self.file(self.files.create_new(path)?))
+    }
+
+    fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
+        Ok(self.file(self.files.open(path)?))
+    }
+
+    fn open_rw(&self, path: &str) -> io::Result<Arc<dyn File>> {
+        Ok(self.file(self.files.open_rw(path)?))
+    }
+
+    fn link(&self, from: &str, to: &str) -> io::Result<()> {
+        match self.lie {
+            Lie::Renames => self.files.rename(from, to),
+            _ => self.files.link(from, to),
+        }
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.files.rename(from, to)
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.files.remove(path)
+    }
+
+    fn list(&self, path: &str) -> io::Result<Vec<Entry>> {
+        self.files.list(path)
+    }
+
+    fn exists(&self, path: &str) -> io::Result<bool> {
+        self.files.exists(path)
+    }
+
+    fn lock_state(&self, path: &str) -> io::Result<LockState> {
+        self.files.lock_state(path)
+    }
+
+    fn can_write(&self, path: &str) -> io::Result<bool> {
+        self.files.can_write(path)
+    }
+
+    fn file_system(&self) -> io::Result<FileSystem> {
+        self.files.file_system()
+    }
+
+    fn watch(&self, dirs: &[String]) -> io::Result<Box<dyn Watch>> {
+        self.files.watch(dirs)
+    }
+
+    fn boot_id(&self) -> String {
+        self.files.boot_id()
+    }
+}
+
+struct NeverSynced(Arc<dyn File>);
+
+impl File for NeverSynced {
+    fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(out, offset)
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_at(data, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        self.0.bytes()
+    }
+
+    fn links(&self) -> io::Result<u64> {
+        self.0.links()
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        self.0.try_lock()
+    }
+}

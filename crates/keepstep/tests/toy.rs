@@ -1,0 +1,22 @@
+//! The tests of the engine, on a storage that is no directory: whatever holds there rests on the doors alone.
+//!
+//! What a test says about files (`is_toy()` ends it early) is about a directory, and is left to it.
+
+#[path = "bells.rs"]
+mod bells;
+#[path = "episodes.rs"]
+mod episodes;
+#[path = "export.rs"]
+mod export;
+#[path = "plans.rs"]
+mod plans;
+#[path = "reading.rs"]
+mod reading;
+#[path = "runs.rs"]
+mod runs;
+#[path = "scoring.rs"]
+mod scoring;
+#[path = "slots.rs"]
+mod slots;
+#[path = "store.rs"]
+mod store;
