@@ -590,7 +590,8 @@ class Episode(Scope):
             name: what it is called in the record.
             fn: the function; if it gives an awaitable, so does this.
             *args: its arguments. Others than were recorded are `Diverged`.
-            key: tells calls of one name apart; without it, their order within the turn does.
+            key: tells calls of one name apart; without it, their order within the turn does, so calls that tasks or threads
+                make at once need one.
             returns: the class of the result, or a type such as `list[Reply]`.
             **kwargs: its keyword arguments. One that is named `key` or `returns` is given by a lambda.
         """

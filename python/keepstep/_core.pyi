@@ -117,7 +117,8 @@ class Job:
     def open(self, options: dict[str, Any]) -> Episode: ...
 
 @final
-class _Call: ...
+class _Call:
+    def is_same(self, other: _Call) -> bool: ...
 
 @final
 class _Came:

@@ -59,6 +59,22 @@ class NullResult(NullRecorded):
         return _core._roundtrip(self._given, _core.Context(strict=True), "result")
 
 
+class NullCall:
+    """A call that is made, and would be recorded."""
+
+    __slots__ = ("_arguments",)
+
+    def __init__(self, arguments: Any) -> None:
+        self._arguments = arguments
+
+    def is_same(self, other: NullCall) -> bool:
+        try:
+            return bool(self._arguments == other._arguments)
+        except Exception:
+            # Arrays do not say it in one word.
+            return False
+
+
 class NullEpisode:
     """An episode that remembers how many steps it has, and its state."""
 
@@ -136,16 +152,16 @@ class NullEpisode:
         self.steps += 1
         return RECEIPT
 
-    def known(self, name: str, key: str | None, arguments: Any) -> tuple[None, None]:
-        return None, None
+    def known(self, name: str, key: str | None, arguments: Any) -> tuple[None, NullCall]:
+        return None, NullCall(arguments)
 
-    def came(self, call: None, value: Any) -> NullResult:
+    def came(self, call: NullCall, value: Any) -> NullResult:
         return NullResult(value)
 
-    def record_call(self, call: None, came: Any, awaited: bool, waits: bool) -> NullReceipt:
+    def record_call(self, call: NullCall, came: Any, awaited: bool, waits: bool) -> NullReceipt:
         return RECEIPT
 
-    def record_failed_call(self, call: None, error: Any) -> NullReceipt:
+    def record_failed_call(self, call: NullCall, error: Any) -> NullReceipt:
         return RECEIPT
 
     def note(self, name: str, value: Any, source: str, step: int | None) -> NullReceipt:
