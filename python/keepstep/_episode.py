@@ -176,8 +176,8 @@ class Episode(Scope):
 
     def note(self, name: str, value: Any, *, source: str, step: int | None = None) -> Any:
         """Adds a note to this attempt, or to one of its steps. Returns at once."""
-        _checks.text("name", name)
-        _checks.text("source", source)
+        _checks.text("name", name, empty=False)
+        _checks.text("source", source, empty=False)
         return self._keep(self._native.note(name, value, source, _checks.whole_or_none("step", step)))
 
     def end(

@@ -203,6 +203,12 @@ class NullRemaining:
     def given_up(self, errors_max: int) -> list[Any]:
         return []
 
+    def returned(self) -> list[Any]:
+        return []
+
+    def held_here(self) -> list[str]:
+        return []
+
 
 class NullGroup:
     """A group that nobody seals."""
@@ -222,6 +228,9 @@ class NullGroup:
             return None
         self._claimed += 1
         return NullEpisode(self._refs[self._claimed - 1])
+
+    def warn_of_nan(self, reward: float) -> None:
+        pass
 
     def seal(self, rewards: Any, source: str, least: int | None) -> dict[int, str]:
         return {}
