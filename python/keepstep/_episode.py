@@ -218,7 +218,10 @@ class Episode(Scope):
     def _opened(self) -> _core.Episode:
         if self._native_episode is None:
             warn_if_on_loop()
-            self._native_episode = self._open()
+            try:
+                self._native_episode = self._open()
+            except Ended as over:
+                raise _with_advice(over) from None
         return self._native_episode
 
     async def _aopened(self) -> _core.Episode:
@@ -232,6 +235,8 @@ class Episode(Scope):
             except Busy:
                 if self._open_at_once is None:
                     raise
+            except Ended as over:
+                raise _with_advice(over) from None
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
@@ -322,6 +327,14 @@ class Episode(Scope):
             return f"<Episode {native.ref}: {native.steps} steps, {native.ended or 'running'}>"
         except Forked:
             return f"<Episode {native.ref}: of the process that this one was forked from>"
+
+
+def _with_advice(over: Ended) -> Ended:
+    """What can be done by whoever opens an episode that is over, as by running a program once more."""
+    return Ended(
+        f"{over}; record it under another sample=, begin the run anew with new=True, or ask run.remaining() for what a plan "
+        "has left"
+    )
 
 
 def _is_async(fn: Callable[..., Any]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import keepstep
 import outside
 import pytest
-from keepstep.errors import BadInput, Damaged, Fenced
+from keepstep.errors import BadInput, Damaged, Ended, Fenced
 
 
 @pytest.fixture
@@ -210,3 +210,16 @@ def test_a_note_of_nothing_is_a_note(run: keepstep.Run) -> None:
     run.plan(["a"], needs=["score"])
     run.annotate(record(run, "a"), "score", None, source="judge").wait()
     assert list(run.unscored()) == [] and run.progress().done == 1
+
+
+def test_opening_what_is_over_says_what_to_do(run: keepstep.Run) -> None:
+    """A program that was run once more to its end met a traceback, and no advice."""
+    record(run, "a")
+
+    async def enter() -> None:
+        async with run.episode("a"):
+            pass
+
+    for ask in (lambda: record(run, "a"), lambda: asyncio.run(enter())):
+        with pytest.raises(Ended, match=r"run/a.* is over \(finished.*sample=.*new=True.*run.remaining\(\)"):
+            ask()

@@ -182,9 +182,14 @@ def test_what_is_asked_of_an_episode(run: keepstep.Run, what: str) -> None:
 
 @pytest.mark.parametrize(
     ("argument", "value"),
-    [("where", 3), ("where", b"x"), ("where", "a\0b"), ("where", HALF), ("level", HALF), ("level", 3)]
-    + [("lease_s", 0), ("lease_s", 0.0), ("lease_s", 10**400), ("lease_s", math.nan), ("stall_s", 10**400)]
-    + [("stall_s", math.inf), ("skip", [HALF]), ("redact", [HALF]), ("redact", 3), ("redact", [3])],
+    [
+        *(("where", value) for value in (3, b"x", "a\0b", HALF)),
+        *(("level", value) for value in (HALF, 3)),
+        *(("lease_s", value) for value in (0, 0.0, 10**400, math.nan)),
+        *(("stall_s", value) for value in (10**400, math.inf)),
+        *(("redact", value) for value in ([HALF], 3, [3])),
+        ("skip", [HALF]),
+    ],
 )
 def test_what_opens_a_store(tmp_path: Path, argument: str, value: Any) -> None:
     where = value if argument == "where" else tmp_path / "store"
