@@ -268,7 +268,7 @@ class Run:
         """
 
     def group(self, task: str, *, size: int, iteration: int = 0) -> Group:
-        """The samples of one task and iteration, sealed together."""
+        """The samples of one task and iteration, sealed together. Another size than is planned, recorded or sealed is refused."""
 
     def plan(
         self, tasks: Iterable[str], *, samples: int = 1, iteration: int = 0, needs: Collection[str] = ()
@@ -291,11 +291,15 @@ class Run:
 
         Parameters:
             retry: endings to go on from that are final otherwise: `["truncated"]`, once for each who asks.
-            max_attempts: how often an episode may be `errored` before it is given up.
+            max_attempts: how often an episode may be `errored`, over all its attempts, before it is given up. A job that is let
+                go so often without its episode being opened is not given again by this process.
         """
 
     def unscored(self) -> Jobs:
-        """What is over and lacks a note that the plan needs, claimed for scoring as it is given: annotate `job.ref`."""
+        """What is over and lacks a note that the plan needs, claimed for scoring as it is given: annotate `job.ref`.
+
+        What this process has in hand already is passed over; the log says so.
+        """
 
     def progress(self, *, max_attempts: int = 3) -> Progress:
         """How far the plan is, now. Claims and writes nothing.
@@ -315,7 +319,7 @@ class Run:
                 that began, an attempt at it, a step that was recorded. A whole name costs a look-up; a task alone is
                 looked for, and must have one episode.
             name: its name. The newest of a name and source counts; older ones stay readable.
-            value: what is noted.
+            value: what is noted. None is a value like any other: an episode that needs the note has it then.
             source: who says so.
             step: the step, if `ref` does not name it.
         """
@@ -590,7 +594,8 @@ class Episode(Scope):
             name: what it is called in the record.
             fn: the function; if it gives an awaitable, so does this.
             *args: its arguments. Others than were recorded are `Diverged`.
-            key: tells calls of one name apart; without it, their order within the turn does.
+            key: tells calls of one name apart; without it, their order within the turn does, so calls that tasks or threads
+                make at once need one.
             returns: the class of the result, or a type such as `list[Reply]`.
             **kwargs: its keyword arguments. One that is named `key` or `returns` is given by a lambda.
         """

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ._endings import error_of
+from ._flights import Flight, Place, caller, inside
 from ._log import logger
-from ._loops import warn_if_on_loop
+from ._loops import is_on_loop, warn_if_on_loop
 from ._returns import Misfit, back_of
 from .errors import BadInput, Closed, Diverged, Ended, Fenced
 
@@ -30,8 +30,10 @@ class Calling:
         "_kwargs",
         "_name",
         "_native",
+        "_place",
         "_returns",
         "_turn",
+        "_who",
     )
 
     def __init__(
@@ -47,35 +49,35 @@ class Calling:
         self._episode, self._native = episode, episode._native
         self._turn = self._native.steps
         self._name, self._fn, self._args, self._kwargs, self._key = name, fn, args, kwargs, key
+        self._place = Place(episode, self._turn, name, key)
+        self._who = caller() if key is None else None
         # Before the call: what it comes back as depends on nothing that it gives.
         self._back, self._returns = back_of(fn, returns), returns
 
     def made(self) -> tuple[bool, Any]:
         """Makes the call, or finds it: whether its result is to be awaited, and the result or what gives it.
 
-        With a key it waits for another thread that is making the same call. Whoever is done drops the lock, so that there
-        are no more of them than calls under way; who waited for one that was dropped takes the next.
+        With a key it waits for another thread that is making the same call.
         """
-        if self._key is None:
-            return self._made()
-        locks, call = self._episode._locks, (self._turn, self._name, self._key)
-        while True:
-            lock = locks.setdefault(call, threading.RLock())
-            lock.acquire()
-            if locks.get(call) is lock:
-                break
-            lock.release()
+        flights, flight = self._episode._flights, Flight(self._place, None)
+        while (other := flights.begin(flight)) is not None:
+            if other.loop is not None and is_on_loop():
+                # Waiting here would stop the loop: what is to be awaited waits when it is.
+                return self._made(None)
+            flights.wait(flight, other)
         try:
-            return self._made()
+            return self._made(flight)
         finally:
-            locks.pop(call, None)
-            lock.release()
+            flights.end(flight)
 
-    def _made(self) -> tuple[bool, Any]:
+    def _made(self, flight: Flight | None) -> tuple[bool, Any]:
         was_awaited, found = self._known()
         if was_awaited is not None:
             return was_awaited, self._given_again(found)
-        came = self._make(found)
+        if flight is not None:
+            self._tell_apart(flight, found)
+        with inside(flight):
+            came = self._make(found)
         if inspect.isawaitable(came):
             # Nothing tells from outside that this function gives an awaitable: so the record does.
             return True, self._one_at_a_time(found, lambda: came, awaited=True)
@@ -107,32 +109,33 @@ class Calling:
 
         Whoever had to wait looks again, and is given what was recorded, or told that it asked for something else.
         """
-        if self._key is None:
-            return await self._finish(call, make(), awaited=awaited)
-        loop, flights = asyncio.get_running_loop(), self._episode._flights
-        flight = (loop, self._turn, self._name, self._key)
+        flights, flight = self._episode._flights, Flight(self._place, asyncio.get_running_loop())
+        is_made = False
         try:
+            while (other := flights.begin(flight)) is not None:
+                await flights.wait_on_loop(flight, other)
             # Another may have been recorded since this one was written, or while it was waited for.
-            while self._native.steps == self._turn:
+            if self._key is not None and self._native.steps == self._turn:
                 is_known, found = self._known()
                 if is_known is not None:
-                    _close(make() if awaited else None)
                     return self._given_again(found)
-                if (other := flights.get(flight)) is None:
-                    break
-                await asyncio.wait([other])
-        except Diverged:
-            _close(make() if awaited else None)
-            raise
-        flights[flight] = done = loop.create_future()
-        try:
-            return await self._finish(call, make(), awaited=awaited)
+            self._tell_apart(flight, call)
+            is_made = True
+            with inside(flight):
+                return await self._finish(call, make(), awaited=awaited)
         finally:
-            del flights[flight]
-            done.set_result(None)
+            flights.end(flight)
+            if awaited and not is_made:
+                _close(make())
+
+    def _tell_apart(self, flight: Flight, call: Any) -> None:
+        if self._key is None:
+            self._episode._flights.tell_apart(flight, call, self._fn, self._who)
 
     def _known(self) -> tuple[bool | None, Any]:
         arguments: Any = list(self._args)
+        if self._key is None and not arguments and not self._kwargs:
+            self._episode._flights.warn_of_order(self._place, self._fn, self._who)
         if self._kwargs:
             arguments = {"args": arguments, "kwargs": self._kwargs}
         return self._native.known(self._name, self._key, arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import operator
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -9,6 +10,13 @@ from typing import Any
 from .errors import BadInput
 
 _SHOWN = 60
+
+MOST = (1 << 63) - 1
+"""The largest number that is kept as one."""
+SAMPLES_MAX = 1 << 20
+"""So many samples can one task have."""
+TIMES_MAX = (1 << 32) - 1
+"""Nothing is tried more often."""
 
 
 def wrong(name: str, given: object, fix: str) -> BadInput:
@@ -23,6 +31,11 @@ def text(name: str, given: Any, *, empty: bool = True) -> str:
     """A text."""
     if not isinstance(given, str):
         raise wrong(name, given, "give a text")
+    try:
+        given.encode()
+    except UnicodeEncodeError as error:
+        fix = f"give a text that UTF-8 has: character {error.start} is half of a surrogate pair"
+        raise wrong(name, given, fix) from None
     if not given and not empty:
         raise BadInput(f"{name}: is empty: give a text")
     return given
@@ -33,7 +46,7 @@ def text_or_none(name: str, given: Any) -> str | None:
     return None if given is None else text(name, given)
 
 
-def whole(name: str, given: Any, least: int = 0) -> int:
+def whole(name: str, given: Any, least: int = 0, most: int = MOST) -> int:
     """A whole number; what counts as one elsewhere does so here (numpy's), but True does not."""
     fix = f"give a whole number, {least} or more"
     if isinstance(given, bool):
@@ -42,7 +55,9 @@ def whole(name: str, given: Any, least: int = 0) -> int:
         number = operator.index(given)
     except TypeError:
         raise wrong(name, given, fix) from None
-    if not least <= number < 1 << 63:
+    if number > most:
+        raise wrong(name, number, f"give a whole number from {least} to {most}")
+    if number < least:
         raise wrong(name, number, fix)
     return number
 
@@ -59,16 +74,21 @@ def number_or_none(name: str, given: Any, fix: str = "give a number") -> float |
     if isinstance(given, (str, bytes, bool)):
         raise wrong(name, given, fix)
     try:
-        return float(given)
+        number = float(given)
     except (TypeError, ValueError):
         raise wrong(name, given, fix) from None
+    except OverflowError:
+        raise wrong(name, given, f"a float cannot hold it: {fix}") from None
+    if isinstance(given, numbers.Integral) and int(given) != number:
+        raise wrong(name, given, f"a float cannot hold it exactly: {fix}")
+    return number
 
 
-def seconds(name: str, given: Any) -> float:
+def seconds(name: str, given: Any, *, zero: bool = True) -> float:
     """A number of seconds; how small it may be is for whoever waits to say."""
-    fix = "give a number of seconds"
+    fix = "give a number of seconds" if zero else "give a number of seconds above 0"
     number = number_or_none(name, given, fix)
-    if number is None:
+    if number is None or (number == 0 and not zero):
         raise wrong(name, given, fix)
     return number
 
@@ -93,13 +113,13 @@ def flag(name: str, given: Any) -> bool:
     return given
 
 
-def texts(name: str, given: Any) -> list[str]:
+def texts(name: str, given: Any, *, empty: bool = True) -> list[str]:
     """Several texts; one alone is a mistake that would be read letter by letter."""
     if isinstance(given, (str, bytes)):
         raise BadInput(f"{name}: is the text {given!r}: give a collection, such as [{given!r}]")
     if not isinstance(given, Iterable):
         raise wrong(name, given, "give a list of texts")
-    return [text(f"{name}[{at}]", one) for at, one in enumerate(given)]
+    return [text(f"{name}[{at}]", one, empty=empty) for at, one in enumerate(given)]
 
 
 def one_of(name: str, given: Any, known: Collection[str]) -> str:
@@ -125,6 +145,5 @@ def mapping_or_none(name: str, given: Any) -> Mapping[str, Any] | None:
     if not isinstance(given, Mapping):
         raise wrong(name, given, "give a mapping from names to values")
     for key in given:
-        if not isinstance(key, str):
-            raise wrong(f"{name}: the key", key, "give a text")
+        text(f"{name}: the key", key)
     return given

@@ -244,7 +244,7 @@ def _new_name(store: Store) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="keepstep demo",
-        description="Record a few episodes, kill the recorder with -9, show what survived, and go on to the end",
+        description="Record a few episodes, kill the recorder with -9, show what survived,\nand go on to the end",
         epilog="""examples:
   keepstep demo                       records to ./runs/demo
   keepstep demo /mnt/data/demo        on another disk

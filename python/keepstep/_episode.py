@@ -6,16 +6,17 @@ import asyncio
 import contextlib
 import functools
 import inspect
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
 from . import _checks
 from ._calls import Calling, settled
 from ._endings import Why, error_of, why_of
-from ._loops import submit_in_thread, warn_if_on_loop
+from ._flights import Flights
+from ._loops import _level_of_caller, submit_in_thread, warn_if_on_loop
 from ._scope import Scope
 from ._turn import Turn, check_on_error
 from .errors import Busy, Closed, Ended, Forked
@@ -36,7 +37,6 @@ class Episode(Scope):
         "__weakref__",
         "_flights",
         "_last",
-        "_locks",
         "_native_episode",
         "_on_error",
         "_open",
@@ -60,10 +60,7 @@ class Episode(Scope):
         self._native_episode: _core.Episode | None = None
         self._last: Any = None
         self._trajectory: list[Any] | None = None
-        # Calls with a key that are on their way: by event loop, turn, name and key.
-        self._flights: dict[tuple[Any, int, str, str], asyncio.Future[None]] = {}
-        # And those that a thread is making: by turn, name and key.
-        self._locks: dict[tuple[int, str, str], threading.RLock] = {}
+        self._flights = Flights()
 
     @property
     def ref(self) -> str:
@@ -164,7 +161,8 @@ class Episode(Scope):
             name: what it is called in the record.
             fn: the function; if it gives an awaitable, so does this.
             *args: its arguments. Others than were recorded are `Diverged`.
-            key: tells calls of one name apart; without it, their order within the turn does.
+            key: tells calls of one name apart; without it, their order within the turn does, so calls that tasks or threads
+                make at once need one.
             returns: the class of the result, or a type such as `list[Reply]`.
             **kwargs: its keyword arguments. One that is named `key` or `returns` is given by a lambda.
         """
@@ -178,8 +176,8 @@ class Episode(Scope):
 
     def note(self, name: str, value: Any, *, source: str, step: int | None = None) -> Any:
         """Adds a note to this attempt, or to one of its steps. Returns at once."""
-        _checks.text("name", name)
-        _checks.text("source", source)
+        _checks.text("name", name, empty=False)
+        _checks.text("source", source, empty=False)
         return self._keep(self._native.note(name, value, source, _checks.whole_or_none("step", step)))
 
     def end(
@@ -220,7 +218,10 @@ class Episode(Scope):
     def _opened(self) -> _core.Episode:
         if self._native_episode is None:
             warn_if_on_loop()
-            self._native_episode = self._open()
+            try:
+                self._native_episode = self._open()
+            except Ended as over:
+                raise _with_advice(over) from None
         return self._native_episode
 
     async def _aopened(self) -> _core.Episode:
@@ -234,6 +235,8 @@ class Episode(Scope):
             except Busy:
                 if self._open_at_once is None:
                     raise
+            except Ended as over:
+                raise _with_advice(over) from None
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
@@ -246,6 +249,41 @@ class Episode(Scope):
     def _keep(self, receipt: Any) -> Any:
         self._last = receipt
         return receipt
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._waits_for_calls(raised):
+            super().__exit__(kind, raised, trace)
+            return
+        try:
+            self._flights.leave()
+        except BaseException as stopped:
+            super().__exit__(type(stopped), stopped, trace)
+            raise
+        super().__exit__(kind, raised, trace)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._waits_for_calls(raised):
+            await super().__aexit__(kind, raised, trace)
+            return
+        try:
+            await self._flights.leave_on_loop()
+        except BaseException as stopped:
+            await super().__aexit__(type(stopped), stopped, trace)
+            raise
+        await super().__aexit__(kind, raised, trace)
+
+    def _waits_for_calls(self, raised: BaseException | None) -> bool:
+        """Whether leaving it waits for calls that are under way, which others paid for: not if it is over, or told to stop."""
+        native = self._native_episode
+        if native is None or (raised is not None and why_of(raised) != "errored"):
+            return False
+        with contextlib.suppress(Forked, Closed):
+            return native.ended is None and not native.is_fenced
+        return False
 
     def _leave(self, raised: BaseException | None) -> Any:
         native = self._native_episode
@@ -278,7 +316,7 @@ class Episode(Scope):
             f"{self.ref} was left without end(): it is recorded as aborted, and goes on when it is opened again; "
             'say episode.end("finished") when it is done',
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=_level_of_caller(),
         )
 
     def __repr__(self) -> str:
@@ -289,6 +327,14 @@ class Episode(Scope):
             return f"<Episode {native.ref}: {native.steps} steps, {native.ended or 'running'}>"
         except Forked:
             return f"<Episode {native.ref}: of the process that this one was forked from>"
+
+
+def _with_advice(over: Ended) -> Ended:
+    """What can be done by whoever opens an episode that is over, as by running a program once more."""
+    return Ended(
+        f"{over}; record it under another sample=, begin the run anew with new=True, or ask run.remaining() for what a plan "
+        "has left"
+    )
 
 
 def _is_async(fn: Callable[..., Any]) -> bool:

@@ -54,6 +54,11 @@ def warn_if_on_loop() -> None:
     )
 
 
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Warns at the line of whoever called this package: the walk through values asks for it."""
+    warnings.warn(message, category, stacklevel=_level_of_caller())
+
+
 def _level_of_caller() -> int:
     """How many frames up the first one outside of this package is."""
     here = os.path.dirname(__file__)

@@ -59,6 +59,22 @@ class NullResult(NullRecorded):
         return _core._roundtrip(self._given, _core.Context(strict=True), "result")
 
 
+class NullCall:
+    """A call that is made, and would be recorded."""
+
+    __slots__ = ("_arguments",)
+
+    def __init__(self, arguments: Any) -> None:
+        self._arguments = arguments
+
+    def is_same(self, other: NullCall) -> bool:
+        try:
+            return bool(self._arguments == other._arguments)
+        except Exception:
+            # Arrays do not say it in one word.
+            return False
+
+
 class NullEpisode:
     """An episode that remembers how many steps it has, and its state."""
 
@@ -136,16 +152,16 @@ class NullEpisode:
         self.steps += 1
         return RECEIPT
 
-    def known(self, name: str, key: str | None, arguments: Any) -> tuple[None, None]:
-        return None, None
+    def known(self, name: str, key: str | None, arguments: Any) -> tuple[None, NullCall]:
+        return None, NullCall(arguments)
 
-    def came(self, call: None, value: Any) -> NullResult:
+    def came(self, call: NullCall, value: Any) -> NullResult:
         return NullResult(value)
 
-    def record_call(self, call: None, came: Any, awaited: bool, waits: bool) -> NullReceipt:
+    def record_call(self, call: NullCall, came: Any, awaited: bool, waits: bool) -> NullReceipt:
         return RECEIPT
 
-    def record_failed_call(self, call: None, error: Any) -> NullReceipt:
+    def record_failed_call(self, call: NullCall, error: Any) -> NullReceipt:
         return RECEIPT
 
     def note(self, name: str, value: Any, source: str, step: int | None) -> NullReceipt:
@@ -187,6 +203,12 @@ class NullRemaining:
     def given_up(self, errors_max: int) -> list[Any]:
         return []
 
+    def returned(self) -> list[Any]:
+        return []
+
+    def held_here(self) -> list[str]:
+        return []
+
 
 class NullGroup:
     """A group that nobody seals."""
@@ -206,6 +228,9 @@ class NullGroup:
             return None
         self._claimed += 1
         return NullEpisode(self._refs[self._claimed - 1])
+
+    def warn_of_nan(self, reward: float) -> None:
+        pass
 
     def seal(self, rewards: Any, source: str, least: int | None) -> dict[int, str]:
         return {}

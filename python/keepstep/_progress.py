@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -70,12 +70,14 @@ class Progress:
             (self.interrupted, "interrupted"),
             *((count, why) for why, count in sorted(self.ended.items())),
             (self.unscored, "unscored"),
-            (len(self.given_up), "given up"),
-            (self.pruned, "pruned"),
             (self.damaged, "damaged"),
         ]
         told = ", ".join(f"{count} {what}" for count, what in counts if count)
-        return f"<Progress {self.done} of {self.planned} done{': ' if told else ''}{told}>"
+        # Nothing remains of these, and nobody would call them done.
+        rest = [(len(self.given_up), "given up"), (self.pruned, "pruned")]
+        done = f"{self.done - sum(count for count, _ in rest)} of {self.planned} done"
+        done += "".join(f", {count} {what}" for count, what in rest if count)
+        return f"<Progress {done}{': ' if told else ''}{told}>"
 
 
 def progress_of(told: Mapping[str, Any]) -> Progress:
@@ -84,8 +86,37 @@ def progress_of(told: Mapping[str, Any]) -> Progress:
     return Progress(**{**told, "ended": MappingProxyType(dict(told["ended"])), "given_up": given_up})
 
 
+# Jobs that came to nothing in this process, as they were told: each once.
+_told: set[tuple[str, int]] = set()
+_TOLD_MAX = 10_000
+
+
+def log_held(remaining: Any) -> None:
+    """Says in the log what is to be scored and was not given, since this process has it: each once."""
+    for ref in _untold((ref, 0) for ref in remaining.held_here()):
+        logger.warning(
+            "%s lacks a note and is not given again: this process has the job of it; annotate it, or let the job go, "
+            "then ask for `unscored` again",
+            ref[0],
+        )
+
+
+def _untold(found: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    new = [each for each in found if each not in _told]
+    if len(_told) < _TOLD_MAX:
+        _told.update(new)
+    return new[:SHOWN_MAX]
+
+
 def log_given_up(remaining: Any) -> None:
-    """Says in the log what was given up: each once in this process."""
+    """Says in the log what was given up, and what is not given again: each once in this process."""
+    for ref, times in _untold(remaining.returned()):
+        logger.warning(
+            "%s is not given again by this process: its job was let go %d times before its episode was opened, so what "
+            "failed did so before anything could be recorded; other processes get it when this one is gone",
+            ref,
+            times,
+        )
     given_up = [GivenUp(*each) for each in remaining.given_up(SHOWN_MAX)]
     for each in given_up[:SHOWN_MAX]:
         logger.warning("%s", each)

@@ -13,7 +13,7 @@ from . import _checks
 from ._endings import RETRIED, Why
 from ._episode import Episode
 from ._loops import is_on_loop, submit_in_thread, warn_if_on_loop
-from ._progress import Progress, log_given_up, progress_of
+from ._progress import Progress, log_given_up, log_held, progress_of
 from ._turn import check_on_error
 from .errors import LevelOutOfReach, NotFound
 
@@ -88,9 +88,10 @@ class Run:
         return Episode(ref, functools.partial(open, options), at_once, on_error)
 
     def group(self, task: str, *, size: int, iteration: int = 0) -> Group:
-        """The samples of one task and iteration, sealed together."""
+        """The samples of one task and iteration, sealed together. Another size than is planned, recorded or sealed is refused."""
         _checks.text("task", task, empty=False)
-        size, iteration = _checks.whole("size", size, 1), _checks.whole("iteration", iteration)
+        size = _checks.whole("size", size, 1, _checks.SAMPLES_MAX)
+        iteration = _checks.whole("iteration", iteration)
         return Group(self, self._core.group(task, iteration, size), task, iteration)
 
     def plan(
@@ -104,9 +105,10 @@ class Run:
             iteration: which visit of the tasks.
             needs: names of notes that an episode needs to count as done.
         """
-        named = _checks.texts("tasks", tasks)
-        samples, iteration = _checks.whole("samples", samples, 1), _checks.whole("iteration", iteration)
-        self._core.plan(named, samples, iteration, _checks.texts("needs", needs))
+        named = _checks.texts("tasks", tasks, empty=False)
+        samples = _checks.whole("samples", samples, 1, _checks.SAMPLES_MAX)
+        iteration = _checks.whole("iteration", iteration)
+        self._core.plan(named, samples, iteration, _checks.texts("needs", needs, empty=False))
 
     def remaining(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Jobs:
         """What remains to be run of the plan, claimed as it is given.
@@ -117,15 +119,19 @@ class Run:
 
         Parameters:
             retry: endings to go on from that are final otherwise: `["truncated"]`, once for each who asks.
-            max_attempts: how often an episode may be `errored` before it is given up.
+            max_attempts: how often an episode may be `errored`, over all its attempts, before it is given up. A job that is let
+                go so often without its episode being opened is not given again by this process.
         """
         endings = _checks.some_of("retry", retry, RETRIED)
-        most = _checks.whole("max_attempts", max_attempts)
+        most = _checks.whole("max_attempts", max_attempts, 1, _checks.TIMES_MAX)
         return Jobs(self, self._core.remaining(endings, most, False), log_given_up)
 
     def unscored(self) -> Jobs:
-        """What is over and lacks a note that the plan needs, claimed for scoring as it is given: annotate `job.ref`."""
-        return Jobs(self, self._core.remaining([], 0, True))
+        """What is over and lacks a note that the plan needs, claimed for scoring as it is given: annotate `job.ref`.
+
+        What this process has in hand already is passed over; the log says so.
+        """
+        return Jobs(self, self._core.remaining([], 1, True), log_held)
 
     def progress(self, *, max_attempts: int = 3) -> Progress:
         """How far the plan is, now. Claims and writes nothing.
@@ -133,7 +139,8 @@ class Run:
         Parameters:
             max_attempts: how often an episode may be `errored` before it counts as given up, as in `remaining`.
         """
-        return progress_of(self._core.progress(_checks.whole("max_attempts", max_attempts)))
+        most = _checks.whole("max_attempts", max_attempts, 1, _checks.TIMES_MAX)
+        return progress_of(self._core.progress(most))
 
     def claim(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Job | None:
         """One job of what remains to be run, or None if there is none now."""
@@ -147,13 +154,13 @@ class Run:
                 that began, an attempt at it, a step that was recorded. A whole name costs a look-up; a task alone is
                 looked for, and must have one episode.
             name: its name. The newest of a name and source counts; older ones stay readable.
-            value: what is noted.
+            value: what is noted. None is a value like any other: an episode that needs the note has it then.
             source: who says so.
             step: the step, if `ref` does not name it.
         """
         _checks.text("ref", ref)
-        _checks.text("name", name)
-        _checks.text("source", source)
+        _checks.text("name", name, empty=False)
+        _checks.text("source", source, empty=False)
         return self._core.annotate(ref, _checks.whole_or_none("step", step), name, value, source)
 
     def episodes(
@@ -364,15 +371,16 @@ class Group:
         """
         given = _checks.mapping_or_none("rewards", rewards)
         by_id = None if given is None else [self._rewarded(ref, reward) for ref, reward in given.items()]
-        _checks.text("source", source)
+        _checks.text("source", source, empty=False)
         most = _checks.whole_or_none("least", least, 1)
         return Sealing(self._core.ref, functools.partial(self._core.seal, by_id, source, most))
 
-    def _rewarded(self, ref: str, reward: Any) -> tuple[str, float]:
+    def _rewarded(self, ref: str, reward: Any) -> tuple[str, str, float]:
         number = _checks.number_or_none(f"rewards[{ref!r}]", reward, "give a float")
         if number is None:
             raise _checks.wrong(f"rewards[{ref!r}]", reward, "give a float, or leave it out")
-        return self._run._core.episode_id(ref), number
+        self._core.warn_of_nan(number)
+        return ref, self._run._core.episode_id(ref), number
 
     def __repr__(self) -> str:
         return f"<Group {self._core.ref} of {len(self._core.members())}>"
@@ -438,7 +446,7 @@ class Stream:
 
     def put(self, id: str, value: Any) -> Any:
         """Puts an entry. The same again is fine; another value under the same id is refused."""
-        _checks.text("id", id)
+        _checks.text("id", id, empty=False)
         return self._core.put(id, value)
 
     def read(self) -> Mapping[str, Any]:

@@ -71,16 +71,27 @@ def open(
             raise BadInput(
                 f"skip: {field!r} is not a field of steps: give some of {', '.join(sorted(known))}"
             )
+    if level is not None:
+        _checks.one_of("level", level, typing.get_args(Level))
     strict = _checks.flag("strict", strict)
-    lease_s, stall_s = _checks.seconds("lease_s", lease_s), _checks.seconds("stall_s", stall_s)
+    lease_s, stall_s = _checks.seconds("lease_s", lease_s, zero=False), _checks.seconds("stall_s", stall_s)
     return Store(How(where, level, strict, lease_s, stall_s, redact, tuple(skip)))
 
 
 def place_of(where: str | PathLike[str]) -> str:
     """The directory that is meant, from the root on. An address such as `s3://bucket` is refused, not made a folder of."""
-    given = os.fspath(where)
+    fix = "give a directory, or None for the null store"
+    try:
+        given = os.fspath(where)
+    except TypeError:
+        raise _checks.wrong("where", where, fix) from None
+    if isinstance(given, bytes):
+        raise _checks.wrong("where", where, f"{fix}: os.fsdecode makes a text of bytes")
+    _checks.text("where", given)
     if not given:
-        raise BadInput("where: is empty: give a directory, or None for the null store")
+        raise BadInput(f"where: is empty: {fix}")
+    if "\0" in given:
+        raise _checks.wrong("where", given, f"{fix}: no name of a file has a NUL")
     _core.refuse_address(given)
     return os.path.abspath(given)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from . import _checks
 from ._endings import error_of, why_of
 from ._scope import Scope
 from ._tokens import Tokens
@@ -82,7 +83,7 @@ class Turn(Scope):
     def discard(self, reason: str) -> None:
         """Gives the turn up, on record: it becomes no step, and the next turn has its index, and what its calls gave."""
         self._check_open("discard")
-        self._settled = self._episode._native.discard(reason)
+        self._settled = self._episode._native.discard(_checks.text("reason", reason))
         self._end = "was given up"
 
     def _check_open(self, what: str) -> None:

@@ -160,8 +160,9 @@ def test_new_policy_says_what_is_half_done_under_other_weights_does(run: keepste
 
 def test_parent_and_meta_are_kept(store: keepstep.Store, run: keepstep.Run) -> None:
     """A sub-agent's episode names its parent, and what else was said on opening."""
-    with run.episode("sub", parent="shop/t#0.0", meta={"depth": 2}) as episode:
+    with run.episode("t") as above, run.episode("sub", parent="shop/t#0.0", meta={"depth": 2}) as episode:
         episode.end("finished")
+        above.end("finished")
     (begin,) = outside.events(store.where, "shop/sub", "begin")
     assert begin["parent"] == "shop/t#0.0"
     assert begin["meta"] == {"depth": 2}

@@ -254,6 +254,7 @@ def test_a_tool_that_ends_after_its_turn_was_left_is_quiet(
                         )
                 except RuntimeError:
                     if not catches:
+                        asyncio.get_running_loop().call_later(0.05, go.set)
                         raise
                 async with episode.turn(action="a") as turn:
                     assert turn.adopted == (on_error == "keep")
@@ -278,8 +279,7 @@ def test_a_tool_that_ends_after_its_turn_was_left_is_quiet(
         asyncio.run(main())
     assert told == []
     assert all(record.exc_info is None for record in caplog.records), caplog.text
-    if not catches:
-        assert "came to its end too late" in caplog.text
+    assert "too late" not in caplog.text
 
 
 async def _soon(value: str) -> str:

@@ -37,6 +37,8 @@ def in_another_process(code: str, *args: object) -> None:
 def test_a_view_says_what_was_recorded(store):
     run = store.run("shop")
     before = time.time()
+    with run.episode("root") as episode:
+        episode.end("finished")
     with run.episode("t", sample=2, iteration=3, parent="shop/root#0.0", meta={"seed": 7}) as episode:
         episode.first("begin", info={"a": 1}, state={"messages": []})
         episode.step(

@@ -261,8 +261,8 @@ def test_progress_tells_where_a_plan_stands(run: keepstep.Run) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         progress.planned = 3  # type: ignore[misc]
     assert repr(progress) == (
-        "<Progress 2 of 7 done: 1 not begun, 1 running, 1 interrupted, 2 errored, 1 finished, 1 truncated, "
-        "1 unscored, 1 given up>"
+        "<Progress 1 of 7 done, 1 given up: 1 not begun, 1 running, 1 interrupted, 2 errored, 1 finished, "
+        "1 truncated, 1 unscored>"
     )
     assert [given.ref for given in run.progress(max_attempts=1).given_up] == [
         "shop/bad#0.0",
@@ -308,7 +308,7 @@ def test_ls_shows_the_progress_of_a_run_with_a_plan(run: keepstep.Run) -> None:
         return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=True).stderr.splitlines()
 
     plans = [line for line in said("shop") if line.startswith("plan of")]
-    assert plans == ["plan of shop: 2 of 3 done, 1 running, 1 given up"]
+    assert plans == ["plan of shop: 1 of 3 done, 1 running, 1 given up"]
     assert not any("plan" in line for line in said("shop/good"))
     rows = [json.loads(line) for line in outside.command("ls", where, "--json").splitlines()]
     assert [row["progress"] for row in rows if row["run"] == "without"] == [None]

@@ -178,14 +178,6 @@ def test_a_key_is_one_call_for_threads_too(store: keepstep.Store) -> None:
     assert made == [7, 7]
 
 
-def test_a_call_may_ask_for_itself(store: keepstep.Store) -> None:
-    """A tool that calls itself once more under its own key did not wait for itself."""
-    with store.run("r").episode("t") as episode:
-        inner = lambda: "inner"  # noqa: E731
-        assert episode.call("tool", lambda: episode.call("tool", inner, key="k"), key="k") == "inner"
-        episode.end("finished")
-
-
 def test_a_key_is_one_call_in_whatever_order_it_is_awaited(store: keepstep.Store) -> None:
     """Written before the first was recorded, awaited after it; and with arguments that do not compare by themselves."""
     numpy = pytest.importorskip("numpy")

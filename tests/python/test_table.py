@@ -12,7 +12,8 @@ pyarrow = pytest.importorskip("pyarrow")
 
 @pytest.fixture
 def store(tmp_path):
-    with keepstep.open(tmp_path / "runs") as store:
+    # Where something may be hidden, what stands for it is taken as it is: a text among the tokens.
+    with keepstep.open(tmp_path / "runs", redact=["secret"]) as store:
         yield store
 
 
@@ -34,7 +35,7 @@ def run(store):
             agent="buyer",
             state={"m": [1]},
             tokens=keepstep.Tokens(
-                prompt=[1, 2**40], ids=[3], logprobs=[-0.1], mask=[True, 0.5], arrays={"x": [1]}
+                prompt=[1, 2**40], ids=[3], logprobs=[-0.1], mask=[True, 0.5, 1], arrays={"x": [1]}
             ),
         )
         episode.note("mood", "good", source="loop", step=1)
@@ -109,7 +110,7 @@ def test_a_row_for_each_step_has_values_as_json_and_numbers_as_numbers(run):
 def test_tokens_are_lists_of_numbers_and_what_is_no_list_is_kept_beside(run):
     first, second = rows(run, "tokens")
     assert (first["index"], first["prompt"], first["ids"], first["logprobs"]) == (1, [1, 2**40], [3], [-0.1])
-    assert (first["mask"], json.loads(first["arrays"])) == ([1.0, 0.5], {"x": [1]})
+    assert (first["mask"], json.loads(first["arrays"])) == ([1.0, 0.5, 1.0], {"x": [1]})
     assert (second["prompt"], second["ids"], json.loads(second["arrays"])) == (None, None, {"ids": ["t"]})
 
 

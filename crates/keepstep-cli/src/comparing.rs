@@ -3,7 +3,8 @@
 use keepstep::Value;
 use keepstep_format::value::{Array, Dtype};
 
-use crate::screen::{cut, shown};
+use crate::columns::cut;
+use crate::screen::shown;
 use crate::values::brief;
 
 /// So much of a text is shown before and behind what changed in it.

@@ -6,6 +6,7 @@ mod args;
 mod chance;
 mod child;
 mod choosing;
+mod columns;
 mod comparing;
 mod doctor;
 mod failure;

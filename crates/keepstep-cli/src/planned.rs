@@ -54,7 +54,8 @@ fn lines(run: &Run, progress: &Progress) -> Vec<String> {
     let mut lines = vec![format!(
         "plan of {}: {} of {} done",
         run_reference(&run.name, (!run.is_newest).then_some(run.generation)),
-        count(progress.done()),
+        // Nothing remains of what was given up or pruned, and nobody would call it done.
+        count(progress.done().saturating_sub(given_up + pruned)),
         count(*planned)
     )];
     for (number, what) in parts.into_iter().filter(|(number, _)| *number > 0) {

@@ -8,6 +8,7 @@ use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
 use keepstep::export::json::is_hostile;
 
+use crate::columns::{broken, columns, hang_of};
 use crate::failure::Outcome;
 use crate::json::Json;
 
@@ -18,13 +19,19 @@ pub(crate) struct Screen {
     pub(crate) data: Paint,
     /// Colours for stderr.
     pub(crate) talk: Paint,
+    /// How wide the terminal is that stdout goes to; none if it goes elsewhere, where a line may be as long as it is.
+    pub(crate) width: Option<usize>,
+    talk_width: Option<usize>,
 }
 
 impl Screen {
     pub(crate) fn new() -> Self {
         let stdout = io::stdout();
         let data = Paint::on(stdout.is_terminal());
+        let width = width_of(&stdout);
         Self {
+            width,
+            talk_width: width_of(&io::stderr()),
             out: BufWriter::with_capacity(64 << 10, stdout),
             data,
             talk: Paint::on(io::stderr().is_terminal()),
@@ -33,8 +40,7 @@ impl Screen {
 
     /// Data: one line on stdout.
     pub(crate) fn line(&mut self, line: &str) -> Outcome<()> {
-        self.out.write_all(line.as_bytes())?;
-        Ok(self.out.write_all(b"\n")?)
+        Ok(write_line(&mut self.out, line, self.width)?)
     }
 
     /// Data: one line of JSON on stdout.
@@ -53,8 +59,37 @@ impl Screen {
 
     /// Talk: one line on stderr. That it cannot be written is no reason to fail.
     pub(crate) fn say(&self, line: &str) {
-        let _ = writeln!(io::stderr(), "{line}");
+        let mut lines = Vec::new();
+        let _ = write_line(&mut lines, line, self.talk_width);
+        let _ = io::stderr().write_all(&lines);
     }
+}
+
+/// The columns of a terminal.
+fn width_of(stream: &(impl IsTerminal + rustix::fd::AsFd)) -> Option<usize> {
+    if !stream.is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(stream).ok()?;
+    // A terminal that does not know says 0.
+    Some(usize::from(size.ws_col)).filter(|columns| *columns >= COLUMNS_MIN)
+}
+
+/// In less nothing can be read, broken or not.
+const COLUMNS_MIN: usize = 20;
+
+/// One line, in pieces where the terminal is narrower.
+fn write_line(out: &mut impl Write, line: &str, width: Option<usize>) -> io::Result<()> {
+    let Some(width) = width.filter(|width| columns(line) > *width) else {
+        out.write_all(line.as_bytes())?;
+        return out.write_all(b"\n");
+    };
+    let hang = " ".repeat(hang_of(line, width));
+    for (at, piece) in broken(line, width).into_iter().enumerate() {
+        let before = if at == 0 { "" } else { &*hang };
+        writeln!(out, "{before}{piece}")?;
+    }
+    Ok(())
 }
 
 /// Colours, or none.
@@ -119,17 +154,6 @@ pub(crate) fn shown(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// At most so many characters; what is left out shows as an ellipsis.
-pub(crate) fn cut(text: &str, chars_max: usize) -> Cow<'_, str> {
-    match text.char_indices().nth(chars_max) {
-        None => Cow::Borrowed(text),
-        Some(_) => {
-            let end = text.char_indices().nth(chars_max.saturating_sub(1)).map_or(0, |(at, _)| at);
-            Cow::Owned(format!("{}…", &text[..end]))
-        }
-    }
-}
-
 /// Which side of its column a cell leans to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -157,13 +181,13 @@ impl Table {
         let heading: Vec<String> = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column)).chain(heading.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+            cells.map(|cell| columns(cell)).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
         let line = |cells: &[String]| {
             let mut line = String::new();
             for ((cell, width), (_, side)) in cells.iter().zip(&widths).zip(&self.columns) {
-                let pad = " ".repeat(width.saturating_sub(cell.chars().count()));
+                let pad = " ".repeat(width.saturating_sub(columns(cell)));
                 let (before, after) = if *side == Side::Right { (&*pad, "") } else { ("", &*pad) };
                 let _ = write!(line, "{before}{cell}{after}  ");
             }
@@ -187,13 +211,6 @@ mod tests {
         assert!(!seen.contains(is_hostile), "{seen:?}");
         assert_eq!(seen, "\\u{1b}[2Jgone\\r\\n\\u{7}\\u{9b}31m\\u{202e}txt.exe\\u{feff}");
         assert_eq!(shown("Käse 🧀 日本"), "Käse 🧀 日本");
-    }
-
-    #[test]
-    fn a_long_text_is_cut_at_a_character() {
-        assert_eq!(cut("Käse", 4), "Käse");
-        assert_eq!(cut("Käsebrot", 4), "Käs…");
-        assert_eq!(cut("日本", 1), "…");
     }
 
     #[test]

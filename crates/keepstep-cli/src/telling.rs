@@ -8,13 +8,30 @@ use keepstep::read::{
 use keepstep_format::fields;
 use keepstep_format::kind::Kind;
 
+use crate::columns::{columns, cut, padded};
 use crate::json::{self, Json};
 use crate::numbers::{date, reward};
-use crate::screen::Paint;
+use crate::screen::{Paint, shown};
 use crate::values::{brief, lines};
 
 /// How wide what was said and what was seen are, each, on one line.
-const BRIEF_CHARS: usize = 56;
+const BRIEF_COLUMNS: usize = 56;
+/// At least so wide are they where there is little room.
+const BRIEF_COLUMNS_MIN: usize = 12;
+/// What stands before them: number, kind, reward, and the spaces between.
+const BEFORE_COLUMNS: usize = 25;
+
+/// How wide what was said and what was seen are, each, if a line may have so many columns.
+fn brief_columns(width: Option<usize>) -> usize {
+    let Some(width) = width else { return BRIEF_COLUMNS };
+    (width.saturating_sub(BEFORE_COLUMNS + 2) / 2).clamp(BRIEF_COLUMNS_MIN, BRIEF_COLUMNS)
+}
+
+/// What stands over the lines of an episode.
+pub(crate) fn titles(width: Option<usize>) -> String {
+    let said = padded("SAID", brief_columns(width));
+    format!("{:>5}  {:<5}  {:>9}  {said}  {}", "STEP", "KIND", "REWARD", "SEEN")
+}
 
 /// One thing that happened, with its fields by name.
 #[derive(Debug, Clone, PartialEq)]
@@ -96,17 +113,19 @@ impl Entry {
         Json::Map(entries)
     }
 
-    /// On one line.
-    pub(crate) fn line(&self, paint: Paint) -> String {
+    /// On one line, of so many columns at most where that is said.
+    pub(crate) fn line(&self, paint: Paint, width: Option<usize>) -> String {
         let index =
             self.get("index").and_then(Value::as_int).map_or(String::new(), |index| index.to_string());
         let text = match &*self.what {
-            "step" | "first" | "pending" => self.step_line(),
+            "step" | "first" | "pending" => self.step_line(brief_columns(width)),
+            "call" => self.call_line(),
+            "note" => self.note_line(),
             _ => {
                 let told =
                     self.fields.iter().filter(|(name, _)| !matches!(*name, "time_us" | "index" | "birth"));
                 let told: Vec<String> =
-                    told.map(|(name, value)| format!("{name} {}", brief(value, BRIEF_CHARS))).collect();
+                    told.map(|(name, value)| format!("{name} {}", brief(value, BRIEF_COLUMNS))).collect();
                 format!("{}: {}", self.what, told.join(", "))
             }
         };
@@ -114,6 +133,10 @@ impl Entry {
             String::new()
         } else {
             format!("  {}", paint.red(&format!("damaged: {}", self.damaged.join(", "))))
+        };
+        let text = match width {
+            Some(width) => cut(&text, width.saturating_sub(7 + columns(&damage)).max(BRIEF_COLUMNS_MIN)),
+            None => text.into(),
         };
         let line = format!("{index:>5}  {text}{damage}");
         if self.is_damaged() && self.damaged.is_empty() {
@@ -123,17 +146,40 @@ impl Entry {
         }
     }
 
-    fn step_line(&self) -> String {
+    /// A call as a program has it: `call llm("where") -> "look"`.
+    fn call_line(&self) -> String {
+        let name = self.get("name").map_or_else(|| "?".to_owned(), |name| brief(name, BRIEF_COLUMNS));
+        let key =
+            self.get("key").map_or_else(String::new, |key| format!(", key {}", brief(key, BRIEF_COLUMNS)));
+        let arguments = self.get("arguments").map_or_else(String::new, arguments_of);
+        let came = match (self.get("result"), self.get("error")) {
+            (_, Some(error)) => format!("failed: {}", error_of(error)),
+            (Some(result), _) => format!("-> {}", brief(result, BRIEF_COLUMNS)),
+            _ => String::new(),
+        };
+        format!("call {name}({arguments}){key} {came}")
+    }
+
+    /// A note as people say it: `note score of judge: 0.5`.
+    fn note_line(&self) -> String {
+        let of = |name: &str| self.get(name).map(|value| brief(value, BRIEF_COLUMNS));
+        let name = of("name").unwrap_or_else(|| "?".to_owned());
+        let by = of("source").map_or_else(String::new, |source| format!(" by {source}"));
+        let on = of("target_attempt").map_or_else(String::new, |attempt| format!(", on attempt {attempt}"));
+        format!("note {name}{by}{on}: {}", of("value").unwrap_or_default())
+    }
+
+    fn step_line(&self, wide: usize) -> String {
         let kind =
             self.get("kind").and_then(Value::as_str).map_or(String::new(), |kind| format!("{kind:<5}  "));
         let reward = self.get("reward").and_then(Value::as_float).map_or("-".to_owned(), reward);
         let said = ["action", "response", "error", "value"].iter().find_map(|name| self.get(name));
-        let said = said.map_or(String::new(), |value| brief(value, BRIEF_CHARS));
+        let said = padded(&said.map_or(String::new(), |value| brief(value, wide)), wide);
         let seen = match &*self.what {
             "pending" => "(no result yet)".to_owned(),
-            _ => self.get("observation").map_or(String::new(), |value| brief(value, BRIEF_CHARS)),
+            _ => self.get("observation").map_or(String::new(), |value| brief(value, wide)),
         };
-        format!("{kind}{reward:>9}  {said:<BRIEF_CHARS$}  {seen}")
+        format!("{kind}{reward:>9}  {said}  {seen}")
     }
 
     /// In full.
@@ -163,6 +209,39 @@ impl Entry {
             out.push(paint.red(&format!("damaged: {}", self.damaged.join(", "))));
         }
         out
+    }
+}
+
+/// The arguments of a call, with those that have names behind the others.
+fn arguments_of(arguments: &Value) -> String {
+    let part = |name: &str| arguments.get(name);
+    let (plain, named) = match (part("args"), part("kwargs")) {
+        (Some(plain), Some(named)) => (plain, Some(named)),
+        _ => (arguments, None),
+    };
+    let shown_as = |value: &Value| match value.plain() {
+        Value::Str(_) => format!("\"{}\"", brief(value, BRIEF_COLUMNS)),
+        _ => brief(value, BRIEF_COLUMNS),
+    };
+    let mut all: Vec<String> = match plain.plain() {
+        Value::List(items) => items.iter().map(shown_as).collect(),
+        Value::Null => Vec::new(),
+        _ => vec![shown_as(plain)],
+    };
+    if let Some(Value::Map(entries)) = named.map(Value::plain) {
+        all.extend(
+            entries.iter().map(|(name, value)| format!("{}={}", brief(name, BRIEF_COLUMNS), shown_as(value))),
+        );
+    }
+    all.join(", ")
+}
+
+/// What is told of an error on one line: its type and message, without the traceback.
+fn error_of(error: &Value) -> String {
+    let text = |name: &str| error.get(name).and_then(Value::as_str);
+    match (text("type"), text("message")) {
+        (Some(kind), Some(message)) => shown(&format!("{kind}: {message}")).into_owned(),
+        _ => brief(error, BRIEF_COLUMNS),
     }
 }
 

@@ -5,8 +5,9 @@
 use keepstep::Value;
 use keepstep::export::json::big_digits;
 
+use crate::columns::cut;
 use crate::numbers::{bytes, count};
-use crate::screen::{cut, shown};
+use crate::screen::shown;
 
 /// Integers of more bytes are shown by their length.
 const DIGITS_OF_BYTES_MAX: usize = 64;

@@ -93,7 +93,7 @@ fn a_pending_turn_and_notes_of_others_are_shown() {
     let [.., step, pending, noted] = lines[..] else { panic!("{said:?}") };
     assert!(step.ends_with("a shop"), "{said:?}");
     assert!(pending.contains("buy") && pending.ends_with("(no result yet)"), "{said:?}");
-    assert_eq!(noted.trim(), "note: name score, value 0.5, source judge");
+    assert_eq!(noted.trim(), "note score by judge: 0.5");
     let said = run(scratch.dir(), ["show", "-s", "runs", "shop/t@1"]);
     assert!(said.out.contains("pending: no result yet"), "{said:?}");
     let said = run(scratch.dir(), ["show", "-s", "runs", "shop/t", "--json"]);

@@ -357,6 +357,14 @@ impl Drop for Episode {
 #[pyclass(frozen, module = "keepstep._core")]
 pub(crate) struct Call(CallMade);
 
+#[pymethods]
+impl Call {
+    /// True if the arguments of two calls are the same data.
+    fn is_same(&self, other: &Self) -> bool {
+        self.0.arguments == other.0.arguments
+    }
+}
+
 /// What is recorded of the result of a call.
 #[pyclass(frozen, module = "keepstep._core")]
 pub(crate) struct Came(Value);

@@ -51,7 +51,10 @@ pub(crate) fn step_of(part: Part, given: &Bound<'_, PyDict>, walk: &mut Walk<'_>
     let mut step = Step::new();
     for (name, value) in given.iter() {
         let name = name.cast_into::<PyString>()?;
-        let name = name.to_str()?;
+        let Ok(name) = name.to_str() else {
+            let (shown, fix) = (name.repr()?.to_string(), format!("give some of {}", part.names()));
+            return Err(crate::errors::raise(py, &bad_input(&shown, "is not a field of this call", &fix)));
+        };
         if !part.takes(name) {
             let error =
                 bad_input(name, "is not a field of this call", &format!("give some of {}", part.names()));
@@ -74,7 +77,7 @@ fn add(step: Step, name: &str, given: &Bound<'_, PyAny>, walk: &mut Walk<'_>) ->
         "info" => step.info(walk.value(given, name)?),
         "error" => step.error(walk.value(given, name)?),
         "policy" if given.is_none() => step,
-        "policy" => step.policy(walk.value(given, name)?),
+        "policy" => step.policy(policy(given, walk)?),
         "agent" if given.is_none() => step,
         "agent" => step.agent(walk.text(given.py(), &text(name, given)?, name)?),
         "reward" => step.reward(number_warned(name, given, walk)?),
@@ -89,8 +92,19 @@ fn add(step: Step, name: &str, given: &Bound<'_, PyAny>, walk: &mut Walk<'_>) ->
     })
 }
 
+/// The version of a policy. One that does not fit 64 bits would fit no column and no filter.
+fn policy(given: &Bound<'_, PyAny>, walk: &mut Walk<'_>) -> PyResult<Value> {
+    let value = walk.value(given, "policy")?;
+    if matches!(value, Value::Big { .. }) {
+        let error =
+            bad_input("policy", &format!("is {}", kind_of(given)), "give an integer of 64 bits, or a text");
+        return Err(crate::errors::raise(given.py(), &error));
+    }
+    Ok(value)
+}
+
 fn text(name: &str, given: &Bound<'_, PyAny>) -> PyResult<String> {
-    let wrong = || bad_input(name, &format!("is {}", kind_of(given)), "give a text");
+    let wrong = || bad_input(name, &format!("is {}", kind_of(given)), "give a text that UTF-8 has");
     given.extract::<String>().map_err(|_| crate::errors::raise(given.py(), &wrong()))
 }
 
@@ -106,12 +120,28 @@ pub(crate) fn number(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<f6
     let is_array = given.getattr("ndim").is_ok_and(|ndim| ndim.gt(0).unwrap_or(true));
     let found = if is_text || is_array { None } else { given.extract::<f64>().ok() };
     match found {
+        Some(number) if is_rounded(given, number) => {
+            let (value, fix) =
+                (format!("is {}", kind_of(given)), "a float cannot hold it exactly: give a float");
+            Err(bad_input(name, &value, fix)).or_raise(given.py())
+        }
         Some(number) => Ok(Some(number)),
         None => {
             let value = format!("is {}", kind_of(given));
             Err(bad_input(name, &value, "give a float, or None if there is none")).or_raise(given.py())
         }
     }
+}
+
+/// Whether an integer is another number than the float that it became. Of what is no integer that is for its owner to know.
+fn is_rounded(given: &Bound<'_, PyAny>, number: f64) -> bool {
+    /// Below, every integer is a float.
+    const SAFE: f64 = 9_007_199_254_740_992.0;
+    if number.abs() < SAFE {
+        return false;
+    }
+    // Arrays have the method, and raise where they are no integer.
+    given.call_method0("__index__").is_ok_and(|whole| whole.ne(number).unwrap_or(true))
 }
 
 /// As [`number`], with a warning if it is NaN.
@@ -171,6 +201,7 @@ fn tokens(given: &Bound<'_, PyAny>, walk: &mut Walk<'_>) -> PyResult<Tokens> {
             }
         }
     }
+    crate::tokens::check(&tokens, walk.may_hide()).or_raise(given.py())?;
     Ok(tokens)
 }
 

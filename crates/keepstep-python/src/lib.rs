@@ -18,6 +18,7 @@ mod run;
 mod store;
 mod stream;
 mod table;
+mod tokens;
 mod values;
 mod view;
 

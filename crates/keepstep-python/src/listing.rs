@@ -55,7 +55,8 @@ fn policy_of(py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<Value> {
     if let Ok(number) = given.extract::<i64>() {
         return Ok(Value::Int(number));
     }
-    let wrong = |_| bad_input("policy", &format!("is {}", kind_of(given)), "give a number or a name");
+    let wrong =
+        |_| bad_input("policy", &format!("is {}", kind_of(given)), "give an integer of 64 bits, or a name");
     given.extract::<String>().map(Value::from).map_err(wrong).or_raise(py)
 }
 

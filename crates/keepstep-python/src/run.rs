@@ -29,7 +29,8 @@ pub(crate) fn opening_of(given: &Bound<'_, PyDict>, context: &Context) -> PyResu
     let py = given.py();
     let mut how = Opening::default();
     for (name, value) in given.iter() {
-        let name: String = name.extract()?;
+        // A name that no UTF-8 has is not known here either.
+        let name = name.extract::<String>().or_else(|_| name.repr().map(|shown| shown.to_string()))?;
         let wrong = |fix: &str| bad_input(&name, &format!("is {}", crate::fields::kind_of(&value)), fix);
         let text = || value.extract::<String>().ok();
         if value.is_none() {
@@ -58,8 +59,8 @@ pub(crate) fn opening_of(given: &Bound<'_, PyDict>, context: &Context) -> PyResu
                 how.at = Some(at.or_raise(py)?);
             }
             "policy" => {
-                how.policy =
-                    Some(policy_of(&value).ok_or_else(|| wrong("give an integer or a text")).or_raise(py)?)
+                let fix = "give an integer of 64 bits, or a text";
+                how.policy = Some(policy_of(&value).ok_or_else(|| wrong(fix)).or_raise(py)?)
             }
             "new_policy" => {
                 how.new_policy = match text().as_deref() {
@@ -82,6 +83,43 @@ pub(crate) fn opening_of(given: &Bound<'_, PyDict>, context: &Context) -> PyResu
         }
     }
     Ok(how)
+}
+
+/// Refuses a parent that names nothing: whoever looks for it later would not find it either. A whole name costs a look-up.
+pub(crate) fn check_parent(run: &keepstep::Run, how: &Opening) -> keepstep::Result<()> {
+    let Some(parent) = how.parent.as_deref() else { return Ok(()) };
+    let named = |error: keepstep::Error| match error {
+        error @ (keepstep::Error::BadInput { .. }
+        | keepstep::Error::NotFound { .. }
+        | keepstep::Error::Unknown { .. }
+        | keepstep::Error::Pruned { .. }) => {
+            let value = format!("is {parent:?}, which names no episode that began: {error}");
+            bad_input("parent", &value, "give the ref of an episode of this store")
+        }
+        error => error,
+    };
+    let of = run_of(run, parent).map_err(named)?;
+    let look = || of.check_note_target(&keepstep::refs::address(&of, parent)?, parent);
+    // An id may be of any run.
+    let anywhere = |error| match parent.parse::<format::Id>() {
+        Ok(_) => keepstep::refs::find(run.store(), parent).map(|_| ()),
+        Err(_) => Err(keepstep::refs::explain(run.store(), parent, error)),
+    };
+    look().or_else(anywhere).map_err(named)
+}
+
+/// The run that a reference names an episode of; this one where it names none.
+fn run_of(run: &keepstep::Run, reference: &str) -> keepstep::Result<keepstep::Run> {
+    let Ok(wanted) = reference.parse::<keepstep::refs::Ref>() else { return Ok(run.clone()) };
+    let keepstep::refs::Name::Episode { run: name, .. } = &wanted.name else { return Ok(run.clone()) };
+    let is_meant = |info: &keepstep::RunInfo| {
+        info.name == *name && wanted.generation.map_or(info.is_newest, |number| number == info.generation)
+    };
+    if is_meant(run.info()) {
+        return Ok(run.clone());
+    }
+    let other = run.store().runs()?.into_iter().flatten().find(is_meant);
+    Ok(other.map_or_else(|| run.clone(), |info| run.store().run_of(info)))
 }
 
 /// The version of a policy: a number or a name.
@@ -150,6 +188,7 @@ impl Run {
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Episode> {
         let how = opening_of(options, self.context.get())?;
+        py.detach(|| check_parent(&self.inner, &how)).or_raise(py)?;
         let opened = match task {
             Some(task) => {
                 let name = EpisodeName { task, iteration, sample };
@@ -324,6 +363,12 @@ pub(crate) struct Remaining {
     context: Py<Context>,
 }
 
+impl Remaining {
+    fn ref_of(&self, name: &EpisodeName) -> String {
+        keepstep::refs::reference(&self.run, name).to_string()
+    }
+}
+
 #[pymethods]
 impl Remaining {
     fn __iter__(slf: Py<Self>) -> Py<Self> {
@@ -336,6 +381,21 @@ impl Remaining {
         let next = py.detach(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner).next());
         let Some(job) = next.transpose().or_raise(py)? else { return Ok(None) };
         Ok(Some(Job::new(job, &self.run, self.context.clone_ref(py))))
+    }
+
+    /// What this process let go unopened as often as an episode may fail, with how often that was.
+    fn returned(&self, py: Python<'_>) -> PyResult<Vec<(String, u32)>> {
+        self.run.store().check_process().or_raise(py)?;
+        let returned = py.detach(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner).returned());
+        Ok(returned.into_iter().map(|(name, times)| (self.ref_of(&name), times)).collect())
+    }
+
+    /// What lacks a note, and was not given since somebody of this process has it.
+    fn held_here(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        self.run.store().check_process().or_raise(py)?;
+        let held =
+            py.detach(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner).held_here().to_vec());
+        Ok(held.iter().map(|name| self.ref_of(name)).collect())
     }
 
     /// What was given up and not told yet by this process, with the last error of so many of them.
@@ -359,6 +419,7 @@ pub(crate) struct Job {
     #[pyo3(get)]
     why: String,
     reference: String,
+    run: keepstep::Run,
     context: Py<Context>,
 }
 
@@ -366,7 +427,7 @@ impl Job {
     fn new(job: keepstep::Job, run: &keepstep::Run, context: Py<Context>) -> Self {
         let (name, attempts, why) = (job.name.clone(), job.attempts, job.why.to_string());
         let reference = keepstep::refs::reference(run, &name).to_string();
-        Self { inner: Mutex::new(Some(job)), name, attempts, why, reference, context }
+        Self { inner: Mutex::new(Some(job)), name, attempts, why, reference, run: run.clone(), context }
     }
 }
 
@@ -395,6 +456,7 @@ impl Job {
     /// Opens the episode with the claim that the job holds: once.
     fn open(&self, py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<Episode> {
         let how = opening_of(options, self.context.get())?;
+        py.detach(|| check_parent(&self.run, &how)).or_raise(py)?;
         let job = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(job) = job else {
             let fix = "ask for what remains again";

@@ -99,7 +99,7 @@ impl Store {
         generation: Option<u64>,
     ) -> PyResult<Run> {
         let config = match config {
-            Some(config) => Walk::new(self.context.get()).value(config, "config")?,
+            Some(config) => Walk::new(self.context.get()).config(config)?,
             None => Value::Null,
         };
         let mut walk = Walk::new(self.context.get());

@@ -57,8 +57,17 @@ impl Stream {
 /// The entries by id. What is in doubt or lost is an error: who reads must not take the rest for the whole.
 fn dict_of<'py>(py: Python<'py>, stream: &str, view: &keepstep::StreamView) -> PyResult<Bound<'py, PyDict>> {
     if !view.lost.is_empty() {
-        let message =
-            format!("{} entries of {stream} are lost or cannot be read: {:?}", view.lost.len(), view.lost);
+        const TOLD_MAX: usize = 5;
+        let told = view.lost.iter().take(TOLD_MAX);
+        let mut places: Vec<String> =
+            told.map(|lost| format!("{} at byte {}: {}", lost.path, lost.offset, lost.found)).collect();
+        if view.lost.len() > TOLD_MAX {
+            places.push(format!("and {} more", view.lost.len() - TOLD_MAX));
+        }
+        let (count, places) = (view.lost.len(), places.join("; "));
+        let message = format!(
+            "{count} of the entries of {stream} cannot be read ({places}): `keepstep verify` says what was lost"
+        );
         return Err(exception(py, "Damaged", message));
     }
     if !view.conflicts.is_empty() {

@@ -146,9 +146,7 @@ pub enum Error {
         why: String,
     },
     /// Another attempt owns the episode, or the stream was frozen: its list counts as attempt 1.
-    #[error(
-        "{what} belongs to attempt {attempt} now (an episode was taken over, a stream was frozen): attempt {mine} may record nothing more"
-    )]
+    #[error("{}", fenced(what, *mine, *attempt, *is_stream))]
     Fenced {
         /// What people call it.
         what: String,
@@ -158,6 +156,8 @@ pub enum Error {
         mine: u32,
         /// The new owner's.
         attempt: u32,
+        /// It is a stream, which was frozen or dropped.
+        is_stream: bool,
     },
     /// Others closed the log that this process recorded to: it did not answer when it was asked whether it is there.
     #[error(
@@ -221,6 +221,17 @@ pub enum Error {
         /// What is wrong.
         found: String,
     },
+}
+
+fn fenced(what: &str, mine: u32, attempt: u32, is_stream: bool) -> String {
+    if is_stream {
+        return format!(
+            "{what} was frozen, or dropped: what is in it stays as it is, and nothing more can be put into it"
+        );
+    }
+    format!(
+        "{what} belongs to attempt {attempt} now, which took it over: attempt {mine} may record nothing more"
+    )
 }
 
 impl Error {

@@ -87,7 +87,9 @@ fn the_order_is_interrupted_new_unscored_errored() {
     // what was handed out before still lacks its note.
     assert_eq!(order(&run, retrying(3)), expect(&[all[0], all[1], all[3], all[2]]));
     assert_eq!(order(&other, retrying(3)), []);
-    assert_eq!(order(&run, retrying(1)), expect(&[all[0], all[1], all[3], all[2]]));
+    // Twice they were let go before they were opened, which is often enough for whoever allows no more.
+    assert_eq!(order(&run, retrying(1)), expect(&[all[2]]));
+    assert_eq!(order(&run, retrying(3)), expect(&[all[0], all[1], all[3], all[2]]));
 }
 
 /// An episode that is over remains until it has the notes that its plan needs, on it as a whole, from whomever.
@@ -180,16 +182,16 @@ fn a_dropped_job_stays_in_the_process() {
     let scratch = Scratch::new("dropped");
     let (run, other) = (scratch.run(), scratch.run());
     run.plan(tasks(20), PlanOptions::default()).expect("plans");
-    let dropped: Vec<String> = (0..5).map(|_| next(&run)).map(|job| job.name.task.clone()).collect();
+    let dropped: Vec<String> = (0..2).map(|_| next(&run)).map(|job| job.name.task.clone()).collect();
     assert_eq!(BTreeSet::from_iter(&dropped).len(), 1, "a dropped job is served first");
     let jobs: Vec<Job> =
         run.remaining(any()).expect("looks").take(5).map(|job| job.expect("is given")).collect();
     drop(jobs);
-    assert_eq!((scratch.files(".claim").len(), remains(&run).len()), (5, 20));
+    assert_eq!((scratch.files(".claim").len(), remains(&run).len()), (5, 19), "one was let go three times");
     let theirs: Vec<Job> = other.remaining(any()).expect("looks").map(|job| job.expect("is given")).collect();
     assert_eq!(theirs.len(), 15, "what a live process has claimed is not taken");
     let mut finished = 0;
-    for job in run.remaining(any()).expect("looks") {
+    for job in run.remaining(retrying(4)).expect("looks") {
         finish(job.expect("is given"));
         finished += 1;
     }

@@ -11,7 +11,7 @@ use crate::numbers::{counted, date, reward, span_us};
 use crate::place::{open_to_read, store_path};
 use crate::reading::{self, Episode};
 use crate::screen::{Screen, shown};
-use crate::telling::Entry;
+use crate::telling::{Entry, titles};
 use crate::values::brief;
 use crate::verbs::ls::parse_all;
 
@@ -124,7 +124,7 @@ impl Shown<'_> {
     fn tell(&self, entry: &Entry, screen: &mut Screen) -> Outcome<bool> {
         match self.args.json {
             true => screen.json(&entry.json(self.names()))?,
-            false => screen.line(&entry.line(screen.data))?,
+            false => screen.line(&entry.line(screen.data, screen.width))?,
         }
         Ok(!entry.is_damaged())
     }
@@ -155,8 +155,7 @@ impl Shown<'_> {
         self.ending_line(screen)?;
         self.lineage_lines(screen)?;
         screen.line("")?;
-        let titles = format!("{:>5}  {:<5}  {:>9}  {:<56}  {}", "STEP", "KIND", "REWARD", "SAID", "SEEN");
-        screen.line(&screen.data.bold(&titles))
+        screen.line(&screen.data.bold(&titles(screen.width)))
     }
 
     fn ending_line(&self, screen: &mut Screen) -> Outcome<()> {

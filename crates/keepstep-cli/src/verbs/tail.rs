@@ -8,6 +8,7 @@ use keepstep::format::commit::What;
 use keepstep::read::{AttemptKey, Catalog, End, Follow, FollowFrom, Item, Told};
 use keepstep::{Began, Id, Liveness, Store};
 
+use crate::columns::{columns, cut};
 use crate::failure::{Exit, Outcome};
 use crate::json::Json;
 use crate::numbers::date;
@@ -277,7 +278,11 @@ impl<'a> Tail<'a> {
         }
         let time = entry.get("time_us").and_then(|time| time.as_int()).map(date).unwrap_or_default();
         let time = screen.data.dim(time.get(11..19).unwrap_or("        "));
-        screen.line(&format!("{time} {} {}", screen.data.cyan(&shown(&name)), entry.line(screen.data)))
+        let name = shown(&name);
+        let name = screen.width.map_or(name.clone(), |width| cut(&name, width / 3).into_owned().into());
+        // The time, and a space behind it and behind the name.
+        let room = screen.width.map(|width| width.saturating_sub(8 + 2 + columns(&name)));
+        screen.line(&format!("{time} {} {}", screen.data.cyan(&name), entry.line(screen.data, room)))
     }
 }
 

@@ -118,6 +118,7 @@ impl Context {
 enum ComesBack {
     State,
     Result,
+    Config,
 }
 
 /// A walk through the arguments of one call.
@@ -169,6 +170,11 @@ impl<'c> Walk<'c> {
         self.context.skips(field)
     }
 
+    /// True if what was given may have been replaced by something else.
+    pub(crate) fn may_hide(&self) -> bool {
+        !self.context.redact.is_nothing()
+    }
+
     /// A number that is none survives, and is nearly always a mistake: said once for each field.
     pub(crate) fn warn_of_nan(&self, py: Python<'_>, field: &str, number: Option<f64>) -> PyResult<()> {
         if !number.is_some_and(f64::is_nan) || !self.context.is_first("NaN", field) {
@@ -178,8 +184,7 @@ impl<'c> Walk<'c> {
             "{field} is NaN: it is recorded as it is, and so is every sum that it is part of; give None if there is no \
              {field}"
         );
-        let message = std::ffi::CString::new(message).unwrap_or_default();
-        PyErr::warn(py, &py.get_type::<pyo3::exceptions::PyRuntimeWarning>(), &message, 2)
+        warn_caller(py, &message, py.get_type::<pyo3::exceptions::PyRuntimeWarning>().as_any())
     }
 
     /// True if the same object is recorded alike wherever it stands.
@@ -208,6 +213,12 @@ impl<'c> Walk<'c> {
         value
     }
 
+    /// The value of a config: refused if it could not be compared with the same one later.
+    pub(crate) fn config(&mut self, given: &Bound<'_, PyAny>) -> PyResult<Value> {
+        self.comes_back = Some(ComesBack::Config);
+        self.value(given, "config")
+    }
+
     /// The value of what a call gave: refused if it could not come back.
     pub(crate) fn result(&mut self, given: &Bound<'_, PyAny>, call: &str) -> PyResult<Value> {
         self.comes_back = Some(ComesBack::Result);
@@ -229,6 +240,11 @@ pub(crate) fn python_half<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyMo
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let module = MODULE.get_or_try_init(py, || py.import("keepstep._values").map(Bound::unbind))?;
     Ok(module.bind(py))
+}
+
+/// A warning at the line of whoever called this package, however deep it is met.
+fn warn_caller(py: Python<'_>, message: &str, category: &Bound<'_, PyAny>) -> PyResult<()> {
+    py.import("keepstep._loops")?.call_method1("warn_caller", (message, category)).map(|_| ())
 }
 
 /// The value of an object, and the object of that value, without a store between them: for tests.

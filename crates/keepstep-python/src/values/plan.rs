@@ -1,7 +1,6 @@
 //! From Python objects to values: all classes but the plain ones. How a class is recorded is decided once, by `keepstep/_values.py`.
 
 use std::collections::HashMap;
-use std::ffi::CString;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use keepstep::Value;
@@ -253,8 +252,7 @@ fn marked(
              (keepstep.register can change that; this is said once for each class and field)"
         );
         let category = python_half(py)?.getattr("RecordedAsRepr")?;
-        let message = CString::new(message.replace('\0', "")).unwrap_or_default();
-        PyErr::warn(py, &category, &message, 2)?;
+        super::warn_caller(py, &message, &category)?;
     }
     let text = match given.repr() {
         Ok(text) => text.to_string_lossy().chars().take(REPR_CHARS_MAX).collect(),
@@ -286,6 +284,11 @@ fn refusal(walk: &Walk<'_>, class: &str, place: &Place<'_>) -> Option<keepstep::
             format!("call {:?}: {}", place.field(), place.written_from("result")),
             format!("{value}, so a resumed attempt could not be given it"),
             "return plain data, or register its class with keepstep.register",
+        ),
+        Some(ComesBack::Config) => (
+            place.to_string(),
+            format!("{value}, so it would be another config when the run is opened again"),
+            "give what it is made of as plain data, leave it out, or register its class with keepstep.register",
         ),
         None if walk.context.strict => (
             place.to_string(),

@@ -55,6 +55,16 @@ pub enum BadRef {
         /// What stands there.
         found: String,
     },
+    /// A number is larger than any can be.
+    #[error("{part} of {text:?} is too large: {found}")]
+    TooLarge {
+        /// The whole text.
+        text: String,
+        /// Which part of it.
+        part: &'static str,
+        /// What stands there.
+        found: String,
+    },
     /// A character is not encoded as it should be.
     #[error("{found:?} in {text:?} is not a percent-encoded character")]
     BadPercent {
@@ -146,9 +156,14 @@ fn split_number<'a, T: std::str::FromStr>(
 }
 
 fn number<T: std::str::FromStr>(text: &str, part: &'static str, digits: &str) -> Result<T, BadRef> {
-    let is_plain = digits.trim_start_matches('-').bytes().all(|byte| byte.is_ascii_digit());
+    let magnitude = digits.trim_start_matches('-');
+    let is_plain = magnitude.bytes().all(|byte| byte.is_ascii_digit());
     let parsed = if is_plain { digits.parse().ok() } else { None };
-    parsed.ok_or_else(|| BadRef::NotANumber { text: text.to_owned(), part, found: digits.to_owned() })
+    let (text, found) = (text.to_owned(), digits.to_owned());
+    parsed.ok_or(match is_plain && magnitude.len() > 9 {
+        true => BadRef::TooLarge { text, part, found },
+        false => BadRef::NotANumber { text, part, found },
+    })
 }
 
 /// Undoes the percent-encoding.

@@ -38,6 +38,8 @@ pub(super) struct Held {
     pub(super) why: Arc<str>,
     /// Somebody tried to open it, and came to nobody knows where.
     pub(super) is_tried: bool,
+    /// How often whoever had it let it go before its episode was begun.
+    pub(super) returned: u32,
     /// Who claimed it.
     pub(super) writer: Option<Id>,
 }

@@ -181,6 +181,7 @@ impl Group {
         if let Some(sealed) = self.sealed()? {
             return self.same_or_ended(sealed, rewards.as_ref(), source);
         }
+        self.check_size()?;
         let view = self.propose(rewards.as_ref(), source, least)?;
         let writer = self.run.announce_seal(&self.id, source, view.time)?;
         if self.publish(&view, &writer)? {
@@ -326,7 +327,7 @@ impl Group {
         differ
     }
 
-    fn shown(&self) -> String {
+    pub(super) fn shown(&self) -> String {
         format!("group {}#{}", self.task, self.iteration)
     }
 }

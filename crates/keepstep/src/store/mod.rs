@@ -31,6 +31,7 @@ mod run;
 mod same;
 mod scoring;
 mod seats;
+mod sizes;
 mod slots;
 mod standing;
 mod stream;

@@ -189,6 +189,11 @@ impl Plan {
         self.tasks.push(PlannedTask { task, iteration, samples, needs: needs.clone() });
     }
 
+    /// How many samples of a task are planned, if it is.
+    pub(super) fn samples_of(&self, task: &str, iteration: i64) -> Option<u32> {
+        self.find(task, iteration).map(|index| self.tasks[index].samples)
+    }
+
     fn find(&self, task: &str, iteration: i64) -> Option<usize> {
         self.by_name.get(&iteration)?.get(task).copied()
     }

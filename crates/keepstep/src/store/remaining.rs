@@ -68,14 +68,20 @@ impl RemainingOptions {
 
     /// Whether a claim that nobody uses is given to whoever asks so.
     fn wants_held(&self, held: &Held) -> bool {
-        self.wants_to_run() && (&*held.why != Why::Truncated.name() || goes_on_behind(&self.retry, &held.why))
+        let is_more = &*held.why == Why::Truncated.name();
+        self.wants_to_run() && !self.is_enough(held) && (!is_more || goes_on_behind(&self.retry, &held.why))
+    }
+
+    /// Whether a claim was let go unused as often as an episode may fail: what fails before it begins would fail for ever.
+    fn is_enough(&self, held: &Held) -> bool {
+        held.returned >= self.max_attempts.max(1)
     }
 }
 
 /// An episode that remains, claimed for this process.
 ///
-/// Dropped unopened it stays claimed, and whoever of this process asks next gets it first; other processes get it when this
-/// one is gone. So does one that is unscored, which is claimed for scoring.
+/// Dropped unopened it stays claimed, and whoever of this process asks next gets it first, until that happened as often as an
+/// episode may fail; other processes get it when this one is gone. So does one that is unscored, which is claimed for scoring.
 #[derive(Debug)]
 pub struct Job {
     run: Run,
@@ -117,7 +123,7 @@ impl Job {
             opener.open_claimed(seat, held.attempt)
         };
         if opened.as_ref().is_err_and(|error| !matches!(error, Error::Ended { .. } | Error::Busy { .. })) {
-            run.store().boards().give_back(Held { is_tried: true, ..held });
+            run.store().boards().give_back(Held { is_tried: true, returned: held.returned + 1, ..held });
         }
         opened
     }
@@ -128,7 +134,7 @@ impl Drop for Job {
         // The seat first: whoever takes the claim sits down at once.
         drop(self.seat.take());
         if let Some(held) = self.held.take() {
-            self.run.store().boards().give_back(held);
+            self.run.store().boards().give_back(Held { returned: held.returned + 1, ..held });
         }
     }
 }
@@ -157,6 +163,8 @@ pub struct Remaining {
     /// The last round of looking before this iterator was made.
     began: u64,
     troubles_told: usize,
+    /// What is to be scored, and somebody of this process has.
+    held_here: Vec<EpisodeName>,
 }
 
 impl Run {
@@ -177,6 +185,7 @@ impl Run {
             round,
             began: round,
             troubles_told: 0,
+            held_here: Vec::new(),
         })
     }
 
@@ -256,6 +265,19 @@ impl Remaining {
         &self.run
     }
 
+    /// What lacks a note, and was not given since somebody of this process has it.
+    pub fn held_here(&self) -> &[EpisodeName] {
+        &self.held_here
+    }
+
+    /// What this process claimed, and let go before it was begun as often as an episode may fail, with how often that was. It is
+    /// not given again here; other processes get it when this one is gone.
+    pub fn returned(&self) -> Vec<(EpisodeName, u32)> {
+        let idle = self.run.store().boards().idle(&self.run.birth());
+        let enough = idle.into_iter().filter(|held| self.options.is_enough(held));
+        enough.map(|held| (held.name, held.returned)).collect()
+    }
+
     pub(super) fn options(&self) -> &RemainingOptions {
         &self.options
     }
@@ -292,6 +314,7 @@ impl Remaining {
             attempts: it.attempts,
             why: it.why,
             is_tried: false,
+            returned: 0,
             writer: None,
         };
         // What this iterator gave, and was left again, would go round in circles.
@@ -335,7 +358,14 @@ impl Remaining {
         let store = self.run.store();
         // Somebody in this process has it open, by its name.
         let seat = match store.seats().take(held.episode, &held.name.task) {
-            Err(Error::Busy { .. }) => return Ok(None),
+            Err(Error::Busy { .. }) => {
+                if is_unscored {
+                    // It would be picked again and again, until whoever has it is done: which may be the caller.
+                    self.given.insert(held.episode, held.attempt);
+                    self.held_here.push(held.name);
+                }
+                return Ok(None);
+            }
             seat => seat?,
         };
         if is_claimed && is_overtaken(&self.run, &held)? {

@@ -59,9 +59,10 @@ impl Group {
                 fix: "open the one sample by its name to take it over".to_owned(),
             });
         }
-        if self.sealed()?.is_some() {
-            return Ok(None);
+        if let Some(sealed) = self.sealed()? {
+            return self.check_sealed_size(&sealed).map(|()| None);
         }
+        self.check_size()?;
         let disk = self.run.store().disk();
         let started_us = disk.uptime_us();
         loop {

@@ -240,7 +240,8 @@ impl Opener<'_> {
             // Somebody took us for dead, and passed over our claim.
             Published::Taken => {
                 let attempt = base.attempt + 1;
-                Err(Error::Fenced { what: self.what(), episode: self.id, mine: base.attempt, attempt })
+                let (what, episode, mine) = (self.what(), self.id, base.attempt);
+                Err(Error::Fenced { what, episode, mine, attempt, is_stream: false })
             }
             Published::Unfit => Err(Error::BadInput {
                 field: "base".to_owned(),

@@ -184,7 +184,9 @@ impl Log {
         }
         let attempt = *self.fenced.get(&subject.key.id)?;
         let mine = subject.key.attempt;
-        let fenced = || Error::Fenced { what: subject.called(), episode: subject.key.id, mine, attempt };
+        let is_stream = matches!(subject.key.what, What::Stream);
+        let (what, episode) = (subject.called(), subject.key.id);
+        let fenced = || Error::Fenced { what, episode, mine, attempt, is_stream };
         (mine < attempt).then(fenced)
     }
 }

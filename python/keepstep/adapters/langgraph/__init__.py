@@ -37,7 +37,7 @@ except ImportError as _missing:
 
 from ._entries import SAVED, WRITTEN, Entry, Rows, Saved, Written
 from ._pieces import join, one_piece, split, whole_of
-from ._thread import Found, Thread, listing
+from ._thread import Found, Thread, names_of
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -411,7 +411,7 @@ class _Threads:
             return thread
 
     def all(self) -> Iterator[Thread]:
-        return map(self.named, listing(self._run).read())
+        return map(self.named, names_of(self._run))
 
 
 def _ns(config: RunnableConfig) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import keepstep
@@ -62,9 +62,24 @@ class Placed(NamedTuple):
     receipts: Sequence[keepstep.Receipt]
 
 
-def listing(run: keepstep.Run) -> keepstep.Stream:
+def _listing(run: keepstep.Run) -> keepstep.Stream:
     """The names of all threads of a run: nothing else could tell which there are."""
     return run.stream("threads")
+
+
+# LangGraph's threads may be called nothing at all, and an entry of a stream may not.
+_ESCAPE = "\0"
+
+
+def _put_name(run: keepstep.Run, name: str) -> keepstep.Receipt:
+    id = _ESCAPE + name if not name or name.startswith(_ESCAPE) else name
+    return put_waiting(_listing(run).put, id, True)
+
+
+def names_of(run: keepstep.Run) -> Iterator[str]:
+    """The names of all threads of a run."""
+    for id in _listing(run).read():
+        yield id.removeprefix(_ESCAPE)
 
 
 class Thread:
@@ -106,7 +121,7 @@ class Thread:
                 self.leave(generation, fenced)
                 continue
             if not self._is_listed:
-                receipts.append(put_waiting(listing(self._run).put, self.name, True))
+                receipts.append(_put_name(self._run, self.name))
             return Placed(key, entry, generation, receipts)
 
     def arrive(self, placed: Placed) -> None:
@@ -276,7 +291,7 @@ class Thread:
         keys = {key: secrets.token_urlsafe(9) for key, _ in entries}
         with target._lock:
             target.refresh()
-            placed = [put_waiting(listing(target._run).put, target.name, True)] if entries else []
+            placed = [_put_name(target._run, target.name)] if entries else []
             for key, entry in entries:
                 moved = encode(_moved(entry, target._number, keys))
                 placed.append(put_waiting(target._stream.put, keys[key], moved))
