@@ -9,7 +9,7 @@ use keepstep_format::decode::{Body, NoBodies, read_fields};
 use super::report::Wrong;
 use super::verify::Verifier;
 use crate::disk::{self, join, read_exact_at};
-use crate::error::{Doing, Result};
+use crate::error::{Doing, Result, or_told};
 use crate::segment::Log;
 use crate::segment::names::{TEMPORARY, WRITERS, list_temporary, parse_segment_path, writer_dir};
 
@@ -79,12 +79,25 @@ impl Verifier<'_> {
                 self.damage(path.to_owned(), None, (0, 0), Wrong::Card, error.to_string());
                 return Ok(());
             }
-            other => other.doing("open", path)?,
+            other => other.doing("open", path),
         };
         self.report.counts.cards += 1;
-        let bytes = file.bytes().doing("measure", path)?;
-        let is_valid = bytes <= disk::CARD_FILE_BYTES_MAX && {
-            let data = read_exact_at(&*file, 0, bytes as usize).doing("read", path)?;
+        let read = file.and_then(|file| {
+            let bytes = file.bytes().doing("measure", path)?;
+            let is_a_card = bytes <= disk::CARD_FILE_BYTES_MAX;
+            let data = is_a_card.then(|| read_exact_at(&*file, 0, bytes as usize).doing("read", path));
+            Ok((bytes, data.transpose()?))
+        });
+        let (bytes, data) = match or_told(read)? {
+            (Some(read), _) => read,
+            // What the system does not give of one card must not keep the rest from being verified.
+            (None, error) => {
+                let detail = error.map_or_else(String::new, |error| format!("it cannot be read: {error}"));
+                self.damage(path.to_owned(), None, (0, 0), Wrong::Card, detail);
+                return Ok(());
+            }
+        };
+        let is_valid = data.is_some_and(|data| {
             match Card::decode(&data, self.storage.store(), path) {
                 Ok(card) => {
                     read_fields(&Body { raw: card.body, references: Vec::new() }, &mut NoBodies).is_ok()
@@ -93,7 +106,7 @@ impl Verifier<'_> {
                 Err(CardError::Newer { .. }) => true,
                 Err(_) => false,
             }
-        };
+        });
         if !is_valid {
             self.damage(path.to_owned(), None, (0, bytes), Wrong::Card, "it does not validate".to_owned());
         }
