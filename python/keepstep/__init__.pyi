@@ -871,6 +871,10 @@ class View:
         """What was given along when it was opened."""
 
     @property
+    def trouble(self) -> str | None:
+        """What is wrong: a card that it rests on cannot be read or is not there, or records of it are lost; None if nothing is."""
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """What was lost of it as a whole; damaged fields are named in `Step.damaged`."""
 

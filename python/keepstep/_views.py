@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from . import _checks, _core
 from ._cached import cached_property
 from ._endings import SAID, WHYS, Ending
+from ._log import warn_of_troubles
 from ._loops import in_thread, warn_if_on_loop
 from ._steps import Step, Steps, error_text, shown, step_of, table_html
 from .errors import BadInput, NotFound
@@ -142,6 +143,11 @@ class View:
     def meta(self) -> Any:
         """What was given along when it was opened."""
         return self._origin[1]
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong: a card that it rests on cannot be read or is not there, or records of it are lost; None if nothing is."""
+        return self._core.trouble  # type: ignore[no-any-return]
 
     @cached_property
     def missing(self) -> tuple[str, ...]:
@@ -274,7 +280,10 @@ def find(core_store: Any, ref: str) -> View:
     """The attempt that a ref or the beginning of an id names: the one that counts, where no attempt is named."""
     if not isinstance(core_store, _core.Store):
         raise NotFound(f"{ref}: the null store records nothing")
-    return View(_core.find(core_store, ref))
+    view = View(_core.find(core_store, ref))
+    if view.trouble is not None:
+        warn_of_troubles([f"{view.ref}: {view.trouble}"])
+    return view
 
 
 def episodes(
@@ -322,7 +331,9 @@ def episodes(
     if not isinstance(core_run, _core.Run):
         return iter(())
     if not coming:
-        return map(View, _core.list_episodes(core_run, wanted))
+        listing = _core.list_episodes(core_run, wanted)
+        warn_of_troubles(listing.troubles)
+        return map(View, listing)
     return map(View, _coming(_core.follow_run(core_run, wanted, after or None).next_episode, follow))
 
 
@@ -358,7 +369,8 @@ def table(core_run: Any, of: str, columns: Sequence[str] | None = None) -> Table
 def _coming(ask: Any, follow: bool) -> Iterator[Any]:
     """What comes in, waited for in slices; without `follow` only what is there."""
     while True:
-        found, is_quiet = ask(_SLICE_S if follow else 0.0)
+        found, is_quiet, troubles = ask(_SLICE_S if follow else 0.0)
+        warn_of_troubles(troubles)
         if found is not None:
             yield found
         elif is_quiet and not follow:

@@ -10,6 +10,7 @@ use keepstep::{Error, Id, Listed, Store};
 use keepstep_format::card::kind;
 use keepstep_format::fields;
 
+use crate::choosing::each_once;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::json::Json;
 use crate::screen::{Screen, shown};
@@ -86,7 +87,13 @@ impl Episode {
             ("first_time_us", self.summary.first_time.into()),
             ("last_time_us", self.summary.last_time.into()),
             ("writer", self.key.writer.to_string().into()),
+            ("trouble", Json::from(self.trouble.as_ref().map(ToString::to_string))),
         ])
+    }
+
+    /// Notes what is wrong with it, which the list could not see.
+    pub(crate) fn find_wrong(&mut self, error: Error) {
+        self.listed.trouble.get_or_insert(error);
     }
 
     /// How to name it on the command line. The attempt stands there unless it is the one that counts.
@@ -131,7 +138,7 @@ fn natural(text: &str) -> Vec<(String, u64)> {
     parts
 }
 
-/// The runs of a store, by name and generation. A card that is damaged is left to `verify`.
+/// The runs of a store, by name and generation. A card that cannot be read is told by [`tell_unread_runs`].
 pub(crate) fn runs(catalog: &Catalog) -> Outcome<Vec<Run>> {
     let storage = catalog.storage();
     let list =
@@ -142,9 +149,11 @@ pub(crate) fn runs(catalog: &Catalog) -> Outcome<Vec<Run>> {
         for entry in
             list(&dir)?.iter().filter(|entry| entry.name.ends_with(".run") && !entry.name.starts_with('.'))
         {
-            let CardFound::Card(card) = read_card(storage, &format!("{dir}/{}", entry.name), kind::RUN)?
-            else {
-                continue;
+            let card = match read_card(storage, &format!("{dir}/{}", entry.name), kind::RUN) {
+                Ok(CardFound::Card(card)) => card,
+                Ok(_) => continue,
+                Err(error) if error.is_of_one_file() => continue,
+                Err(error) => return Err(error.into()),
             };
             let run = Run {
                 name: card.text(fields::RUN).unwrap_or_default().to_owned(),
@@ -196,36 +205,43 @@ pub(crate) fn not_there(store: &Store, text: &str, wanted: &Ref, what: &str) -> 
     }
 }
 
-/// Says of which episodes it is not known what they inherited.
-pub(crate) fn tell_unknown_lineages(episodes: &[Episode], screen: &mut Screen) -> Outcome {
-    let mut exit = Exit::Done;
-    for episode in episodes {
-        let Some(trouble) = &episode.trouble else { continue };
-        if exit == Exit::Done {
-            screen.flush()?;
-        }
-        exit = Exit::Lost;
-        let said = format!("{}: {trouble}", episode.name());
-        screen.say(&format!("{} {}", screen.talk.red("damaged:"), shown(&said)));
+/// Says what is wrong with which episodes: what was recorded of them rests on something that is not there, or is damaged.
+pub(crate) fn tell_wrong(episodes: &[Episode], screen: &mut Screen) -> Outcome {
+    let said = |it: &Episode| Some(format!("{}: {}", it.name(), it.trouble.as_ref()?));
+    tell_damaged(each_once(episodes.iter().filter_map(said), Clone::clone), screen)
+}
+
+/// Says which cards of runs cannot be read, unless the episodes of the run say so.
+pub(crate) fn tell_unread_runs(store: &Store, episodes: &[Episode], screen: &mut Screen) -> Outcome {
+    let unread = store.runs()?.into_iter().filter_map(Result::err).map(|error| error.to_string());
+    let is_told = |said: &String| {
+        episodes.iter().any(|it| it.trouble.as_ref().is_some_and(|trouble| trouble.to_string() == *said))
+    };
+    tell_damaged(unread.filter(|said| !is_told(said)).collect(), screen)
+}
+
+fn tell_damaged(said: Vec<String>, screen: &mut Screen) -> Outcome {
+    if said.is_empty() {
+        return Ok(Exit::Done);
     }
-    Ok(exit)
+    screen.flush()?;
+    for one in said.iter().take(TROUBLES_SHOWN) {
+        screen.say(&format!("{} {}", screen.talk.red("damaged:"), shown(one)));
+    }
+    if said.len() > TROUBLES_SHOWN {
+        screen.say(&format!("… and {} more", said.len() - TROUBLES_SHOWN));
+    }
+    Ok(Exit::Lost)
 }
 
 /// Says which files could not be read; that they could not is what the exit code says too.
 pub(crate) fn tell_troubles(catalog: &Catalog, screen: &mut Screen) -> Outcome {
-    let troubles = catalog.troubles();
-    if troubles.is_empty() {
-        return Ok(Exit::Done);
+    let troubles = catalog.troubles().iter().map(|trouble| trouble.error.to_string()).collect();
+    let exit = tell_damaged(troubles, screen)?;
+    if exit != Exit::Done {
+        screen.say(&format!("{} `keepstep verify` says what it cost", screen.talk.cyan("hint:")));
     }
-    screen.flush()?;
-    for trouble in troubles.iter().take(TROUBLES_SHOWN) {
-        screen.say(&format!("{} {}", screen.talk.red("damaged:"), shown(&trouble.error.to_string())));
-    }
-    if troubles.len() > TROUBLES_SHOWN {
-        screen.say(&format!("… and {} more", troubles.len() - TROUBLES_SHOWN));
-    }
-    screen.say(&format!("{} `keepstep verify` says what it cost", screen.talk.cyan("hint:")));
-    Ok(Exit::Lost)
+    Ok(exit)
 }
 
 /// The catalog and all attempts in it.

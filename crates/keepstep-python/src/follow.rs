@@ -76,6 +76,8 @@ pub(crate) struct RunFollow {
 struct Inner {
     follow: keepstep::RunFollow,
     catalog: Catalog,
+    /// What is wrong, and was not told yet.
+    troubles: Vec<String>,
 }
 
 /// What a short wait gave.
@@ -87,12 +89,17 @@ enum News<T> {
     Quiet,
 }
 
+/// What came, whether nothing happened at all, and what is wrong that was found on the way.
+type Heard<T> = (Option<T>, bool, Vec<String>);
+
 /// A sealed group, for Python: ref, members and their rewards, who is missing and why, source, time, cursor.
 type GroupParts = (String, Vec<(View, Option<f64>)>, Vec<(i64, String)>, String, f64, String);
 
 impl RunFollow {
     pub(crate) fn new(run: &keepstep::Run, filter: EpisodeFilter, after: Option<&str>) -> Result<Self> {
-        let inner = Inner { follow: run.follow(after)?, catalog: run.store().catalog()? };
+        let (follow, catalog) = (run.follow(after)?, run.store().catalog()?);
+        let troubles = catalog.troubles().into_iter().map(|trouble| trouble.error.to_string()).collect();
+        let inner = Inner { follow, catalog, troubles };
         let notes = Arc::new(NoteShelf::live());
         Ok(Self { run: run.clone(), filter, notes, inner: Mutex::new(inner) })
     }
@@ -102,33 +109,50 @@ impl RunFollow {
         &self,
         timeout: Duration,
         mut take: impl FnMut(&mut Inner, RunEvent, String) -> Result<Option<T>>,
-    ) -> Result<News<T>> {
+    ) -> Result<Heard<T>> {
         self.run.store().check_process()?;
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let started = Instant::now();
-        loop {
+        let news = loop {
             let left = timeout.saturating_sub(started.elapsed());
-            let Some((event, cursor)) = inner.follow.next(left)? else { return Ok(News::Quiet) };
-            if let Some(taken) = take(&mut inner, event, cursor)? {
-                return Ok(News::Came(taken));
+            let Some((event, cursor)) = inner.follow.next(left)? else { break News::Quiet };
+            if let RunEvent::Unreadable { why } = event {
+                inner.troubles.push(why);
+            } else if let Some(taken) = take(&mut inner, event, cursor)? {
+                break News::Came(taken);
             }
             if left.is_zero() {
-                return Ok(News::Busy);
+                break News::Busy;
             }
-        }
+        };
+        let troubles = std::mem::take(&mut inner.troubles);
+        Ok(match news {
+            News::Came(came) => (Some(came), false, troubles),
+            News::Busy => (None, false, troubles),
+            News::Quiet => (None, true, troubles),
+        })
+    }
+
+    /// Opens an attempt, and notes what is wrong with it.
+    fn open(&self, inner: &mut Inner, listed: Listed, cursor: String) -> Result<View> {
+        let name = keepstep::refs::name_of(&listed).to_string();
+        let view = View::of_event(self.run.store(), listed, &inner.catalog, cursor, &self.notes)?;
+        inner.troubles.extend(view.trouble().map(|trouble| format!("{name}: {trouble}")));
+        Ok(view)
     }
 
     /// An attempt that ended, if it is wanted.
     fn ended(&self, inner: &mut Inner, episode: &Id, attempt: u32, cursor: String) -> Result<Option<View>> {
         let Some(listed) = self.attempt(inner, episode, attempt)? else { return Ok(None) };
-        if !self.run.wants(&inner.catalog, &listed, &self.filter)? {
-            return Ok(None);
-        }
-        let store = self.run.store();
-        View::of_event(store, listed, &inner.catalog, cursor, &self.notes).map(Some)
+        let is_wanted = match self.run.wants(&inner.catalog, &listed, &self.filter) {
+            // What cannot be read may be what is wanted.
+            Err(error) if error.is_of_one_file() => true,
+            wants => wants?,
+        };
+        if is_wanted { self.open(inner, listed, cursor).map(Some) } else { Ok(None) }
     }
 
-    /// What a list says of an attempt; nothing if it was pruned since.
+    /// What a list says of an attempt; nothing if it is not there any more.
     fn attempt(&self, inner: &mut Inner, episode: &Id, attempt: u32) -> Result<Option<Listed>> {
         let listed = match self.run.store().list_one(&mut inner.catalog, episode) {
             Err(Error::NotFound { .. } | Error::Pruned { .. }) => return Ok(None),
@@ -139,17 +163,29 @@ impl RunFollow {
     }
 
     fn sealed(&self, inner: &mut Inner, group: &Id, cursor: String) -> Result<Option<GroupParts>> {
-        let Some(sealed) = self.run.sealed_group(group)? else { return Ok(None) };
+        let sealed = match self.run.sealed_group(group) {
+            Err(error) if error.is_of_one_file() => {
+                inner.troubles.push(error.to_string());
+                return Ok(None);
+            }
+            sealed => sealed?,
+        };
+        let Some(sealed) = sealed else { return Ok(None) };
         let mut missing: Vec<(i64, String)> = sealed.missing.into_iter().collect();
         let mut members = Vec::new();
         for Member { episode, attempt, sample, reward } in sealed.members {
             match self.attempt(inner, &episode, attempt)? {
-                Some(listed) => {
-                    let store = self.run.store();
-                    let view = View::of_event(store, listed, &inner.catalog, cursor.clone(), &self.notes)?;
-                    members.push((view, reward));
+                Some(listed) => members.push((self.open(inner, listed, cursor.clone())?, reward)),
+                None if inner.catalog.manifest().pruned(&episode).is_some() => {
+                    missing.push((sample, "pruned".to_owned()));
                 }
-                None => missing.push((sample, "pruned".to_owned())),
+                None => {
+                    let why = format!(
+                        "damaged: attempt {attempt} at episode {episode} is sealed, and is in no log"
+                    );
+                    inner.troubles.push(why.clone());
+                    missing.push((sample, why));
+                }
             }
         }
         let reference =
@@ -160,35 +196,27 @@ impl RunFollow {
 
 #[pymethods]
 impl RunFollow {
-    /// The next episode that ended, and whether nothing happened at all.
-    fn next_episode(&self, py: Python<'_>, timeout_s: f64) -> PyResult<(Option<View>, bool)> {
+    /// The next episode that ended, whether nothing happened at all, and what is wrong.
+    fn next_episode(&self, py: Python<'_>, timeout_s: f64) -> PyResult<Heard<View>> {
         let timeout = seconds_of("timeout_s", timeout_s).or_raise(py)?;
         let wait = || {
             self.wait(timeout, |inner, event, cursor| match event {
                 RunEvent::Ended { episode, attempt, .. } => self.ended(inner, &episode, attempt, cursor),
-                RunEvent::Sealed { .. } => Ok(None),
+                RunEvent::Sealed { .. } | RunEvent::Unreadable { .. } => Ok(None),
             })
         };
-        Ok(told(py.detach(wait).or_raise(py)?))
+        py.detach(wait).or_raise(py)
     }
 
-    /// The next group that was sealed, and whether nothing happened at all.
-    fn next_group(&self, py: Python<'_>, timeout_s: f64) -> PyResult<(Option<GroupParts>, bool)> {
+    /// The next group that was sealed, whether nothing happened at all, and what is wrong.
+    fn next_group(&self, py: Python<'_>, timeout_s: f64) -> PyResult<Heard<GroupParts>> {
         let timeout = seconds_of("timeout_s", timeout_s).or_raise(py)?;
         let wait = || {
             self.wait(timeout, |inner, event, cursor| match event {
                 RunEvent::Sealed { group } => self.sealed(inner, &group, cursor),
-                RunEvent::Ended { .. } => Ok(None),
+                RunEvent::Ended { .. } | RunEvent::Unreadable { .. } => Ok(None),
             })
         };
-        Ok(told(py.detach(wait).or_raise(py)?))
-    }
-}
-
-fn told<T>(news: News<T>) -> (Option<T>, bool) {
-    match news {
-        News::Came(came) => (Some(came), false),
-        News::Busy => (None, false),
-        News::Quiet => (None, true),
+        py.detach(wait).or_raise(py)
     }
 }

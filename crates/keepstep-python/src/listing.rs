@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use keepstep::read::Catalog;
 use keepstep::{EpisodeFilter, Listed, Value};
 use pyo3::prelude::*;
 
@@ -66,6 +67,17 @@ pub(crate) struct Listing {
     store: keepstep::Store,
     look: Arc<Look>,
     listed: Mutex<std::vec::IntoIter<Listed>>,
+    troubles: Vec<String>,
+}
+
+/// What is wrong with what was found: with files that could not be read, and with which episodes. Each once.
+pub(crate) fn troubles_of(catalog: &Catalog, listed: &[Listed]) -> Vec<String> {
+    let unread = catalog.troubles().into_iter().map(|trouble| trouble.error.to_string());
+    let wrong = |it: &Listed| Some(format!("{}: {}", keepstep::refs::name_of(it), it.trouble.as_ref()?));
+    let mut told: Vec<String> = unread.chain(listed.iter().filter_map(wrong)).collect();
+    let mut had = std::collections::HashSet::new();
+    told.retain(|said| had.insert(said.clone()));
+    told
 }
 
 #[pymethods]
@@ -77,6 +89,12 @@ impl Listing {
     fn __next__(&self) -> Option<View> {
         let next = self.listed.lock().unwrap_or_else(PoisonError::into_inner).next();
         next.map(|listed| View::of_list(&self.store, listed, &self.look))
+    }
+
+    /// What is wrong with what was found, for people.
+    #[getter]
+    fn troubles(&self) -> Vec<String> {
+        self.troubles.clone()
     }
 
     fn __length_hint__(&self) -> usize {
@@ -92,8 +110,9 @@ pub(crate) fn list_episodes(py: Python<'_>, run: &Run, wanted: Wanted<'_>) -> Py
         let store = run.inner.store().clone();
         let mut catalog = store.catalog()?;
         let listed = run.inner.episodes_in(&mut catalog, &filter)?;
+        let troubles = troubles_of(&catalog, &listed);
         let look = Arc::new(Look { catalog, notes: Arc::default() });
-        Ok(Listing { store, look, listed: Mutex::new(listed.into_iter()) })
+        Ok(Listing { store, look, listed: Mutex::new(listed.into_iter()), troubles })
     };
     py.detach(list).or_raise(py)
 }

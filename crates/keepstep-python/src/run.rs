@@ -144,7 +144,12 @@ fn told_given_up(
     errors_max: usize,
 ) -> keepstep::Result<GivenUp> {
     let told = |(index, it): (usize, &keepstep::GivenUp)| {
-        let error = if index < errors_max { run.last_error(&it.name)? } else { None };
+        let last = || match run.last_error(&it.name) {
+            // One that cannot be read does not keep the others from being told.
+            Err(error) if error.is_of_one_file() => Ok(Some(error.to_string())),
+            error => error,
+        };
+        let error = if index < errors_max { last()? } else { None };
         Ok((keepstep::refs::reference(run, &it.name).to_string(), it.attempts, it.errors, error))
     };
     given_up.iter().enumerate().map(told).collect()

@@ -77,8 +77,13 @@ impl View {
         cursor: String,
         notes: &Arc<NoteShelf>,
     ) -> Result<Self> {
-        let opened = store.view_of(catalog, &listed.key)?;
-        let opened = Mutex::new(Some(opened));
+        let (opened, unread) = match store.view_of(catalog, &listed.key) {
+            // Whoever asks for what is in it is told then.
+            Err(error) if error.is_of_one_file() => (None, Some(error)),
+            opened => (Some(opened?), None),
+        };
+        let listed = Listed { trouble: listed.trouble.or(unread), ..listed };
+        let opened = Mutex::new(opened);
         Ok(Self { opened, ..Self::alone(store, listed, cursor, Arc::clone(notes)) })
     }
 
@@ -179,6 +184,12 @@ impl View {
     #[getter]
     fn state(&self) -> &str {
         self.listed.state()
+    }
+
+    /// What is wrong with it, for people: a card that it rests on cannot be read, or is not there.
+    #[getter]
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.listed.trouble.as_ref().map(ToString::to_string)
     }
 
     #[getter]

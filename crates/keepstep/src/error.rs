@@ -267,6 +267,17 @@ impl Error {
         matches!(self, Self::Io { source, .. } if source.raw_os_error().is_some_and(is_limit))
     }
 
+    /// True if it is about one file, and says nothing of the others: who reads many tells it, and goes on with the rest.
+    pub fn is_of_one_file(&self) -> bool {
+        match self {
+            Self::Damaged { .. } => true,
+            Self::Io { doing, .. } => {
+                matches!(*doing, "open" | "read" | "measure") && !self.is_out_of_files() && !self.is_gone()
+            }
+            _ => false,
+        }
+    }
+
     /// True if a file was not there: `compact` may have moved what was in it, and the newest manifest says where to.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
@@ -296,5 +307,14 @@ pub(crate) trait Doing<T> {
 impl<T> Doing<T> for io::Result<T> {
     fn doing(self, doing: &'static str, path: &str) -> Result<T> {
         self.map_err(|source| Error::io(doing, path, source))
+    }
+}
+
+/// What was asked for; or what is wrong with the one file that would say it, which is told beside the rest.
+pub(crate) fn or_told<T>(asked: Result<T>) -> Result<(Option<T>, Option<Error>)> {
+    match asked {
+        Ok(said) => Ok((Some(said), None)),
+        Err(error) if error.is_of_one_file() => Ok((None, Some(error))),
+        Err(error) => Err(error),
     }
 }

@@ -6,7 +6,7 @@ mod scratch;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use keepstep::{Bell, EpisodeName, Level, Options, Receipt, Step, Store, Value};
+use keepstep::{Bell, EpisodeName, Level, Options, Receipt, Step, Value};
 
 use scratch::Scratch;
 

@@ -128,6 +128,7 @@ impl World {
             let id = match event {
                 RunEvent::Ended { episode, .. } => episode,
                 RunEvent::Sealed { group } => group,
+                RunEvent::Unreadable { why } => panic!("{why}"),
             };
             *reader.told.entry(id).or_default() += 1;
             reader.cursor = Some(cursor);

@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use keepstep::{
-    Ending, Episode, EpisodeName, Error, Known, Level, Opening, Options, Resume, Run, Step, Store, Value,
-    WhenBusy,
+    Ending, Episode, EpisodeName, Error, Known, Level, Opening, Options, Resume, Run, Step, Value, WhenBusy,
 };
 
 use scratch::Scratch;

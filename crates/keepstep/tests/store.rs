@@ -273,8 +273,7 @@ fn a_vanished_store_acknowledges_nothing() {
 #[test]
 fn a_follower_sees_every_step_once() {
     let scratch = Scratch::new("follow");
-    let store =
-        scratch.open(Options { segment_bytes_max: 20_000, ..Options::default() });
+    let store = scratch.open(Options { segment_bytes_max: 20_000, ..Options::default() });
     let run = store.run("run", Value::Null).expect("opens");
     let recorder = run.episode(name(0)).expect("begins");
     let mut follow = store.follow_attempt(recorder.episode(), 0, FollowFrom::Start).expect("follows");

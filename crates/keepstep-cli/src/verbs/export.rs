@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use keepstep::export::{Jsonl, JsonlCounts, JsonlOptions, NewFile};
-use keepstep::read::{Catalog, NoteIndex, is_final};
+use keepstep::read::{AttemptKey, Catalog, NoteIndex, is_final};
 use keepstep::{Error, Id, Store};
 
 use crate::choosing::{Chooser, Filter};
@@ -114,21 +114,25 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     chosen.retain(|episode| episode.is_in_force || is_named(episode));
     let left_out = leave_out(&mut chosen, &chooser);
     let work = Work { args, store: &store, catalog: &catalog, episodes: &chosen };
-    let written = match output {
+    let (written, unread) = match output {
         Some(path) => {
-            let (file, written) = work.write(NewFile::create(path)?)?;
+            let (file, written, unread) = work.write(NewFile::create(path)?)?;
             file.keep()?;
-            written
+            (written, unread)
         }
         None => {
-            let (_, written) = work.write(screen.out())?;
+            let (_, written, unread) = work.write(screen.out())?;
             screen.flush()?;
-            written
+            (written, unread)
         }
     };
+    for (key, error) in unread {
+        let of_it = chosen.iter_mut().find(|episode| episode.key == key);
+        of_it.into_iter().for_each(|episode| episode.find_wrong(error.clone()));
+    }
     tell(args, &chosen, &left_out, &written, screen)?;
     let damage = if written.damaged > 0 { Exit::Lost } else { Exit::Done };
-    Ok(damage.worse(reading::tell_unknown_lineages(&chosen, screen)?))
+    Ok(damage.worse(reading::tell_wrong(&chosen, screen)?))
 }
 
 /// Takes out what was not asked for; gives how those stand.
@@ -152,7 +156,8 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn write<W: Write>(&self, out: W) -> Outcome<(W, JsonlCounts)> {
+    /// Writes them; gives those that cannot be read, and why. They do not keep the others from being written.
+    fn write<W: Write>(&self, out: W) -> Outcome<(W, JsonlCounts, Vec<(AttemptKey, Error)>)> {
         let steps = self.episodes.iter().map(|episode| episode.summary.steps).sum();
         // Steps that run over the same terminal are progress enough.
         let is_seen = self.args.output.is_none() && std::io::stdout().is_terminal();
@@ -160,8 +165,16 @@ impl Work<'_> {
         let options = JsonlOptions { only_new: self.args.new, calls: self.args.calls };
         let mut jsonl = Jsonl::new(out, options);
         let mut notes: BTreeMap<Id, NoteIndex> = BTreeMap::new();
+        let mut unread = Vec::new();
         for episode in self.episodes {
-            let view = self.store.view_of(self.catalog, &episode.key)?;
+            let view = match self.store.view_of(self.catalog, &episode.key) {
+                Ok(view) => view,
+                Err(error) if error.is_of_one_file() => {
+                    unread.push((episode.key, error));
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
             jsonl.episode(episode.as_ref(), &view, &mut || bar.inc(1)).map_err(failed)?;
             let Some(birth) = episode.summary.birth.filter(|_| self.args.notes) else { continue };
             let notes = match notes.entry(birth) {
@@ -170,9 +183,9 @@ impl Work<'_> {
             };
             jsonl.notes(episode.as_ref(), &view, notes).map_err(failed)?;
         }
-        let done = jsonl.finish().map_err(failed)?;
+        let (out, counts) = jsonl.finish().map_err(failed)?;
         bar.finish_and_clear();
-        Ok(done)
+        Ok((out, counts, unread))
     }
 }
 
@@ -193,6 +206,8 @@ fn tell(
 ) -> Outcome<()> {
     if args.json {
         let states = left_out.iter().map(|(state, number)| (state.as_str(), Json::from(*number)));
+        let wrong = |it: &Episode| Some(format!("{}: {}", it.name(), it.trouble.as_ref()?));
+        let troubles = episodes.iter().filter_map(wrong).map(Json::from);
         return screen.json(&Json::map([
             ("episodes", Json::from(written.episodes)),
             ("steps", written.steps.into()),
@@ -203,6 +218,7 @@ fn tell(
             ("left_out", Json::map(states)),
             ("pending_turns", written.pending.into()),
             ("damaged", written.damaged.into()),
+            ("troubles", Json::list(troubles)),
         ]));
     }
     let mut told = vec![counted(written.episodes, "episode"), counted(written.steps, "step")];

@@ -82,7 +82,8 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
             plans = planned::tell(&store, reading::runs(&catalog)?.iter().filter(is_asked_for), screen)?;
         }
     }
-    let troubles = reading::tell_unknown_lineages(&episodes, screen)?;
+    let troubles = reading::tell_wrong(&episodes, screen)?;
+    let troubles = troubles.worse(reading::tell_unread_runs(&store, &episodes, screen)?);
     Ok(troubles.worse(plans).worse(reading::tell_troubles(&catalog, screen)?))
 }
 

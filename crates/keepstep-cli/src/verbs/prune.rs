@@ -94,7 +94,12 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     }
     // What was asked for and stays is not done.
     let has_failed = !report.refused.is_empty() && report.episodes.is_empty();
-    Ok(if has_failed { Exit::Failed } else { Exit::Done })
+    let is_damaged = report.refused.iter().any(|episode| episode.is_damaged);
+    Ok(match (has_failed, is_damaged) {
+        (_, true) => Exit::Lost,
+        (true, _) => Exit::Failed,
+        _ => Exit::Done,
+    })
 }
 
 fn filter(args: &Args) -> Outcome<PruneFilter> {

@@ -47,7 +47,18 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         if at > 0 && !args.json {
             screen.line("")?;
         }
-        let shown = Shown { args, store: &store, episode, view: store.view_of(&catalog, &episode.key)? };
+        let view = store.view_of(&catalog, &episode.key);
+        let (view, unread) = match view {
+            Err(error) if error.is_of_one_file() => (None, Some(error)),
+            view => (Some(view?), None),
+        };
+        // What is wrong with one does not keep the others from being shown.
+        if let Some(wrong) = episode.trouble.as_ref().or(unread.as_ref()) {
+            is_whole = false;
+            tell_wrong(args, episode, wrong, screen)?;
+        }
+        let Some(view) = view else { continue };
+        let shown = Shown { args, store: &store, episode, view };
         is_whole &= match wanted.step {
             Some(step) => shown.one_step(step, screen)?,
             None => shown.all(screen)?,
@@ -62,6 +73,22 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         screen.talk.cyan("hint:")
     ));
     Ok(Exit::Lost)
+}
+
+/// Says what is wrong with an episode: a card of it cannot be read or is not there, or what it rests on.
+fn tell_wrong(args: &Args, episode: &Episode, wrong: &keepstep::Error, screen: &mut Screen) -> Outcome<()> {
+    if args.json {
+        screen.json(&Json::map([
+            ("ref", Json::from(episode.reference().to_string())),
+            ("id", episode.key.episode.to_string().into()),
+            ("what", "trouble".into()),
+            ("error", wrong.to_string().into()),
+        ]))?;
+    }
+    screen.flush()?;
+    let said = format!("{}: {wrong}", episode.reference());
+    screen.say(&format!("{} {}", screen.talk.red("damaged:"), shown(&said)));
+    Ok(())
 }
 
 /// An episode that is shown.
@@ -86,7 +113,7 @@ impl Shown<'_> {
         } else {
             self.heading(screen)?;
         }
-        let mut is_whole = true;
+        let mut is_whole = self.view.missing().is_empty();
         for told in self.view.told() {
             let told = told?;
             // How it ended comes last, and may be in no log; the heading says it already, and how it began.

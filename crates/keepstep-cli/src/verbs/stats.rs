@@ -51,7 +51,9 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
             screen.line(&format!("{name:<10}{what}"))?;
         }
     }
-    reading::tell_troubles(&catalog, screen)
+    let wrong = reading::tell_wrong(&episodes, screen)?;
+    let wrong = wrong.worse(reading::tell_unread_runs(&store, &episodes, screen)?);
+    Ok(wrong.worse(reading::tell_troubles(&catalog, screen)?))
 }
 
 #[derive(Debug, Default)]
@@ -66,6 +68,8 @@ struct Stats {
     sealed: u64,
     open: u64,
     unreadable: u64,
+    /// Episodes with which something is wrong.
+    damaged: u64,
     live: u64,
     dead: u64,
     unknown: u64,
@@ -81,6 +85,7 @@ impl Stats {
             stats.records += episode.records;
             if episode.is_in_force {
                 stats.episodes += 1;
+                stats.damaged += u64::from(episode.trouble.is_some());
                 stats.steps += episode.summary.steps;
                 *stats.states.entry(episode.state().to_owned()).or_default() += 1;
             }
@@ -113,7 +118,7 @@ impl Stats {
         let step = if all { 1 } else { episodes.len().div_ceil(SAMPLE).max(1) };
         let bar = progress::bar(episodes.len().div_ceil(step) as u64, "reading");
         let (mut full_bytes, mut records) = (0u64, 0u64);
-        for episode in episodes.iter().step_by(step) {
+        for episode in episodes.iter().step_by(step).filter(|episode| episode.records > 0) {
             for item in catalog.reader(&episode.key)?.records() {
                 let Item::Record(record) = item? else { continue };
                 let mut encoder = Encoder::fields(catalog.storage().key(), &NothingKnown);
@@ -171,6 +176,7 @@ impl Stats {
             ("full_bytes", self.full_bytes.into()),
             ("ratio", self.ratio().into()),
             ("sampled_attempts", self.sampled.into()),
+            ("damaged_episodes", self.damaged.into()),
         ])
     }
 

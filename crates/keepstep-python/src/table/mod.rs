@@ -1,6 +1,7 @@
 //! Tables for other programs, by the Arrow C stream interface: read in batches as they are asked for, without a copy.
 //!
-//! No more than a batch is held, however many episodes there are. Nothing of Python's is touched while reading.
+//! No more than a batch is held, however many episodes there are. Nothing of Python's is touched while reading; only behind the
+//! last row its log is told which episodes could not be read.
 
 mod cells;
 mod columns;
@@ -68,10 +69,22 @@ impl Table {
 
     fn arrow_stream<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         let begin = || Rows::new(self.run.as_ref(), self.of, &self.columns, &self.schema);
-        let rows = py.detach(begin).or_raise(py)?;
+        let mut rows = py.detach(begin).or_raise(py)?;
+        warn(rows.take_troubles());
         let stream = FFI_ArrowArrayStream::new(Box::new(rows));
         PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
     }
+}
+
+/// Says in the log what could not be read. Whoever reads may be any thread, of a process that ends.
+fn warn(troubles: Vec<String>) {
+    if troubles.is_empty() {
+        return;
+    }
+    // That it cannot be told is no reason not to give the rows.
+    let _ = Python::try_attach(|py| -> PyResult<()> {
+        py.import("keepstep._log")?.getattr("warn_of_troubles")?.call1((troubles,)).map(|_| ())
+    });
 }
 
 fn told(error: arrow_schema::ArrowError) -> PyErr {

@@ -1,5 +1,6 @@
 //! The rows of a table, read from the store as they are asked for.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 
 use arrow_array::{RecordBatch, RecordBatchReader};
@@ -10,6 +11,7 @@ use keepstep::{EpisodeFilter, Id, Listed, Result, Run, Value};
 use super::cells::{Builder, Cell, json};
 use super::columns::{Column, Of};
 use super::tokens;
+use crate::listing::troubles_of;
 use crate::view::policies_of;
 
 /// A batch has at most so many rows,
@@ -34,6 +36,8 @@ struct Source {
     notes: VecDeque<(NoteKey, NoteSaid, bool)>,
     /// What the episodes that have notes are called.
     named: HashMap<(Id, Option<u32>), Listed>,
+    /// Episodes that cannot be read, and why. They do not keep the others from being read.
+    unread: RefCell<Vec<String>>,
 }
 
 /// An episode whose steps are being read.
@@ -48,6 +52,11 @@ impl Rows {
     pub(super) fn new(run: Option<&Run>, of: Of, columns: &[Column], schema: &SchemaRef) -> Result<Self> {
         let source = run.map(|run| Source::new(run, of)).transpose()?;
         Ok(Self { of, columns: columns.to_vec(), schema: schema.clone(), source })
+    }
+
+    /// What is wrong, as far as it is known and was not told: now, or when all is read.
+    pub(super) fn take_troubles(&mut self) -> Vec<String> {
+        self.source.as_mut().map(|source| source.unread.take()).unwrap_or_default()
     }
 
     /// Reads a batch. Nothing if there are no more rows.
@@ -79,6 +88,7 @@ impl Iterator for Rows {
         let batch = self.batch().map_err(|error| ArrowError::ExternalError(Box::new(error)));
         if !matches!(batch, Ok(Some(Ok(_)))) {
             // Behind an error, or the last row, there is nothing.
+            super::warn(self.take_troubles());
             self.source = None;
         }
         batch.transpose().map(std::result::Result::flatten)
@@ -97,6 +107,7 @@ impl Source {
         // Notes may be on attempts that do not count any more.
         let filter = EpisodeFilter { all_attempts: of == Of::Notes, ..EpisodeFilter::default() };
         let listed = run.episodes_in(&mut catalog, &filter)?;
+        let unread = RefCell::new(troubles_of(&catalog, &listed));
         let mut source = Self {
             run: run.clone(),
             catalog,
@@ -104,6 +115,7 @@ impl Source {
             reading: None,
             notes: VecDeque::new(),
             named: HashMap::new(),
+            unread,
         };
         match of {
             Of::Notes => source.read_notes(listed)?,
@@ -160,7 +172,7 @@ impl Source {
         loop {
             if self.reading.as_ref().is_none_or(|it| it.next >= it.view.steps()) {
                 let Some(listed) = self.listed.next() else { return Ok(None) };
-                let view = self.run.store().view_of(&self.catalog, &listed.key)?;
+                let Some(view) = self.view_of(&listed)? else { continue };
                 let reference = keepstep::refs::reference_of(&listed).to_string();
                 self.reading = Some(Reading { listed, reference, view, next: 0 });
                 continue;
@@ -171,6 +183,21 @@ impl Source {
             if is_wanted(&step) {
                 return Ok(Some(columns.iter().map(|column| reading.cell(column, &step)).collect()));
             }
+        }
+    }
+
+    /// An attempt; nothing if it cannot be read, which is told when all is read.
+    fn view_of(&self, listed: &Listed) -> Result<Option<keepstep::View>> {
+        match self.run.store().view_of(&self.catalog, &listed.key) {
+            Err(error) if error.is_of_one_file() => {
+                // What a list could see is told already.
+                if listed.trouble.is_none() {
+                    let name = keepstep::refs::name_of(listed);
+                    self.unread.borrow_mut().push(format!("{name}: {error}"));
+                }
+                Ok(None)
+            }
+            view => view.map(Some),
         }
     }
 
@@ -208,22 +235,28 @@ fn name_cell(name: &str, listed: &Listed) -> Cell {
 struct Opened<'s> {
     source: &'s Source,
     listed: &'s Listed,
-    view: Option<keepstep::View>,
+    /// Once it is opened; nothing in it if it cannot be read.
+    view: Option<Option<keepstep::View>>,
     end: Option<End>,
 }
 
 impl Opened<'_> {
-    fn view(&mut self) -> Result<&keepstep::View> {
-        match &mut self.view {
-            Some(view) => Ok(view),
-            none => Ok(none.insert(self.source.run.store().view_of(&self.source.catalog, &self.listed.key)?)),
-        }
+    fn view(&mut self) -> Result<Option<&keepstep::View>> {
+        Ok(match &mut self.view {
+            Some(view) => view.as_ref(),
+            none => none.insert(self.source.view_of(self.listed)?).as_ref(),
+        })
     }
 
     fn end(&mut self) -> Result<&End> {
         if self.end.is_none() {
             let has_ended = self.listed.summary.why.is_some();
-            let end = if has_ended { self.view()?.ending()? } else { None };
+            let view = if has_ended { self.view()? } else { None };
+            let end = view.map(keepstep::View::ending).transpose();
+            let end = match end {
+                Err(error) if error.is_of_one_file() => None,
+                end => end?.flatten(),
+            };
             self.end = Some(end.unwrap_or_default());
         }
         Ok(self.end.get_or_insert_default())
@@ -241,11 +274,14 @@ impl Opened<'_> {
             "error" => self.end()?.error.as_ref().map_or(Cell::Null, |error| Cell::Text(error_text(error))),
             "steps" => Cell::Int(summary.steps as i64),
             "reward" => Cell::float(summary.total_reward),
-            "policies" => Cell::Texts(policies_of(self.view()?)?.iter().map(policy_text).collect()),
+            "policies" => match self.view()? {
+                Some(view) => Cell::Texts(policies_of(view)?.iter().map(policy_text).collect()),
+                None => Cell::Null,
+            },
             "first_time" => Cell::int(summary.first_time),
             "last_time" => Cell::int(summary.last_time),
             "parent" => {
-                let begin = self.view()?.begin()?;
+                let begin = self.view()?.map(keepstep::View::begin).transpose()?.flatten();
                 Cell::text(begin.and_then(|begin| begin.parent).as_deref())
             }
             name => name_cell(name, listed),

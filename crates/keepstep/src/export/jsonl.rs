@@ -62,6 +62,7 @@ impl<W: io::Write> Jsonl<W> {
     pub fn episode(&mut self, listed: &Listed, view: &View, after: &mut dyn FnMut()) -> Result<()> {
         let names = names(listed);
         let mut before: Option<Value> = None;
+        let mut gaps = 0;
         for told in view.told() {
             match told? {
                 Told::Step(step) => {
@@ -70,10 +71,13 @@ impl<W: io::Write> Jsonl<W> {
                     after();
                 }
                 Told::Call(call) if self.options.calls => self.call(&names, &call)?,
-                Told::Gap(_) | Told::Damaged(_) => self.counts.damaged += 1,
+                Told::Gap(_) => gaps += 1,
+                Told::Damaged(_) => self.counts.damaged += 1,
                 _ => {}
             }
         }
+        // Not all that may be missing leaves a gap.
+        self.counts.damaged += gaps.max(view.missing().len() as u64);
         self.counts.pending += u64::from(view.pending()?.is_some());
         self.counts.episodes += 1;
         Ok(())

@@ -65,6 +65,11 @@ impl AttemptReader {
         &self.nameless
     }
 
+    /// How it ended, as the index of a segment says that has its END.
+    pub(super) fn said_why(&self) -> Option<String> {
+        self.parts.said_why()
+    }
+
     /// Where its records stand from a sequence on, without reading one.
     pub(super) fn outline(&self, seq: u32) -> impl Iterator<Item = Result<Next>> {
         let mut places = self.parts.places(seq);

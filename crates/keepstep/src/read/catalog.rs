@@ -42,6 +42,8 @@ pub struct AttemptInfo {
     pub summary: Summary,
     /// How many records it has.
     pub records: u64,
+    /// How many more it had, as far as that is known: they cannot be read, or the file that they were in is gone.
+    pub missing: u64,
     /// Whether its writer is still there.
     pub liveness: Liveness,
 }
@@ -189,32 +191,32 @@ impl Catalog {
 
     /// As [`Catalog::attempts`], of one episode only.
     pub fn attempts_of(&mut self, only: Option<&Id>) -> Result<Vec<AttemptInfo>> {
-        let mut found: HashMap<AttemptKey, AttemptInfo> = HashMap::new();
+        let mut found: HashMap<AttemptKey, (AttemptInfo, u32)> = HashMap::new();
         for log in self.logs.values_mut() {
             log.sum_up()?;
         }
         for log in self.logs.values().chain([&self.grouped]) {
-            let mut add = |writer: Id, bind: &Bind, records: u64, summary: &Summary| {
+            let mut add = |Summed { writer, bind, records, end_seq, summary, .. }: Summed| {
                 if bind.what != What::Attempt || self.manifest.pruned(&bind.id).is_some() {
                     return;
                 }
                 let key = AttemptKey { episode: bind.id, attempt: bind.attempt, writer };
-                let info = found.entry(key).or_insert_with(|| AttemptInfo {
-                    key,
-                    summary: Summary::default(),
-                    records: 0,
-                    liveness: log.liveness(),
+                let (info, end) = found.entry(key).or_insert_with(|| {
+                    let (summary, liveness) = (Summary::default(), log.liveness());
+                    (AttemptInfo { key, summary, records: 0, missing: 0, liveness }, 0)
                 });
                 info.records += records;
-                info.summary.merge(summary);
+                *end = (*end).max(end_seq);
+                info.missing = u64::from(*end).saturating_sub(info.records);
+                info.summary.merge(&summary);
             };
             for segment in log.segments() {
-                for Summed { writer, bind, records, summary, .. } in log.summed(segment, only)? {
-                    add(writer, &bind, records, &summary);
-                }
+                log.summed(segment, only)?.into_iter().for_each(&mut add);
             }
         }
-        let mut attempts: Vec<AttemptInfo> = found.into_values().filter(|info| info.records > 0).collect();
+        let infos = found.into_values().map(|(info, _)| info);
+        let mut attempts: Vec<AttemptInfo> =
+            infos.filter(|info| info.records > 0 || info.missing > 0).collect();
         attempts.sort_unstable_by_key(|info| info.key);
         Ok(attempts)
     }
@@ -312,13 +314,29 @@ impl Catalog {
         Ok(AttemptReader::new(log, writer, *bind, Arc::clone(&self.scan)))
     }
 
-    /// Where the records of a writer are: in its own log, or in what `compact` made of it.
+    /// Reads what others inherited: also of a log that is gone, of which all is missing then.
+    pub(super) fn reader_of_span(&self, bind: &Bind, writer: &Id) -> Result<AttemptReader> {
+        match self.bind_reader(writer, bind) {
+            Err(Error::NotFound { .. }) => {
+                let gone = Log::new(Arc::clone(&self.storage), *writer);
+                Ok(AttemptReader::new(&gone, writer, *bind, Arc::clone(&self.scan)))
+            }
+            reader => reader,
+        }
+    }
+
+    /// Where the records of a writer are: in its own log, or in what `compact` made of it. Of one that was replaced nothing is
+    /// in its own, also if what replaced it is gone.
     pub(super) fn log_with(&self, writer: &Id, bind: &Bind) -> Option<&Log> {
         let is_grouped = self.grouped.segments().any(|segment| match &segment.contents {
             Contents::Sealed(index) => index.entries_by(writer, bind).next().is_some(),
             _ => false,
         });
-        if is_grouped { Some(&self.grouped) } else { self.logs.get(writer) }
+        if is_grouped || self.manifest.is_replaced(writer, 0) {
+            Some(&self.grouped)
+        } else {
+            self.logs.get(writer)
+        }
     }
 
     /// What could not be read at the last look.

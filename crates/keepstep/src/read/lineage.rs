@@ -65,6 +65,8 @@ pub struct Lineage {
     gaps: Vec<(usize, Gap)>,
     /// The first line of the attempt's own records.
     own_from: usize,
+    /// The part that they are.
+    own_part: usize,
 }
 
 impl Catalog {
@@ -85,20 +87,19 @@ impl Catalog {
         attempt: u32,
     ) -> Result<Lineage> {
         let link = link_of(episode, chain, attempt)?;
-        let inherited: &[Span] = link.base.as_ref().map_or(&[], |base: &Base| &base.spans);
-        Lineage::new(self, inherited_in, episode, inherited, own_span(link))
+        Lineage::new(self, inherited_in, episode, link.base.as_ref(), own_span(link))
     }
 
     /// What counts of an attempt's own records, without what it inherited: how it stands, whatever came before it.
     pub fn own_part(&self, episode: &Id, chain: &Chain, attempt: u32) -> Result<Lineage> {
         let link = link_of(episode, chain, attempt)?;
-        Lineage::new(self, self, episode, &[], own_span(link))
+        Lineage::new(self, self, episode, None, own_span(link))
     }
 
     /// What one attempt recorded itself, in one log, with nothing that it inherited.
     pub fn alone(&self, episode: &Id, writer: &Id, attempt: u32) -> Result<Lineage> {
         let own = Span { writer: *writer, attempt, copied: None, from: 0, to: u32::MAX };
-        Lineage::new(self, self, episode, &[], own)
+        Lineage::new(self, self, episode, None, own)
     }
 }
 
@@ -107,7 +108,7 @@ impl Lineage {
         catalog: &Catalog,
         inherited_in: &Catalog,
         episode: &Id,
-        inherited: &[Span],
+        base: Option<&Base>,
         own: Span,
     ) -> Result<Self> {
         let mut lineage = Self {
@@ -119,30 +120,60 @@ impl Lineage {
             pending: None,
             gaps: Vec::new(),
             own_from: 0,
+            own_part: 0,
         };
-        for &span in inherited {
-            lineage.add_part(inherited_in, episode, span, true)?;
+        if let Some(base) = base {
+            lineage.inherit(inherited_in, base)?;
         }
-        lineage.own_from = lineage.lines.len();
-        lineage.add_part(catalog, episode, own, false)?;
+        (lineage.own_from, lineage.own_part) = (lineage.lines.len(), lineage.parts.len());
+        match catalog.bind_reader(&own.writer, &bind_of(episode, &own)) {
+            Ok(reader) => {
+                let (reader, outline) = outline_of(reader, &own)?;
+                lineage.add_part(reader, outline, own, &mut 0);
+            }
+            // Claimed, and nothing was ever written.
+            Err(Error::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
         Ok(lineage)
     }
 
-    fn add_part(&mut self, catalog: &Catalog, episode: &Id, span: Span, must_be_whole: bool) -> Result<()> {
-        let reader = match catalog.bind_reader(&span.writer, &bind_of(episode, &span)) {
-            Ok(reader) => reader,
-            // Claimed, and nothing was ever written.
-            Err(Error::NotFound { .. }) if !must_be_whole => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        let (reader, outline) = outline_of(reader, &span)?;
+    /// Adds all that a base names. Steps that cannot be found are lost ones: those behind them keep their numbers.
+    fn inherit(&mut self, catalog: &Catalog, base: &Base) -> Result<()> {
+        let mut found = Vec::new();
+        for &span in &base.spans {
+            let reader = catalog.reader_of_span(&bind_of(&self.episode, &span), &span.writer)?;
+            let (reader, mut outline) = outline_of(reader, &span)?;
+            let last = outline.iter().map(Next::end).max().unwrap_or(span.from);
+            if last < span.to {
+                outline.push(Next::Gap { from: last, to: span.to });
+            }
+            found.push((reader, outline, span));
+        }
+        let is_step = |kind: u8| Kind::from_u8(kind).is_some_and(Kind::completes_a_step);
+        let steps = found.iter().flat_map(|(_, outline, span)| outline.iter().map(move |next| (next, span)));
+        let there = steps.filter(|(next, span)| match next {
+            Next::Here { seq, kind, .. } | Next::Lost { seq, kind, .. } => *seq < span.to && is_step(*kind),
+            Next::Gap { .. } => false,
+        });
+        let mut lost_steps = base.inherited.saturating_sub(there.count() as u64);
+        for (reader, outline, span) in found {
+            self.add_part(reader, outline, span, &mut lost_steps);
+        }
+        Ok(())
+    }
+
+    /// Adds the records of a span. So many steps are known to have been where some are missing.
+    fn add_part(&mut self, reader: AttemptReader, outline: Vec<Next>, span: Span, lost_steps: &mut u64) {
         let part = self.parts.len();
         let first_step = self.steps.len() as u64;
         let mut next_seq = span.from;
         for next in outline {
             let (seq, to) = match next {
                 Next::Gap { from, to } => {
-                    self.gaps.extend(cut_gap(from, to, span.to).map(|gap| (part, gap)));
+                    let gap = cut_gap(from, to, span.to);
+                    self.gaps.extend(gap.map(|gap| (part, gap)));
+                    self.add_lost_steps(part, gap, lost_steps);
                     (from, to)
                 }
                 Next::Here { seq, kind, place } if seq < span.to => {
@@ -160,14 +191,21 @@ impl Lineage {
                 break;
             }
         }
-        if must_be_whole && next_seq < span.to {
-            self.gaps.push((part, Gap { from: next_seq, to: span.to }));
-        }
-        let to = if must_be_whole { span.to } else { next_seq };
         let steps = first_step..self.steps.len() as u64;
-        self.parts.push(LineagePart { span: Span { to, ..span }, steps });
+        self.parts.push(LineagePart { span: Span { to: next_seq, ..span }, steps });
         self.readers.push(reader);
-        Ok(())
+    }
+
+    fn add_lost_steps(&mut self, part: usize, gap: Option<Gap>, lost_steps: &mut u64) {
+        let Some(Gap { from, to }) = gap else { return };
+        // The first record of an attempt is its beginning.
+        let from = from.max(1).min(to);
+        let here = (*lost_steps).min(u64::from(to - from)) as u32;
+        *lost_steps -= u64::from(here);
+        for seq in from..from + here {
+            let place = RecordPlace { segment: 0, offset: 0 };
+            self.add_line(Line { part, seq, kind: Kind::Step as u8, place, is_lost: true });
+        }
     }
 
     fn add_line(&mut self, line: Line) {
@@ -233,8 +271,7 @@ impl Lineage {
 
     /// True if something that it inherited cannot be found.
     pub fn misses_what_it_inherited(&self) -> bool {
-        let own = self.parts.len().saturating_sub(1);
-        self.gaps.iter().any(|(part, _)| *part < own)
+        self.gaps.iter().any(|(part, _)| *part < self.own_part)
     }
 
     /// The first thing that is lost before a line: what cannot be read, or is not there.
@@ -293,11 +330,17 @@ impl Lineage {
     /// How it ended, if it said so.
     pub fn end(&mut self) -> Result<Option<End>> {
         let Some(at) = self.own_end() else { return Ok(None) };
-        Ok(match self.item(at)? {
-            Item::Record(record) => Some(End::of(&record)),
+        let mut end = match self.item(at)? {
+            Item::Record(record) => End::of(&record),
             // It ended; how, is lost.
-            _ => Some(End { damaged: vec!["why"], ..End::default() }),
-        })
+            _ => End { damaged: vec!["why", "limit", "error", "said_by", "evidence"], ..End::default() },
+        };
+        if end.why.is_none() {
+            // The index of its segment has the reason too.
+            end.why = self.readers[self.lines[at].part].said_why();
+            end.damaged.retain(|field| *field != "why" || end.why.is_none());
+        }
+        Ok(Some(end))
     }
 
     /// How the newest attempt in it began that says so.

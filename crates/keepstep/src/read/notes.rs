@@ -10,7 +10,7 @@ use keepstep_format::frame::Kind;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
-use super::catalog::Catalog;
+use super::catalog::{Catalog, Trouble};
 use super::places::{Next, RecordPlace};
 use super::records::{Gap, Item, Record, read_record};
 use crate::error::Result;
@@ -195,6 +195,11 @@ impl NoteIndex {
     /// Groups that somebody sealed or was about to seal, in the order of their time.
     pub fn seals(&self) -> &[SealHint] {
         &self.seals
+    }
+
+    /// Logs that could not be read at the last look: notes may have been in them.
+    pub fn troubles(&self) -> Vec<Trouble> {
+        self.catalog.troubles()
     }
 
     /// What was lost to damage.

@@ -11,11 +11,11 @@ use keepstep_format::commit::What;
 use keepstep_format::frame::Kind;
 
 use super::catalog::Catalog;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, or_told};
 use crate::segment::chain::read_claim;
 use crate::segment::names::segment_path;
-use crate::segment::scanned::{ScannedEntry, ScannedRecord};
-use crate::segment::summary::Stored;
+use crate::segment::scanned::{Scanned, ScannedEntry, ScannedRecord};
+use crate::segment::summary::{Stored, WHY_IS_LOST};
 use crate::segment::summing::SegmentRecords;
 use crate::segment::window::RECORD_BYTES;
 use crate::segment::{Contents, Liveness, Log, Segment, Storage};
@@ -34,6 +34,10 @@ pub struct Said {
 pub struct Outcomes {
     catalog: Catalog,
     said: HashMap<(Id, u32), Said>,
+    /// Episodes of which there are records, and whose.
+    recorded: HashMap<Id, Id>,
+    /// Episodes of which several say how an attempt ended, and the claim that decides cannot be read.
+    troubles: HashMap<Id, Error>,
     /// Up to where a segment was looked at; all of a sealed one.
     looked_to: HashMap<(Id, u64), u64>,
     /// Each reason once.
@@ -51,20 +55,21 @@ struct Found {
 impl Outcomes {
     /// Nothing is known yet.
     pub fn new(catalog: Catalog) -> Self {
-        Self { catalog, said: HashMap::new(), looked_to: HashMap::new(), reasons: Vec::new() }
+        let (said, recorded, troubles) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { catalog, said, recorded, troubles, looked_to: HashMap::new(), reasons: Vec::new() }
     }
 
     /// Looks at what is new.
     pub fn refresh(&mut self) -> Result<()> {
         self.catalog.refresh()?;
-        let mut found = Vec::new();
+        let mut found = Looked { recorded: &mut self.recorded, ends: Vec::new() };
         for log in self.catalog.logs().chain([self.catalog.grouped()]) {
             for segment in log.segments() {
                 let looked_to = self.looked_to.entry((*log.writer(), segment.number)).or_insert(0);
                 *looked_to = look(self.catalog.storage(), log, segment, *looked_to, &mut found)?;
             }
         }
-        for Found { episode, attempt, writer, why } in found {
+        for Found { episode, attempt, writer, why } in found.ends {
             self.note(episode, attempt, writer, &why)?;
         }
         Ok(())
@@ -76,8 +81,9 @@ impl Outcomes {
         let known = self.said.get(&(episode, attempt));
         if known.is_some_and(|known| known.writer != writer) {
             // Two logs say so: only the one that the claim names counts.
-            let claim = read_claim(self.catalog.storage(), &episode, attempt)?;
-            if claim.is_none_or(|claim| claim.writer != writer) {
+            let (claim, trouble) = or_told(read_claim(self.catalog.storage(), &episode, attempt))?;
+            self.troubles.extend(trouble.map(|trouble| (episode, trouble)));
+            if claim.flatten().is_none_or(|claim| claim.writer != writer) {
                 return Ok(());
             }
         }
@@ -88,6 +94,16 @@ impl Outcomes {
     /// How an attempt ended, if its owner said so.
     pub fn said(&self, episode: &Id, attempt: u32) -> Option<&Said> {
         self.said.get(&(*episode, attempt))
+    }
+
+    /// Who recorded something of an episode, if anybody did.
+    pub fn recorder(&self, episode: &Id) -> Option<&Id> {
+        self.recorded.get(episode)
+    }
+
+    /// Why nobody can tell how an episode stands, although its logs say something.
+    pub fn trouble(&self, episode: &Id) -> Option<&Error> {
+        self.troubles.get(episode)
     }
 
     /// True if all that a writer ever said was seen: it was gone before its log was looked at, or has none any more.
@@ -130,31 +146,41 @@ impl Outcomes {
     }
 }
 
+/// What looking at segments gathers.
+struct Looked<'o> {
+    recorded: &'o mut HashMap<Id, Id>,
+    ends: Vec<Found>,
+}
+
+impl Looked<'_> {
+    fn add(&mut self, writer: Id, episode: Id, attempt: u32, why: Option<String>) {
+        self.recorded.insert(episode, writer);
+        self.ends.extend(why.map(|why| Found { episode, attempt, writer, why }));
+    }
+}
+
 /// Looks for ends behind a place, and says up to where it looked.
 fn look(
     storage: &Arc<Storage>,
     log: &Log,
     segment: &Segment,
     looked_to: u64,
-    found: &mut Vec<Found>,
+    found: &mut Looked<'_>,
 ) -> Result<u64> {
     if looked_to == u64::MAX {
         return Ok(looked_to);
     }
-    let mut add = |writer: Id, episode: Id, attempt: u32, why: Option<String>| {
-        found.extend(why.map(|why| Found { episode, attempt, writer, why }));
-    };
     match (&segment.contents, segment.head()) {
         (Contents::Sealed(index), _) if index.is_rebuilt() => {
             for it in log.summed(segment, None)?.into_iter().filter(|it| it.bind.what == What::Attempt) {
-                add(it.writer, it.bind.id, it.bind.attempt, it.summary.why);
+                found.add(it.writer, it.bind.id, it.bind.attempt, it.summary.why);
             }
             Ok(u64::MAX)
         }
         (Contents::Sealed(index), _) => {
             for (writer, entry) in index.owned_entries().filter(|(_, entry)| entry.what == What::Attempt) {
                 let stored = Stored::decode(&entry.summary).unwrap_or_default();
-                add(writer, entry.id, entry.attempt, stored.summary.why);
+                found.add(writer, entry.id, entry.attempt, stored.summary.why);
             }
             Ok(u64::MAX)
         }
@@ -162,10 +188,18 @@ fn look(
             let whose = (head.writer, head.number);
             let mut source = SegmentRecords::new(storage, whose, log.doors(), RECORD_BYTES);
             for entry in scanned.entries.iter().filter(|entry| entry.bind.what == What::Attempt) {
-                let Some(end) = new_end(entry, looked_to) else { continue };
-                let is_summed = entry.summed == entry.records.len() && entry.summary.why.is_some();
-                let why = if is_summed { entry.summary.why.clone() } else { read_why(&mut source, end) };
-                add(*log.writer(), entry.bind.id, entry.bind.attempt, why);
+                let is_new = |record: &ScannedRecord| record.offset >= looked_to;
+                if !entry.records.last().is_some_and(is_new) && scanned.lost.is_empty() {
+                    continue;
+                }
+                let why = match new_end(entry, looked_to) {
+                    Some(_) if entry.summed == entry.records.len() && entry.summary.why.is_some() => {
+                        entry.summary.why.clone()
+                    }
+                    Some(end) => Some(read_why(&mut source, end).unwrap_or_else(|| WHY_IS_LOST.to_owned())),
+                    None => lost_end(scanned, entry),
+                };
+                found.add(*log.writer(), entry.bind.id, entry.bind.attempt, why);
             }
             Ok(scanned.valid_to.max(looked_to))
         }
@@ -179,7 +213,15 @@ fn new_end(entry: &ScannedEntry, looked_to: u64) -> Option<&ScannedRecord> {
     new.into_iter().find(|record| record.kind == Kind::End as u8)
 }
 
-/// Why, as an END says. One that cannot be read says nothing.
+/// That an END is lost that is known to have been there, unless one is there.
+fn lost_end(scanned: &Scanned, entry: &ScannedEntry) -> Option<String> {
+    let is_end = |kind: u8| kind == Kind::End as u8;
+    let is_lost = scanned.lost_of(&entry.bind).iter().any(|lost| is_end(lost.kind));
+    let is_there = || entry.records.iter().any(|record| is_end(record.kind));
+    (is_lost && !is_there()).then(|| WHY_IS_LOST.to_owned())
+}
+
+/// Why, as an END says; nothing if it cannot be read.
 fn read_why(source: &mut SegmentRecords, end: &ScannedRecord) -> Option<String> {
     source.part_of(end)?.why.map(String::from)
 }

@@ -15,6 +15,7 @@ use super::catalog::Catalog;
 use crate::error::Result;
 use crate::segment::bodies::Doors;
 use crate::segment::scanned::{LostRecord, ScannedRecord};
+use crate::segment::summary::Stored;
 use crate::segment::{Contents, Log, ScanUnsealed, Scanned, SealedIndex, SegmentHead, Standing, Storage};
 
 /// Where a record stands, in the log of its writer.
@@ -47,6 +48,16 @@ pub(super) enum Next {
     },
 }
 
+impl Next {
+    /// Behind the last sequence that it is about.
+    pub(super) fn end(&self) -> u32 {
+        match self {
+            Self::Here { seq, .. } | Self::Lost { seq, .. } => seq.saturating_add(1),
+            Self::Gap { to, .. } => *to,
+        }
+    }
+}
+
 /// The part of an attempt that is in one segment.
 #[derive(Debug, Clone)]
 struct Part {
@@ -72,6 +83,8 @@ pub(super) struct Parts {
     bind: Bind,
     parts: Vec<Part>,
     lost: BTreeMap<u32, (RecordPlace, u8)>,
+    /// How it ended, as whoever scanned a segment before had summed it up.
+    scanned_why: Option<String>,
 }
 
 impl Parts {
@@ -80,6 +93,7 @@ impl Parts {
         let (storage, doors) = (Arc::clone(log.storage()), Arc::clone(log.doors()));
         let mut parts = Vec::new();
         let mut lost = BTreeMap::new();
+        let mut scanned_why = None;
         for segment in log.segments() {
             let (number, voided_from) = (segment.number, segment.voided_from);
             let mut add =
@@ -100,12 +114,14 @@ impl Parts {
                     if let Some(first) = records.first() {
                         add(first.seq, Source::Open(Arc::new(records)));
                     }
+                    let of_it = scanned.entries.iter().filter(|entry| entry.bind == bind);
+                    scanned_why = of_it.filter_map(|it| it.summary.why.clone()).next().or(scanned_why);
                     lost.extend(names.iter().map(|lost| (lost.seq, (at(number, lost.offset), lost.kind))));
                 }
                 Contents::Unreadable(_) => {}
             }
         }
-        Self { storage, scan, doors, writer: *writer, bind, parts, lost }
+        Self { storage, scan, doors, writer: *writer, bind, parts, lost, scanned_why }
     }
 
     /// A reader of the same, with a new look at where it is: `compact` may have moved it, and the newest manifest says
@@ -114,6 +130,15 @@ impl Parts {
         let mut catalog = Catalog::unread(Arc::clone(&self.storage), Arc::clone(&self.scan));
         catalog.refresh_of(&[self.writer])?;
         catalog.bind_reader(&self.writer, &self.bind)
+    }
+
+    /// How it ended, as an index says.
+    pub(super) fn said_why(&self) -> Option<String> {
+        let indexed = self.parts.iter().rev().find_map(|part| match &part.source {
+            Source::Sealed { entry, .. } => Stored::decode(&entry.summary)?.summary.why,
+            Source::Open(_) => None,
+        });
+        indexed.or_else(|| self.scanned_why.clone())
     }
 
     pub(super) fn is_empty(&self) -> bool {

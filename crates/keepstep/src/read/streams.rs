@@ -71,8 +71,8 @@ pub fn stream_entries(
     from_seq: u32,
     each: &mut dyn FnMut(StreamEntry),
 ) -> Result<Vec<LostEntry>> {
-    let Some(log) = catalog.log(writer) else { return Ok(Vec::new()) };
-    let mut lost = unreadable_parts(catalog, writer);
+    let Some(log) = catalog.log_with(writer, bind) else { return Ok(Vec::new()) };
+    let mut lost = unreadable_parts(log, writer);
     let mut rehash = Rehash::new(catalog.storage().key());
     let mut reader = catalog.bind_reader(writer, bind)?;
     let mut last = at(0, 0);
@@ -118,14 +118,16 @@ fn nameless_damage(log: &Log) -> impl Iterator<Item = RecordPlace> {
 }
 
 /// Segments of which nothing can be read.
-fn unreadable_parts(catalog: &Catalog, writer: &Id) -> Vec<LostEntry> {
-    let segments = catalog.log(writer).into_iter().flat_map(|log| log.segments());
-    segments
-        .filter_map(|segment| match &segment.contents {
-            Contents::Unreadable(error) => Some(lost_at(writer, at(segment.number, 0), error.to_string())),
-            _ => None,
-        })
-        .collect()
+fn unreadable_parts(log: &Log, writer: &Id) -> Vec<LostEntry> {
+    let lost = log.segments().filter_map(|segment| match &segment.contents {
+        Contents::Unreadable(error) => {
+            let path = segment_path(log.writer(), segment.number);
+            let found = format!("{error}: what stood here of a stream cannot be read");
+            Some(LostEntry { writer: *writer, path, offset: 0, found })
+        }
+        _ => None,
+    });
+    lost.collect()
 }
 
 fn at(segment: u64, offset: u64) -> RecordPlace {

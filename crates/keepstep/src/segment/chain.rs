@@ -3,7 +3,7 @@
 //! A claim without a base changes nothing for readers: whoever made it died, or is not done yet. One whose base is void
 //! never becomes an attempt. Attempt 0 inherits nothing and needs no base.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use keepstep_format::card::kind;
 use keepstep_format::value::Value;
@@ -11,8 +11,6 @@ use keepstep_format::{Id, fields};
 
 use super::Storage;
 use super::cards::{CardFound, Fields, as_id, read_card};
-use super::names::parse_number;
-use crate::disk::join;
 use crate::error::{Doing, Error, Result};
 
 /// Somebody's word that an attempt is theirs.
@@ -120,8 +118,16 @@ impl Chain {
     /// Reads what was claimed of an episode. Empty for one that never was, such as one without a name.
     pub fn read(storage: &Storage, episode: &Id) -> Result<Self> {
         let mut links = Vec::new();
-        while let Some(link) = Link::read(storage, episode, links.len() as u32)? {
-            links.push(link);
+        loop {
+            let next = links.len() as u32;
+            match Link::read(storage, episode, next)? {
+                Some(link) => links.push(link),
+                None if !is_missed(storage, episode, next)? => break,
+                // It was published since we looked, or it is gone.
+                None => {
+                    links.push(Link::read(storage, episode, next)?.ok_or_else(|| lost_claim(episode, next))?)
+                }
+            }
         }
         Ok(Self { links, first: 0 }.noting_what_counts())
     }
@@ -147,7 +153,7 @@ impl Chain {
         let mut links = VecDeque::new();
         let mut attempt = newest;
         loop {
-            let missing = || damaged(&claim_path(episode, attempt), "it is gone");
+            let missing = || lost_claim(episode, attempt);
             let link = Link::read(storage, episode, attempt)?.ok_or_else(missing)?;
             let is_in_force = link.is_in_force();
             links.push_front(link);
@@ -238,53 +244,40 @@ fn newest_claim(storage: &Storage, episode: &Id) -> Result<Option<u32>> {
         let path = claim_path(episode, attempt);
         storage.disk().exists(&path).doing("look for", &path)
     };
-    if !exists(0)? {
-        return Ok(None);
-    }
-    // The highest that is known to be there, and one that was not there.
-    let (mut there, mut step) = (0, 1);
-    while exists(there + step)? {
-        there += step;
-        step *= 2;
-    }
-    let mut missing = there + step;
-    while missing - there > 1 {
-        let middle = there + (missing - there) / 2;
-        if exists(middle)? { there = middle } else { missing = middle }
-    }
-    Ok(Some(there))
-}
-
-/// The attempts that have a base, of each episode that was ever taken over: by the names of the cards, none is read.
-pub fn list_bases(storage: &Storage) -> Result<BTreeMap<Id, Vec<u32>>> {
-    const CLAIMS: &str = "claims";
-    let mut bases: BTreeMap<Id, Vec<u32>> = BTreeMap::new();
-    let disk = storage.disk();
-    for shard in disk.list(CLAIMS).doing("list", CLAIMS)?.iter().filter(|entry| entry.is_dir) {
-        let folder = join(CLAIMS, &shard.name);
-        for entry in disk.list(&folder).doing("list", &folder)? {
-            if let Some((episode, attempt)) = parse_base(&entry.name) {
-                bases.entry(episode).or_default().push(attempt);
+    let mut newest = None;
+    loop {
+        let next: u32 = newest.map_or(0, |newest| newest + 1);
+        if !exists(next)? {
+            if !is_missed(storage, episode, next)? {
+                return Ok(newest);
+            }
+            // It was published since we looked, or it is gone.
+            if !exists(next)? {
+                return Err(lost_claim(episode, next));
             }
         }
+        // The highest that is known to be there, and one that was not there.
+        let (mut there, mut step) = (next, 1);
+        while exists(there + step)? {
+            there += step;
+            step *= 2;
+        }
+        let mut missing = there + step;
+        while missing - there > 1 {
+            let middle = there + (missing - there) / 2;
+            if exists(middle)? { there = middle } else { missing = middle }
+        }
+        newest = Some(there);
     }
-    bases.values_mut().for_each(|attempts| attempts.sort_unstable());
-    Ok(bases)
 }
 
-/// Whose base has this name.
-fn parse_base(name: &str) -> Option<(Id, u32)> {
-    parse_attempt(name.strip_suffix(".base")?)
-}
-
-/// Whose claim has this name.
-pub fn parse_claim(name: &str) -> Option<(Id, u32)> {
-    parse_attempt(name.strip_suffix(".claim")?)
-}
-
-fn parse_attempt(name: &str) -> Option<(Id, u32)> {
-    let (episode, attempt) = name.split_once('.')?;
-    Some((episode.parse().ok()?, u32::try_from(parse_number(attempt)?).ok()?))
+/// True if something stands behind a claim that is not there: claims are dense and never deleted, and a base comes after its
+/// claim. Two look-ups, so that whoever begins anew can afford them.
+fn is_missed(storage: &Storage, episode: &Id, attempt: u32) -> Result<bool> {
+    let behind = attempt.saturating_add(1);
+    let base = base_path(episode, attempt.max(1));
+    let exists = |path: &str| storage.disk().exists(path).doing("look for", path);
+    Ok(exists(&base)? || exists(&claim_path(episode, behind))?)
 }
 
 /// What is said of a base, or a claim, that an attempt rests on and that is not there any more.
@@ -293,6 +286,17 @@ pub const GONE: &str = "it is gone, and the attempt has records";
 /// An attempt has records, and its base is not there any more.
 pub fn lost_base(episode: &Id, attempt: u32) -> Error {
     damaged(&base_path(episode, attempt), GONE)
+}
+
+/// An attempt has records, or others behind it, and its claim is not there any more.
+pub fn lost_claim(episode: &Id, attempt: u32) -> Error {
+    damaged(&claim_path(episode, attempt), "it is gone, and the attempt has records or others behind it")
+}
+
+/// An attempt was ended, and how cannot be read any more: whether it is over is not known.
+pub fn lost_end(episode: &Id, attempt: u32) -> Error {
+    let found = "its END cannot be read: how it ended is lost; open it with `at` to go on before the end, or restart it";
+    damaged(&format!("attempt {attempt} at episode {episode}"), found)
 }
 
 /// Where the claim of an attempt stands.

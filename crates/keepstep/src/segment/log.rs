@@ -18,7 +18,7 @@ use super::names::{list_segments, scan_path, segment_path};
 use super::scanned::Scanned;
 use super::sealed::{SealedIndex, read_trailer};
 use super::{Liveness, ScanUnsealed, Standing, Storage};
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Error, Result, or_told};
 
 /// The log of one writer.
 #[derive(Debug)]
@@ -172,6 +172,9 @@ impl Log {
         self.liveness = scan.liveness(&self.writer);
         let is_closed = self.liveness != Liveness::Live && self.is_closed_by_its_owner()?;
         self.find_segments()?;
+        if self.liveness != Liveness::Live {
+            self.miss_the_last()?;
+        }
         self.note_voids();
         let numbers: Vec<u64> = self.segments.keys().copied().collect();
         // Indexes first: they tell whether the unsealed segments before them are complete.
@@ -237,6 +240,28 @@ impl Log {
                 Segment { number, file_bytes, voided_from, contents, sealed_bytes, head, trailer, has_frame };
             self.segments.insert(number, segment);
         }
+        Ok(())
+    }
+
+    /// Whoever closed or scanned a log left a card about its last segment: if that is there and the segment is not, it is
+    /// gone, and what was in it must not pass for never recorded.
+    fn miss_the_last(&mut self) -> Result<()> {
+        let number = self.segments.last_key_value().map_or(0, |(last, _)| last + 1);
+        let (card, path) = (scan_path(&self.writer, number), segment_path(&self.writer, number));
+        let disk = self.storage.disk();
+        // The card is a hint: a log is read without it, also where none can be.
+        let is_missed = disk.exists(&card).unwrap_or(false)
+            && !self.storage.manifest()?.is_replaced(&self.writer, number)
+            && !disk.exists(&path).doing("look for", &path)?;
+        if !is_missed {
+            return Ok(());
+        }
+        let found = "it is gone, and there is a card of what was found in it".to_owned();
+        let contents = Contents::Unreadable(Error::Damaged { path, offset: 0, found });
+        let (voided_from, sealed_bytes, head, trailer, has_frame) = (None, None, None, None, false);
+        let segment =
+            Segment { number, file_bytes: 0, voided_from, contents, sealed_bytes, head, trailer, has_frame };
+        self.segments.insert(number, segment);
         Ok(())
     }
 
@@ -384,11 +409,11 @@ impl Log {
 /// True if the card of a writer's segment is its owner's word that the log was closed in good order with that one. What
 /// others found in the segment stands under the same name, and proves nothing.
 pub fn closed_by_its_owner(storage: &Storage, writer: &Id, segment: u64) -> Result<bool> {
-    Ok(match read_card(storage, &scan_path(writer, segment), kind::SCAN)? {
-        CardFound::Card(card) => {
+    Ok(match or_told(read_card(storage, &scan_path(writer, segment), kind::SCAN))? {
+        (Some(CardFound::Card(card)), _) => {
             card.get(fields::FOOTER).is_none() && card.number(fields::FILE_BYTES).is_some()
         }
-        CardFound::Nothing | CardFound::Damaged => false,
+        _ => false,
     })
 }
 

@@ -12,6 +12,7 @@ mod heals;
 pub mod log;
 mod lru;
 pub mod manifest;
+pub mod named;
 pub mod names;
 pub mod record;
 pub mod scanned;

@@ -18,6 +18,9 @@ use super::cards::{Fields, as_id, decode_fields};
 /// return of 0.0 where no reward was given, and whoever scanned a log passed over long names and over the times of notes.
 const RULE: i64 = 1;
 
+/// Stands for the reason of an end that was said, and cannot be read any more. No attempt ends so.
+pub const WHY_IS_LOST: &str = "unknown";
+
 /// What is known of an attempt without reading its records.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Summary {

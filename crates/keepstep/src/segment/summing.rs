@@ -14,10 +14,10 @@ use keepstep_format::frame::Kind;
 use super::bodies::{Doors, LogBodies};
 use super::log::{Contents, Log, Segment};
 use super::record::StoredRecord;
-use super::scanned::ScannedRecord;
+use super::scanned::{Scanned, ScannedEntry, ScannedRecord};
 use super::sealed::SealedIndex;
 use super::storage::Storage;
-use super::summary::{Stored, Summary, SummaryPart, completes_a_step, has_summary};
+use super::summary::{Stored, Summary, SummaryPart, WHY_IS_LOST, completes_a_step, has_summary};
 use super::window::RECORD_BYTES;
 use crate::error::Result;
 
@@ -79,6 +79,8 @@ pub struct Summed {
     pub bind: Bind,
     /// How many records.
     pub records: u64,
+    /// One more than the highest sequence that is known, also of what is lost: with those before it, so many there were.
+    pub end_seq: u32,
     /// What they say, if it is an attempt.
     pub summary: Summary,
     /// The manifest that replaced the log of its writer, if `compact` moved it here and said so.
@@ -92,14 +94,7 @@ impl Log {
             Contents::Sealed(index) => index,
             Contents::Open(scanned) => {
                 let entries = scanned.entries.iter().filter(|it| only.is_none_or(|only| *only == it.bind.id));
-                let summed = entries.map(|it| Summed {
-                    writer: *self.writer(),
-                    bind: it.bind,
-                    records: it.records.len() as u64,
-                    summary: it.summary.clone(),
-                    moved_by: None,
-                });
-                return Ok(summed.collect());
+                return Ok(entries.map(|it| self.summed_entry(scanned, it)).collect());
             }
             Contents::Unreadable(_) => return Ok(Vec::new()),
         };
@@ -117,9 +112,25 @@ impl Log {
             let records = entries.iter().map(|(_, entry)| u64::from(entry.count)).sum();
             let summary = self.summary_of(segment.number, index, (writer, bind), entries)?;
             let moved_by = entries.iter().find_map(|(_, entry)| SealedIndex::moved_by(entry));
-            out.push(Summed { writer, bind, records, summary, moved_by });
+            let ends = entries.iter().map(|(_, entry)| entry.first_seq.saturating_add(entry.count));
+            let end_seq = ends.max().unwrap_or(0);
+            out.push(Summed { writer, bind, records, end_seq, summary, moved_by });
         }
         Ok(out)
+    }
+
+    /// What is in a segment that was not sealed. What is lost there counts by name: an END that cannot be read is one.
+    fn summed_entry(&self, scanned: &Scanned, entry: &ScannedEntry) -> Summed {
+        let lost = scanned.lost_of(&entry.bind);
+        let mut summary = entry.summary.clone();
+        let last = entry.records.last().map(|last| (last.kind, last.seq));
+        let named = lost.iter().map(|lost| (lost.kind, lost.seq)).chain(last);
+        if summary.why.is_none() && named.clone().any(|(kind, _)| kind == Kind::End as u8) {
+            summary.why = Some(WHY_IS_LOST.to_owned());
+        }
+        let end_seq = named.map(|(_, seq)| seq.saturating_add(1)).max().unwrap_or(0);
+        let (writer, bind, records) = (*self.writer(), entry.bind, entry.records.len() as u64);
+        Summed { writer, bind, records, end_seq, summary, moved_by: None }
     }
 
     /// What the entries of one attempt in an index say, or what the records say where that cannot be believed.

@@ -9,7 +9,7 @@ use keepstep_format::{Id, Why, fields};
 
 use super::Store;
 use crate::disk::NewCard;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Error, Result, or_told};
 use crate::own::{Letter, Standing};
 use crate::read::{AttemptKey, End};
 use crate::segment::cards::{CardFound, encode_fields, read_card};
@@ -109,8 +109,9 @@ impl Store {
 
     /// True if somebody else has claimed the attempt that this writer recorded.
     fn is_anothers(&self, key: &AttemptKey) -> Result<bool> {
-        let claim = read_claim(self.cards(), &key.episode, key.attempt)?;
-        Ok(claim.is_some_and(|claim| claim.writer != key.writer))
+        // Of one whose claim cannot be read nobody knows whose it is: it is left alone, and lists tell it.
+        let (claim, trouble) = or_told(read_claim(self.cards(), &key.episode, key.attempt))?;
+        Ok(trouble.is_some() || claim.flatten().is_some_and(|claim| claim.writer != key.writer))
     }
 
     /// Records that attempts crashed; gives those of which nobody had recorded it. They share their syncs, so give many at
@@ -202,7 +203,9 @@ impl Store {
     /// A chain that knows how many records of an attempt count, if somebody found its end.
     pub(super) fn with_found_end(&self, mut chain: Chain, episode: &Id, attempt: u32) -> Result<Chain> {
         if chain.link(attempt).is_some_and(|link| link.records.is_none()) {
-            let records = self.end_card(episode, attempt)?.and_then(|end| end.get("records")?.as_int());
+            // One that cannot be read says nothing of what counts; whoever asks how it ended is told.
+            let (end, _) = or_told(self.end_card(episode, attempt))?;
+            let records = end.flatten().and_then(|end| end.get("records")?.as_int());
             if let Some(records) = records.and_then(|records| u32::try_from(records).ok()) {
                 chain.note_records(attempt, records);
             }
@@ -243,10 +246,18 @@ impl Store {
 
     /// What whoever found the end of an attempt said of it.
     fn end_card(&self, episode: &Id, attempt: u32) -> Result<Option<Value>> {
-        let CardFound::Card(card) = read_card(self.cards(), &end_path(episode, attempt), kind::END)? else {
-            return Ok(None);
-        };
-        Ok(card.get(fields::ENDS).and_then(|ends| ends.as_list()?.first().cloned()))
+        let path = end_path(episode, attempt);
+        match read_card(self.cards(), &path, kind::END)? {
+            CardFound::Nothing => Ok(None),
+            CardFound::Card(card) => {
+                Ok(card.get(fields::ENDS).and_then(|ends| ends.as_list()?.first().cloned()))
+            }
+            CardFound::Damaged => {
+                let found =
+                    "it does not validate: how the attempt was found to have ended is lost".to_owned();
+                Err(Error::Damaged { path, offset: 0, found })
+            }
+        }
     }
 
     /// How somebody else found that an attempt had ended, and what shows it.

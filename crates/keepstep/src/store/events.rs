@@ -4,6 +4,7 @@
 //! counts is what the next attempt's base says; while somebody has claimed that attempt and published none, nobody knows.
 //! Of a taker that seems gone the base is taken first, so that it cannot say otherwise later.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -15,11 +16,12 @@ use keepstep_format::{Id, commit::Bind};
 
 use super::cursor::{Announced, Cursor, Held};
 use super::run::Run;
-use crate::error::Result;
+use crate::error::{Result, or_told};
 use crate::read::{Follow, FollowFrom, Followed, Item, is_final};
 use crate::segment::cards::as_id;
 use crate::segment::chain::Chain;
 use crate::segment::names::SEAL_NOTE;
+use crate::segment::summary::WHY_IS_LOST;
 
 /// Something that happened in a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +40,12 @@ pub enum RunEvent {
         /// The group.
         group: Id,
     },
+    /// Whether something happened cannot be told, since a card cannot be read: of one episode, or a seal. It is told once by
+    /// each who follows; what the card is about stays undecided, in the cursor too, until it can be read.
+    Unreadable {
+        /// What is wrong with it.
+        why: String,
+    },
 }
 
 /// Follows a run. Nothing is told twice, and nothing is left out, also across restarts.
@@ -46,6 +54,9 @@ pub struct RunFollow {
     follow: Follow,
     held: Vec<Held>,
     announced: Vec<Announced>,
+    /// What cannot be read, and was told.
+    told: BTreeSet<String>,
+    untold: Vec<String>,
 }
 
 /// How often what could not be decided is looked at again.
@@ -64,7 +75,8 @@ impl Run {
             }
         };
         let follow = Follow::kinds(store.storage(), store.recovery(), from, &[Kind::End, Kind::Note])?;
-        Ok(RunFollow { run: self.clone(), follow, held, announced })
+        let (told, untold) = (BTreeSet::new(), Vec::new());
+        Ok(RunFollow { run: self.clone(), follow, held, announced, told, untold })
     }
 }
 
@@ -96,7 +108,8 @@ impl RunFollow {
                 None => self.decide_announced()?,
                 decided => decided,
             };
-            if let Some(event) = decided {
+            let unreadable = || self.untold.pop().map(|why| RunEvent::Unreadable { why });
+            if let Some(event) = decided.or_else(unreadable) {
                 return Ok(Some((event, self.cursor())));
             }
             let left = timeout.saturating_sub(started.elapsed());
@@ -117,6 +130,17 @@ impl RunFollow {
         }
     }
 
+    /// What was asked for; nothing if one card cannot be read that would say it, which is told once.
+    fn or_tell<T>(&mut self, asked: Result<T>) -> Result<Option<T>> {
+        let (said, trouble) = or_told(asked)?;
+        if let Some(why) = trouble.map(|trouble| trouble.to_string())
+            && self.told.insert(why.clone())
+        {
+            self.untold.push(why);
+        }
+        Ok(said)
+    }
+
     /// Somebody's word that a group of this run is about to be sealed.
     fn announcement(&self, followed: &Followed) -> Option<Announced> {
         let Item::Record(note) = &followed.item else { return None };
@@ -132,7 +156,8 @@ impl RunFollow {
         let mut index = 0;
         while index < self.announced.len() {
             let Announced { writer, group, time } = self.announced[index];
-            match self.run.was_sealed_by(&group, &writer, time)? {
+            let sealed = self.run.was_sealed_by(&group, &writer, time);
+            match self.or_tell(sealed)?.flatten() {
                 Some(true) => {
                     self.announced.remove(index);
                     return Ok(Some(RunEvent::Sealed { group }));
@@ -157,23 +182,25 @@ impl RunFollow {
             What::Copied { from } => Some(from),
             _ => return Ok(None),
         };
-        let chain = Chain::read(self.run.store().cards(), &bind.id)?;
+        let chain = Chain::read(self.run.store().cards(), &bind.id);
+        let chain = self.or_tell(chain)?;
         let (seq, why) = match item {
             Item::Record(record) => {
-                let why = record.get(fields::WHY).and_then(|why| why.as_str()).unwrap_or("unknown");
+                let why = record.get(fields::WHY).and_then(|why| why.as_str()).unwrap_or(WHY_IS_LOST);
                 (record.seq, why.to_owned())
             }
             Item::Damaged(lost) if lost.kind != Kind::End as u8 => return Ok(None),
-            Item::Damaged(lost) => (lost.seq, "unknown".to_owned()),
+            Item::Damaged(lost) => (lost.seq, WHY_IS_LOST.to_owned()),
             Item::Gap(_) => return Ok(None),
         };
-        let is_ours = match chain.link(bind.attempt) {
+        let is_ours = match chain.as_ref().and_then(|chain| chain.link(bind.attempt)) {
             // Frames of an attempt count only from the writer that its claim names.
             Some(link) => {
                 link.claim.writer == copied.unwrap_or(*writer)
                     && link.claim.birth.is_none_or(|birth| birth == self.run.birth())
             }
-            None => chain.links.is_empty() && self.began_here(writer, bind)?,
+            // Where the cards cannot be read, it is decided when they can.
+            None => chain.is_none_or(|chain| chain.links.is_empty()) && self.began_here(writer, bind)?,
         };
         let (episode, attempt) = (bind.id, bind.attempt);
         Ok(is_ours.then_some(Held { writer: *writer, episode, attempt, seq, why }))
@@ -190,7 +217,8 @@ impl RunFollow {
     fn decide_held(&mut self) -> Result<Option<RunEvent>> {
         let mut index = 0;
         while index < self.held.len() {
-            let Some(counts) = self.counts(&self.held[index])? else {
+            let counts = self.counts(&self.held[index]);
+            let Some(counts) = self.or_tell(counts)?.flatten() else {
                 index += 1;
                 continue;
             };

@@ -2,6 +2,9 @@
 //!
 //! Indexes and the names of cards say nearly all of it. Cards are read for episodes that were taken over and for
 //! attempts without an end, steps only where an attempt went on from the middle of another.
+//!
+//! The rule: whoever reads records and the names of cards together tells, per episode, when records rest on what is not there
+//! ([`Listed::trouble`]): on a claim, a base, a run's card, or on records that were inherited. A part is never summed up.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -9,10 +12,11 @@ use keepstep_format::{Id, Why};
 
 use super::Store;
 use super::run::Generation;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, or_told};
 use crate::read::{AttemptInfo, AttemptKey, Catalog, Item};
-use crate::segment::chain::{Base, Chain, Link, list_bases, read_claim};
-use crate::segment::summary::SummaryPart;
+use crate::segment::chain::{Base, Chain, Link};
+use crate::segment::named::NamedClaims;
+use crate::segment::summary::{SummaryPart, WHY_IS_LOST};
 use crate::segment::{Liveness, Summary};
 
 /// What a list shows of an attempt.
@@ -32,7 +36,8 @@ pub struct Listed {
     pub is_in_force: bool,
     /// Which generation of its run it is in.
     pub generation: Generation,
-    /// A card of the episode cannot be read, so that what the attempt inherited is not known.
+    /// What is wrong: a card of the episode, or something that the attempt rests on, cannot be read or is not there. What
+    /// is known of it is shown all the same; what would be summed up of a part is not.
     pub trouble: Option<Error>,
 }
 
@@ -60,20 +65,19 @@ impl Store {
     /// All attempts in the store, sorted by episode and attempt. The catalog is brought up to date.
     pub fn list(&self, catalog: &mut Catalog) -> Result<Vec<Listed>> {
         self.check_process()?;
-        // Bases first: all that they rest on is in the logs that are looked at after them.
-        let bases = list_bases(self.cards())?;
+        // Names first: all that bases rest on is in the logs that are looked at after them.
+        let named = NamedClaims::list(self.cards(), None)?;
         catalog.refresh()?;
         let mut episodes: BTreeMap<Id, Vec<AttemptInfo>> = BTreeMap::new();
         for info in catalog.attempts()? {
             episodes.entry(info.key.episode).or_default().push(info);
         }
         let ends = self.list_found_ends(None)?;
-        let mut generations = BTreeMap::new();
+        let mut runs = BTreeMap::new();
         let mut out = Vec::new();
         for (episode, infos) in episodes {
-            let bases = bases.get(&episode).map_or(&[][..], |bases| bases);
-            let mut listed = self.list_episode(catalog, &episode, infos, bases, &ends)?;
-            self.tell_generation(&mut listed, &mut generations)?;
+            let mut listed = self.list_episode(catalog, &episode, infos, &named, &ends)?;
+            self.tell_run(&mut listed, &mut runs)?;
             out.extend(listed);
         }
         Ok(out)
@@ -82,36 +86,38 @@ impl Store {
     /// The attempts at one episode, in order. The catalog is brought up to date.
     pub fn list_one(&self, catalog: &mut Catalog, episode: &Id) -> Result<Vec<Listed>> {
         self.check_process()?;
-        let bases = match Chain::read(self.cards(), episode) {
-            Ok(chain) => {
-                let links = chain.links.iter().filter(|link| link.base.is_some());
-                links.map(|link| link.claim.attempt).collect()
-            }
+        let named = match Chain::read(self.cards(), episode) {
+            Ok(chain) => NamedClaims::of_chain(episode, &chain),
             // The list of names says which there are, and what is wrong with them is told with each.
-            Err(Error::Damaged { .. }) => list_bases(self.cards())?.remove(episode).unwrap_or_default(),
+            Err(error) if error.is_of_one_file() => NamedClaims::list(self.cards(), Some(episode))?,
             Err(error) => return Err(error),
         };
         catalog.refresh()?;
         let infos = catalog.attempts_of(Some(episode))?;
-        if infos.is_empty() && bases.is_empty() {
+        if infos.is_empty() && named.bases(episode).is_empty() {
             catalog.manifest().refuse_pruned(episode)?;
             return Err(Error::NotFound { what: format!("episode {episode}") });
         }
         let ends = self.list_found_ends(Some(&BTreeSet::from([episode.0[0]])))?;
-        let mut listed = self.list_episode(catalog, episode, infos, &bases, &ends)?;
-        self.tell_generation(&mut listed, &mut BTreeMap::new())?;
+        let mut listed = self.list_episode(catalog, episode, infos, &named, &ends)?;
+        self.tell_run(&mut listed, &mut BTreeMap::new())?;
         Ok(listed)
     }
 
-    /// Adds which generation of its run an episode is in; each run is looked at once.
-    fn tell_generation(&self, listed: &mut [Listed], known: &mut BTreeMap<Id, Generation>) -> Result<()> {
+    /// Adds which generation of its run an episode is in, and what is wrong with that; each run is looked at once.
+    fn tell_run(
+        &self,
+        listed: &mut [Listed],
+        known: &mut BTreeMap<Id, (Generation, Option<Error>)>,
+    ) -> Result<()> {
         for one in listed {
             let (Some(birth), Some(run)) = (one.summary.birth, &one.summary.run) else { continue };
-            one.generation = match known.get(&birth) {
-                Some(generation) => *generation,
-                None => self.generation_of(run, &birth)?,
-            };
-            known.insert(birth, one.generation);
+            if !known.contains_key(&birth) {
+                known.insert(birth, self.generation_of(run, &birth)?);
+            }
+            let Some((generation, trouble)) = known.get(&birth) else { continue };
+            one.generation = *generation;
+            one.trouble = one.trouble.take().or_else(|| trouble.clone());
         }
         Ok(())
     }
@@ -120,13 +126,17 @@ impl Store {
         &self,
         catalog: &Catalog,
         episode: &Id,
-        infos: Vec<AttemptInfo>,
-        bases: &[u32],
+        mut infos: Vec<AttemptInfo>,
+        named: &NamedClaims,
         ends: &HashSet<(Id, u32)>,
     ) -> Result<Vec<Listed>> {
-        let (chain, trouble) = self.chain_of(episode, bases, &infos)?;
+        let lost_claim = self.lost_claim_of(named, episode, &infos)?;
+        let (chain, trouble) = self.chain_of(episode, named.bases(episode), &infos)?;
+        let trouble = lost_claim.or(trouble);
+        self.find_birth(episode, &mut infos)?;
         // A claim that was passed over never became an attempt.
-        let bases = bases.iter().copied().filter(|it| chain.link(*it).is_none_or(|link| !link.is_void));
+        let bases = named.bases(episode).iter().copied();
+        let bases = bases.filter(|it| chain.link(*it).is_none_or(|link| !link.is_void));
         let name = infos.first().map(|info| info.summary.clone()).unwrap_or_default();
         let began: BTreeSet<u32> = infos.iter().map(|info| info.key.attempt).chain(bases).collect();
         let mut listed: Vec<Listed> = Vec::new();
@@ -135,27 +145,30 @@ impl Store {
                 infos.iter().filter(|info| info.key.attempt == attempt).cloned().collect();
             let link = chain.link(attempt);
             if found.is_empty() {
-                found.extend(link.map(|link| self.without_records(episode, link, &name)));
+                found.push(self.without_records(episode, attempt, link, &name));
             }
             let owner = self.who_counts(episode, attempt, &found)?;
-            let end = match ends.contains(&(*episode, attempt)) {
-                true => self.found_why_and_records(episode, attempt)?,
-                false => None,
+            let (end, lost_end) = match ends.contains(&(*episode, attempt)) {
+                true => or_told(self.found_why_and_records(episode, attempt))?,
+                false => (None, None),
             };
+            let end = end.flatten();
             let counted =
                 link.and_then(|link| link.records).or(end.as_ref().and_then(|(_, records)| *records));
             for mut info in found {
                 self.leave_out_what_was_refused(catalog, &mut info, counted)?;
-                let AttemptInfo { key, summary, records, liveness } = info;
+                let lost = lost_records(&info, counted);
+                let AttemptInfo { key, summary, records, liveness, .. } = info;
                 let is_in_force = Some(&attempt) == began.last() && Some(key.writer) == owner;
-                let (attempts, trouble) = (began.len() as u32, trouble.clone());
+                let (attempts, is_part) = (began.len() as u32, lost.is_some());
+                let trouble = trouble.clone().or_else(|| lost_end.clone()).or(lost);
                 let generation = Generation::default();
                 let mut one =
                     Listed { key, summary, records, liveness, attempts, is_in_force, generation, trouble };
                 if let Some(base) = link.and_then(|link| link.base.as_ref()) {
                     self.add_inherited(catalog, &mut one, base, &listed)?;
                 }
-                if one.trouble.is_some() && attempt > 0 {
+                if is_part || (one.trouble.is_some() && attempt > 0) {
                     // A part of it would be a wrong answer.
                     one.summary.total_reward = None;
                 }
@@ -175,14 +188,13 @@ impl Store {
         if bases.is_empty() && recorded.clone().all(|attempt| attempt == 0) {
             return Ok((Chain::default(), None));
         }
-        match Chain::read(self.cards(), episode) {
-            Ok(chain) => {
-                let trouble = chain.missing_base(episode, recorded);
-                Ok((chain, trouble))
-            }
-            Err(error @ Error::Damaged { .. }) => Ok((Chain::default(), Some(error))),
-            Err(error) => Err(error),
-        }
+        let (chain, trouble) = or_told(Chain::read(self.cards(), episode))?;
+        let chain = chain.unwrap_or_default();
+        let trouble = match trouble {
+            None => chain.missing_base(episode, recorded),
+            trouble => trouble,
+        };
+        Ok((chain, trouble))
     }
 
     /// Sums an attempt up again if its log has more records than count: what its owner wrote after it was told that it is
@@ -209,10 +221,17 @@ impl Store {
         Ok(())
     }
 
-    /// An attempt that really began, and recorded nothing yet.
-    fn without_records(&self, episode: &Id, link: &Link, name: &Summary) -> AttemptInfo {
-        let key = AttemptKey { episode: *episode, attempt: link.claim.attempt, writer: link.claim.writer };
-        let time = link.base.as_ref().map(|base| base.time);
+    /// An attempt that really began, and recorded nothing yet; or of which only the name of its base is known.
+    fn without_records(
+        &self,
+        episode: &Id,
+        attempt: u32,
+        link: Option<&Link>,
+        name: &Summary,
+    ) -> AttemptInfo {
+        let writer = link.map_or(Id::NONE, |link| link.claim.writer);
+        let key = AttemptKey { episode: *episode, attempt, writer };
+        let time = link.and_then(|link| link.base.as_ref()).map(|base| base.time);
         let summary = Summary {
             why: None,
             steps: 0,
@@ -221,16 +240,7 @@ impl Store {
             last_time: time,
             ..name.clone()
         };
-        AttemptInfo { key, summary, records: 0, liveness: self.liveness(&key.writer) }
-    }
-
-    /// Whose records of an attempt count, if several writers have some: the claim says so.
-    fn who_counts(&self, episode: &Id, attempt: u32, found: &[AttemptInfo]) -> Result<Option<Id>> {
-        let first = found.first().map(|info| info.key.writer);
-        if found.len() < 2 {
-            return Ok(first);
-        }
-        Ok(read_claim(self.cards(), episode, attempt)?.map(|claim| claim.writer).or(first))
+        AttemptInfo { key, summary, records: 0, missing: 0, liveness: self.liveness(&key.writer) }
     }
 
     /// Adds what an attempt inherited to what it recorded itself.
@@ -246,29 +256,55 @@ impl Store {
         if base.inherited == 0 {
             return Ok(());
         }
-        let source = before.iter().find(|it| it.key.attempt == base.resumed);
+        let source = before.iter().find(|it| it.key.attempt == base.resumed && it.trouble.is_none());
         let inherited = match source.filter(|source| source.summary.steps == base.inherited) {
-            Some(source) => source.summary.total_reward,
+            Some(source) => Ok(source.summary.total_reward),
             // It went on from the middle, or the log that it went on from was cut since.
-            None => self.return_up_to(catalog, &one.key, base.inherited)?,
+            None => self.return_up_to(catalog, &one.key, base.inherited),
         };
-        let own = std::mem::replace(&mut one.summary.total_reward, inherited);
+        let (inherited, trouble) = or_told(inherited)?;
+        one.trouble = one.trouble.take().or(trouble);
+        let own = std::mem::replace(&mut one.summary.total_reward, inherited.flatten());
         one.summary.add_reward(own);
         Ok(())
     }
 
-    /// The sum of the rewards of the first steps; none if there was none.
+    /// The sum of the rewards of the first steps; none if there was none. An error if one of them is lost.
     fn return_up_to(&self, catalog: &Catalog, key: &AttemptKey, steps: u64) -> Result<Option<f64>> {
-        let view = match self.view_of(catalog, key) {
-            Ok(view) => view,
-            // What is damaged shows nothing here; reading the episode says what is wrong.
-            Err(Error::Damaged { .. } | Error::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(error),
+        let lost = |what: String| Error::Damaged {
+            path: format!("attempt {} at episode {}", key.attempt, key.episode),
+            offset: 0,
+            found: format!("{what} that it inherited cannot be found or read"),
         };
+        let view = match self.view_of(catalog, key) {
+            Err(Error::NotFound { .. }) => return Err(lost("the log".to_owned())),
+            view => view?,
+        };
+        if view.steps() < steps {
+            return Err(lost(format!("{} of the {steps} steps", steps - view.steps())));
+        }
         let mut summed = Summary::default();
-        for index in 0..steps.min(view.steps()) {
-            summed.add_reward(view.step(index)?.reward);
+        for index in 0..steps {
+            let step = view.step(index)?;
+            if step.damaged.contains(&"reward") {
+                return Err(lost(format!("step {index}")));
+            }
+            summed.add_reward(step.reward);
         }
         Ok(summed.total_reward)
     }
+}
+
+/// What an attempt has lost of its own, if a list can see that: records, or the reason of its end.
+fn lost_records(info: &AttemptInfo, counted: Option<u32>) -> Option<Error> {
+    let is_all_there = counted.is_some_and(|counted| info.records >= u64::from(counted));
+    let found = if info.missing > 0 && !is_all_there {
+        format!("{} of its records are missing or cannot be read", info.missing)
+    } else if info.summary.why.as_deref() == Some(WHY_IS_LOST) {
+        "its END cannot be read: how it ended is lost".to_owned()
+    } else {
+        return None;
+    };
+    let path = format!("attempt {} at episode {}", info.key.attempt, info.key.episode);
+    Some(Error::Damaged { path, offset: 0, found })
 }

@@ -3,6 +3,7 @@
 mod address;
 mod addressee;
 mod board;
+mod claimed;
 mod closing;
 mod config;
 mod cursor;

@@ -13,7 +13,7 @@ use super::seats::Seat;
 use crate::error::{Doing, Error, Result};
 use crate::own::Standing;
 use crate::read::{End, Lineage, is_final};
-use crate::segment::chain::{Chain, Link, read_claim};
+use crate::segment::chain::{Chain, Link, lost_end, read_claim};
 use crate::write::{Start, SubjectName, Writer};
 
 /// What an interrupted episode does when it is opened again.
@@ -301,6 +301,9 @@ impl Opener<'_> {
             return Ok(Move::Begin { is_claimed: true });
         }
         let end = own.end()?;
+        if end.as_ref().is_some_and(|end| end.why.is_none()) && self.inherits_all() {
+            return Err(lost_end(&self.id, force.claim.attempt));
+        }
         let over = end.as_ref().and_then(final_why);
         if let Some(over) = over.map(|why| self.stays_over(&why)).transpose()?.flatten() {
             return Ok(Move::Over(over));
@@ -318,6 +321,13 @@ impl Opener<'_> {
         let is_busy = matches!(next, Move::Busy { .. });
         let is_ending = is_busy && may_wait && self.all_of_own_part(chain, force)?.own_end().is_some();
         Ok(if is_ending { Move::Soon } else { next })
+    }
+
+    /// True if all that there is would be inherited: then what is lost of it matters.
+    fn inherits_all(&self) -> bool {
+        self.how.at.is_none()
+            && self.how.resume != Resume::Restart
+            && self.how.new_policy != NewPolicy::Restart
     }
 
     /// Whether an owner that did not end its attempt can be taken from.

@@ -8,7 +8,7 @@ use super::Store;
 use super::addressee::has_step;
 use super::listing::Listed;
 use super::run::Generation;
-use crate::error::{Error, Result};
+use crate::error::{Result, or_told};
 use crate::read::{Catalog, NoteKey, NoteTarget};
 use crate::segment::chain::read_claim;
 
@@ -64,7 +64,7 @@ impl Store {
                 || match read_claim(self.cards(), &target.episode, 0) {
                     // It was begun, and nothing was recorded, or nothing is left.
                     Ok(claim) => claim.is_some(),
-                    Err(Error::Damaged { .. }) => true,
+                    Err(error) if error.is_of_one_file() => true,
                     Err(error) => return Err(error),
                 };
             return Ok((!is_known).then(|| "there is no such episode".to_owned()));
@@ -76,7 +76,12 @@ impl Store {
         }
         let Some(step) = target.step else { return Ok(None) };
         for listed in meant {
-            if step < listed.summary.steps || has_step(&self.view_of(catalog, &listed.key)?, step)? {
+            if step < listed.summary.steps {
+                return Ok(None);
+            }
+            // Of one that cannot be read nobody knows: what is wrong with it is told elsewhere.
+            let has_it = self.view_of(catalog, &listed.key).and_then(|view| has_step(&view, step));
+            if or_told(has_it)?.0 != Some(false) {
                 return Ok(None);
             }
         }

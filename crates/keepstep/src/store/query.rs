@@ -4,7 +4,7 @@ use keepstep_format::value::Value;
 
 use super::listing::Listed;
 use super::run::Run;
-use crate::error::Result;
+use crate::error::{Result, or_told};
 use crate::read::Catalog;
 
 /// Which episodes are wanted; what is not said does not matter.
@@ -36,8 +36,11 @@ impl Run {
     pub fn episodes_in(&self, catalog: &mut Catalog, filter: &EpisodeFilter) -> Result<Vec<Listed>> {
         self.store().check_process()?;
         let mut found = Vec::new();
-        for listed in self.store().list(catalog)? {
-            if self.wants(catalog, &listed, filter)? {
+        for mut listed in self.store().list(catalog)? {
+            let (is_wanted, trouble) = or_told(self.wants(catalog, &listed, filter))?;
+            // What cannot be read may be what is wanted: it is listed, with what is wrong.
+            if is_wanted.unwrap_or(true) {
+                listed.trouble = listed.trouble.or(trouble);
                 found.push(listed);
             }
         }

@@ -14,7 +14,7 @@ use super::run::{EpisodeName, Run};
 use super::scoring::Scoring;
 use super::seats::Seat;
 use super::survey::{Candidate, Queue};
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Error, Result, or_told};
 use crate::segment::chain::claim_path;
 use keepstep_format::{Id, Why};
 
@@ -165,6 +165,8 @@ pub struct Remaining {
     troubles_told: usize,
     /// What is to be scored, and somebody of this process has.
     held_here: Vec<EpisodeName>,
+    /// What could not be claimed, told when all else is given.
+    untold: Vec<Error>,
 }
 
 impl Run {
@@ -186,6 +188,7 @@ impl Run {
             began: round,
             troubles_told: 0,
             held_here: Vec::new(),
+            untold: Vec::new(),
         })
     }
 
@@ -208,7 +211,8 @@ impl Run {
         let mut more = Vec::new();
         for it in queue.truncated.iter().filter(|it| goes_on_behind(&options.retry, &it.why)) {
             let (name, why) = named(it);
-            if !self.is_sealed_with(&name)? {
+            // Behind a seal that cannot be read nobody goes on; `remaining` tells why.
+            if or_told(self.is_sealed_with(&name))?.0 == Some(false) {
                 more.push((name, why));
             }
         }
@@ -249,7 +253,7 @@ impl Iterator for Remaining {
     fn next(&mut self) -> Option<Result<Job>> {
         loop {
             let job = match self.pick() {
-                Ok(Some(pick)) => self.take(pick),
+                Ok(Some(pick)) => self.take_or_tell(pick),
                 Ok(None) => return self.trouble().map(Err),
                 Err(error) => Err(error),
             };
@@ -348,6 +352,19 @@ impl Remaining {
         self.given.get(episode).is_some_and(|given| *given >= attempt)
     }
 
+    /// As [`Remaining::take`]; what cannot be read costs this one only, and is told when all else is given.
+    fn take_or_tell(&mut self, pick: Pick) -> Result<Option<Job>> {
+        let (Pick::Idle(held) | Pick::Work(held) | Pick::Unscored(held)) = &pick;
+        let (episode, attempt) = (held.episode, held.attempt);
+        let (job, trouble) = or_told(self.take(pick))?;
+        if let Some(trouble) = trouble {
+            // Not to be looked at again and again.
+            self.given.insert(episode, attempt);
+            self.untold.push(trouble);
+        }
+        Ok(job.flatten())
+    }
+
     /// Nothing if somebody else has it by now.
     fn take(&mut self, pick: Pick) -> Result<Option<Job>> {
         let (mut held, is_claimed, is_unscored) = match pick {
@@ -409,6 +426,9 @@ impl Remaining {
 
     /// What could not be read is told when all else is given, each once.
     fn trouble(&mut self) -> Option<Error> {
+        if let Some(error) = self.untold.pop() {
+            return Some(error);
+        }
         let queue = self.run.board().queue();
         let error = queue.troubles.get(self.troubles_told).map(|(_, error)| error.clone());
         self.troubles_told += usize::from(error.is_some());

@@ -11,7 +11,7 @@ use super::Store;
 use super::board::Board;
 use super::config::differences;
 use crate::disk;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Error, Result, or_told};
 use crate::segment::cards::{CardFound, Fields, Published, publish_card, read_card};
 use crate::segment::names::{RUNS, parse_number, run_folder, run_path};
 
@@ -125,7 +125,7 @@ impl Store {
             return self.open_generation(name, generation, &options);
         }
         let folder = run_folder(name);
-        let newest = self.generations(&folder)?.last().copied();
+        let newest = self.newest_generation(&folder)?;
         let first_free = newest.map_or(0, |newest| newest + 1);
         if let (Some(newest), false) = (newest, options.new) {
             return self.reopen(name, newest, true, &options);
@@ -164,21 +164,28 @@ impl Store {
     }
 
     /// Which generation of a run an episode belongs to, by the birth that it names; the newest, and the first, if the
-    /// run's own file is gone.
-    pub(super) fn generation_of(&self, name: &str, birth: &Id) -> Result<Generation> {
+    /// run's own file is gone or cannot be read, which is told.
+    pub(super) fn generation_of(&self, name: &str, birth: &Id) -> Result<(Generation, Option<Error>)> {
         let folder = run_folder(name);
         let there = self.generations(&folder)?;
-        if let [only] = there[..] {
-            return Ok(Generation { number: only, is_newest: true });
-        }
+        let mut trouble = None;
         for number in there.iter().rev() {
-            // A card that is damaged is left to `verify`.
-            let is_it = self.read_run(&run_path(&folder, *number)).is_ok_and(|run| run.birth == *birth);
-            if is_it {
-                return Ok(Generation { number: *number, is_newest: there.last() == Some(number) });
+            let (run, unread) = or_told(self.read_run(&run_path(&folder, *number)))?;
+            trouble = trouble.or(unread);
+            if run.is_some_and(|run| run.birth == *birth) {
+                let is_newest = there.last() == Some(number);
+                return Ok((Generation { number: *number, is_newest }, None));
             }
         }
-        Ok(Generation::default())
+        let found =
+            format!("the card of run {name:?} with birth {birth} is gone, and there are records of it");
+        let gone = Error::Damaged { path: folder, offset: 0, found };
+        let generation = match (&there[..], &trouble) {
+            // It is the only one that it can be.
+            ([only], Some(_)) => Generation { number: *only, is_newest: true },
+            _ => Generation::default(),
+        };
+        Ok((generation, Some(trouble.unwrap_or(gone))))
     }
 
     /// All runs that were ever made here, each generation of each name, sorted by both. A card that cannot be read stands
@@ -214,6 +221,22 @@ impl Store {
             entries.iter().filter_map(|entry| parse_number(entry.name.strip_suffix(".run")?)).collect();
         numbers.sort_unstable();
         Ok(numbers)
+    }
+
+    /// The newest generation of a name. An error if other cards of the run are there and its own is not: a new one in its
+    /// place, or the one before it, would pass for it.
+    fn newest_generation(&self, folder: &str) -> Result<Option<u64>> {
+        let entries = self.disk().list(folder).doing("list", folder)?;
+        let number = |name: &str| parse_number(name.split_once('.')?.0);
+        let newest = entries.iter().filter_map(|entry| number(&entry.name)).max();
+        let Some(number) = newest else { return Ok(None) };
+        let path = run_path(folder, number);
+        // Looked for by its name: the list may be older than the card.
+        if !self.disk().exists(&path).doing("look for", &path)? {
+            let found = "it is gone, and other cards of the run are there".to_owned();
+            return Err(Error::Damaged { path, offset: 0, found });
+        }
+        Ok(Some(number))
     }
 
     /// Nothing if somebody else was faster.

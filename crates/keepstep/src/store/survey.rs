@@ -13,10 +13,14 @@ use super::opening::writers_of;
 use super::plan::Plan;
 use super::run::{EpisodeName, Run};
 use crate::disk::Disk;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Error, Result, or_told};
 use crate::read::{Item, NoteIndex, NoteTarget, Outcomes, is_final};
-use crate::segment::chain::{Based, Chain, lost_base, read_based, read_claim};
+use crate::segment::chain::{
+    Based, Chain, claim_path, lost_base, lost_claim, lost_end, read_based, read_claim,
+};
+use crate::segment::named::mailbox_dir;
 use crate::segment::names::parse_number;
+use crate::segment::summary::WHY_IS_LOST;
 
 /// What is known is looked at again after this time: somebody may have died since.
 const FRESH_US: i64 = 5_000_000;
@@ -95,6 +99,8 @@ enum Known {
 struct Named {
     /// One more than the newest attempt that was claimed; 0 if none was.
     claims: u32,
+    /// How many were claimed: as many, unless a claim is gone.
+    claimed: u32,
     /// The newest attempt that counts.
     in_force: u32,
     bases: u32,
@@ -165,7 +171,7 @@ impl Queue {
         for (index, (planned, named)) in self.episodes.iter().zip(&named).enumerate() {
             match judge.verdict(index, planned, *named, &mut self.cards) {
                 Ok(verdict) => found.add(index, verdict),
-                Err(error @ Error::Damaged { .. }) => found.troubles.push((index, error)),
+                Err(error) if error.is_of_one_file() => found.troubles.push((index, error)),
                 Err(error) => return Err(error),
             }
         }
@@ -245,7 +251,9 @@ impl Queue {
                     NamedCard::Base => {
                         (of.in_force, of.bases) = (of.in_force.max(number), of.bases + 1);
                     }
-                    NamedCard::Claim => of.claims = of.claims.max(number.saturating_add(1)),
+                    NamedCard::Claim => {
+                        (of.claims, of.claimed) = (of.claims.max(number.saturating_add(1)), of.claimed + 1);
+                    }
                     NamedCard::Scoring => of.scorings = of.scorings.max(number.saturating_add(1)),
                 }
             }
@@ -332,6 +340,10 @@ impl Judge<'_> {
         if self.outcomes.is_pruned(&at.id) {
             return Ok(Verdict::Pruned);
         }
+        if let Some(error) = self.outcomes.trouble(&at.id) {
+            return Err(error.clone());
+        }
+        self.refuse_lost_claims(&at.id, named)?;
         let named = self.without_void(&at.id, named, cards)?;
         let Some(newest) = named.claims.checked_sub(1) else { return Ok(Verdict::New) };
         for attempt in named.in_force + 1..=newest {
@@ -347,6 +359,9 @@ impl Judge<'_> {
             None => self.adopted(&at.id, named.in_force, cards)?.map(Arc::from),
         };
         let is_ours = |owner: &Id| self.run.store().writer_id() == Some(*owner);
+        if why.as_deref() == Some(WHY_IS_LOST) {
+            return Err(lost_end(&at.id, named.in_force));
+        }
         let by_us = said.is_some_and(|said| is_ours(&said.writer));
         // Whose claim was passed over has nothing any more.
         let is_void =
@@ -391,6 +406,27 @@ impl Judge<'_> {
             Some(why) => Verdict::Interrupted(candidate(Arc::from(why))),
             None => Verdict::Interrupted(candidate(Arc::from(Why::Crashed.name()))),
         })
+    }
+
+    /// An error if something stands behind a claim that is not there: a later claim, a base, or records.
+    fn refuse_lost_claims(&self, episode: &Id, named: Named) -> Result<()> {
+        let storage = self.run.store().cards();
+        let exists = |path: &str| storage.disk().exists(path).doing("look for", path);
+        let claims = named.claims.max(if named.bases > 0 { named.in_force + 1 } else { 0 });
+        if claims > named.claimed {
+            for attempt in 0..claims {
+                // It may be newer than the look at the names.
+                if !exists(&claim_path(episode, attempt))? {
+                    return Err(lost_claim(episode, attempt));
+                }
+            }
+        }
+        let recorder = self.outcomes.recorder(episode).filter(|_| claims == 0);
+        match recorder {
+            // The logs were looked at first. Whoever is older than claims are has no mailbox.
+            Some(writer) if exists(&mailbox_dir(writer))? => Err(lost_claim(episode, 0)),
+            _ => Ok(()),
+        }
     }
 
     /// How the attempt before had ended, if this one found that.
@@ -446,8 +482,7 @@ impl Judge<'_> {
             return Ok(*owner);
         }
         let claim = read_claim(self.run.store().cards(), episode, attempt)?;
-        let what = || format!("the claim of attempt {attempt} at episode {episode}");
-        let owner = claim.ok_or_else(|| Error::NotFound { what: what() })?.writer;
+        let owner = claim.ok_or_else(|| lost_claim(episode, attempt))?.writer;
         cards.owners.insert((*episode, attempt), owner);
         Ok(owner)
     }
@@ -460,8 +495,9 @@ impl Judge<'_> {
         if *self.standings.entry(*owner).or_insert_with(ask) {
             return Ok(true);
         }
-        // Others may have waited for its lease, and told it that it is out.
-        Ok(store.found_end(episode, attempt)?.is_some())
+        // Others may have waited for its lease, and told it that it is out: whatever their card says by now.
+        let (end, unread) = or_told(store.found_end(episode, attempt))?;
+        Ok(end.flatten().is_some() || unread.is_some())
     }
 
     /// Whether an episode that is over has all notes that its plan needs. A note on another attempt than the one that counts

@@ -18,7 +18,7 @@ use crate::error::{Doing, Error, Result};
 use crate::own::Letter;
 use crate::read::{Catalog, Item, Lineage};
 use crate::segment::cards::{Published, publish_card};
-use crate::segment::chain::{Base, Chain, Link, Span, base_fields, base_path};
+use crate::segment::chain::{Base, Chain, Link, Span, base_fields, base_path, lost_end};
 use crate::segment::names::scan_path;
 use crate::write::{CopyOf, Start, copied_to, copy};
 
@@ -133,6 +133,9 @@ impl Opener<'_> {
         let adopted = over.filter(|_| !goes_on);
         let restarts = adopted.is_none() && self.restarts(&mut lineage)?;
         let cut = self.cut(&lineage, adopted.is_some(), restarts)?;
+        if end.as_ref().is_some_and(|end| end.why.is_none()) && self.how.at.is_none() && !restarts {
+            return Err(lost_end(&self.id, source.claim.attempt));
+        }
         self.check_whole(&lineage, cut, restarts)?;
         unsynced = unsynced.filter(|first| *first < cut);
         Ok(Inheritance { source, lineage, unsynced, cut, adopted, goes_on, has_ended, counted })

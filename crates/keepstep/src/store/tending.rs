@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use keepstep_format::Id;
 
 use super::Store;
-use crate::error::Result;
+use crate::error::{Result, or_told};
 use crate::own::Standing;
 use crate::read::{AttemptInfo, Catalog};
 use crate::segment::Pruned;
@@ -105,7 +105,8 @@ impl Store {
         let last: Vec<&AttemptInfo> = attempts.iter().filter(|info| info.key.attempt == newest).collect();
         let said = last.iter().find_map(|info| info.summary.why.clone());
         // What its owner said after others had found its end was refused.
-        let found = self.found_end(&episode, newest)?.map(|(why, _)| why);
+        let (found, trouble) = or_told(self.found_end(&episode, newest))?;
+        let found = found.flatten().map(|(why, _)| why);
         let is_said = said.is_some() && found.is_none();
         let why = found.or(said);
         let named = attempts.iter().map(|info| &info.summary);
@@ -121,10 +122,16 @@ impl Store {
             last_time: named.filter_map(|it| it.last_time).max(),
             records: attempts.iter().map(|info| info.records).sum(),
             running: None,
+            is_damaged: false,
             left_by: Vec::new(),
             claimed: Vec::new(),
         };
-        self.find_who_may_go_on(&mut candidate, &last, is_said)?;
+        let (_, unread) = or_told(self.find_who_may_go_on(&mut candidate, &last, is_said))?;
+        // Of one that cannot be read nobody knows whether somebody has it: it stays, and the others go.
+        if let Some(error) = trouble.or(unread) {
+            candidate.is_damaged = true;
+            candidate.running = Some(format!("whether somebody has it cannot be told: {error}"));
+        }
         Ok(candidate)
     }
 

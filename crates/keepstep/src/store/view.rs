@@ -16,7 +16,7 @@ use crate::read::{
     Notes, Step, Told,
 };
 use crate::recover::Recovery;
-use crate::segment::chain::{Chain, Link, lost_base, read_based};
+use crate::segment::chain::{Chain, Link, lost_base, lost_claim, read_based};
 
 /// An episode as it stands: the attempt that counts, with what it inherited.
 #[derive(Debug)]
@@ -53,10 +53,11 @@ impl Store {
                 let catalog = self.catalog()?;
                 let what = || Error::NotFound { what: format!("episode {episode}") };
                 let key = catalog.attempts_at(episode).last().copied().ok_or_else(what)?;
+                refuse_unclaimed(episode, &chain, key.attempt)?;
                 (key.attempt, catalog.alone(episode, &key.writer, key.attempt)?)
             }
         };
-        if lineage.lines().is_empty() && lineage.may_have_lost_its_end() {
+        if lineage.lines().iter().all(|line| line.is_lost) && lineage.may_have_lost_its_end() {
             let found = "nothing of it can be read: its log is damaged".to_owned();
             return Err(Error::Damaged { path: format!("episode {episode}"), offset: 0, found });
         }
@@ -110,6 +111,7 @@ impl Store {
         {
             return Err(lost_base(&episode, attempt));
         }
+        refuse_unclaimed(&episode, &chain, attempt)?;
         let counts =
             chain.link(attempt).is_some_and(|link| link.is_in_force() && link.claim.writer == writer);
         let link = chain.link(attempt).filter(|_| counts);
@@ -141,6 +143,15 @@ impl Store {
     /// Who a writer is, for people: its process and host, as it told them.
     pub fn describe(&self, writer: &Id) -> String {
         self.leases().describe(writer)
+    }
+}
+
+/// An error for an attempt that went on from another, and whose claim is gone: what it inherited is not known, and its own part
+/// alone would pass for all of it. The first inherits nothing.
+fn refuse_unclaimed(episode: &Id, chain: &Chain, attempt: u32) -> Result<()> {
+    match chain.link(attempt) {
+        None if attempt > 0 => Err(lost_claim(episode, attempt)),
+        _ => Ok(()),
     }
 }
 
@@ -311,7 +322,13 @@ impl View {
             let attempt = self.parts.get(*part).map_or(self.attempt, |part| part.span.attempt);
             format!("records {} to {} of attempt {attempt} are missing", gap.from, gap.to.saturating_sub(1))
         };
-        self.lineage.borrow().gaps().iter().map(missing).collect()
+        let lineage = self.lineage.borrow();
+        let mut told: Vec<String> = lineage.gaps().iter().map(missing).collect();
+        if lineage.own_end().is_none() && lineage.may_have_lost_its_end() {
+            let attempt = self.attempt;
+            told.push(format!("records at the end of attempt {attempt} may be missing: its log is damaged"));
+        }
+        told
     }
 
     /// The store that it is in.

@@ -11,8 +11,9 @@ use keepstep_format::commit::{Bind, What};
 
 use super::report::Missing;
 use super::verify::Verifier;
-use crate::error::{Error, Result};
-use crate::segment::chain::{Span, list_bases, read_base};
+use crate::error::Result;
+use crate::segment::chain::{Span, read_base};
+use crate::segment::named::list_bases;
 use crate::segment::{Liveness, Log, Storage};
 
 /// The ranges of sequences that are there of what was recorded and copied, or are lost by name: by whose log they are in, and what they
@@ -27,7 +28,7 @@ pub(super) fn find_inherited(storage: &Storage) -> Result<HashSet<(Id, Span)>> {
             let base = match read_base(storage, &episode, attempt) {
                 Ok(base) => base,
                 // That it is damaged is told with the other cards.
-                Err(Error::Damaged { .. }) => continue,
+                Err(error) if error.is_of_one_file() => continue,
                 Err(error) => return Err(error),
             };
             let spans = base.into_iter().flat_map(|base| base.spans);

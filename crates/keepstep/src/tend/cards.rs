@@ -9,7 +9,7 @@ use keepstep_format::decode::{Body, NoBodies, read_fields};
 use super::report::Wrong;
 use super::verify::Verifier;
 use crate::disk::{self, join};
-use crate::error::{Doing, Result};
+use crate::error::{Doing, Result, or_told};
 use crate::segment::Log;
 use crate::segment::names::{TEMPORARY, WRITERS, list_temporary, parse_segment_path, writer_dir};
 
@@ -79,9 +79,18 @@ impl Verifier<'_> {
                 self.damage(path.to_owned(), None, (0, 0), Wrong::Card, error.to_string());
                 return Ok(());
             }
-            other => other.doing("read", path)?,
+            other => other.doing("read", path),
         };
         self.report.counts.cards += 1;
+        let data = match or_told(data)? {
+            (Some(data), _) => data,
+            // What the system does not give of one card must not keep the rest from being verified.
+            (None, error) => {
+                let detail = error.map_or_else(String::new, |error| format!("it cannot be read: {error}"));
+                self.damage(path.to_owned(), None, (0, 0), Wrong::Card, detail);
+                return Ok(());
+            }
+        };
         let is_valid = match Card::decode(&data, self.storage.store(), path) {
             Ok(card) => read_fields(&Body { raw: card.body, references: Vec::new() }, &mut NoBodies).is_ok(),
             // What a later version published is not for us to judge.

@@ -16,9 +16,10 @@ use keepstep_format::{Id, fields};
 use super::report::Wrong;
 use super::verify::Verifier;
 use crate::disk::join;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Result, or_told};
 use crate::segment::cards::{CardFound, Fields, as_id, read_card};
-use crate::segment::chain::{GONE, base_path, claim_path, list_bases, parse_claim, read_claim};
+use crate::segment::chain::{GONE, base_path, claim_path, read_claim};
+use crate::segment::named::{list_bases, mailbox_dir, parse_claim};
 use crate::segment::names::{
     SCANS, SEAL_NOTE, parse_scan, run_folder, run_path, scan_path, seal_path, segment_path, stream_path,
 };
@@ -91,7 +92,7 @@ pub(super) fn find_named(storage: &Storage) -> Result<Named> {
     let mut named = Named::default();
     for path in files_in(storage, "claims")? {
         let Some(claim) = parse_claim(path.rsplit('/').next().unwrap_or_default()) else { continue };
-        if let CardFound::Card(card) = read_card(storage, &path, kind::CLAIM)? {
+        if let (Some(CardFound::Card(card)), _) = or_told(read_card(storage, &path, kind::CLAIM))? {
             named.claimed.extend(card.id(fields::WRITER).map(|writer| (claim, writer)));
         }
     }
@@ -99,7 +100,9 @@ pub(super) fn find_named(storage: &Storage) -> Result<Named> {
         named.scanned.extend(parse_scan(&entry.name));
     }
     for path in files_in(storage, "groups")? {
-        let CardFound::Card(card) = read_card(storage, &path, kind::SEAL)? else { continue };
+        let (Some(CardFound::Card(card)), _) = or_told(read_card(storage, &path, kind::SEAL))? else {
+            continue;
+        };
         let members = card.get(fields::MEMBERS).and_then(|members| members.as_list()).unwrap_or_default();
         named.sealed.extend(members.iter().filter_map(|member| {
             let attempt = u32::try_from(member.get("attempt")?.as_int()?).ok()?;
@@ -148,7 +151,7 @@ impl Verifier<'_> {
         self.report.unrecorded.extend(unrecorded.map(|((episode, _), _)| *episode));
         self.report.unrecorded.sort_unstable();
         rests.attempts.retain(|(episode, _), _| rests.named.contains(episode) && !is_pruned(episode));
-        if named.claimed.is_empty() {
+        if named.claimed.is_empty() && !self.knew_claims(&rests)? {
             self.report.unclaimed.extend(rests.attempts.keys().map(|(episode, _)| *episode));
             self.report.unclaimed.sort_unstable();
             self.report.unclaimed.dedup();
@@ -162,6 +165,18 @@ impl Verifier<'_> {
         self.check_seals(&rests)
     }
 
+    /// True if somebody who recorded knew of claims: it made a mailbox first. Then that there is none is a loss.
+    fn knew_claims(&self, rests: &Rests) -> Result<bool> {
+        let writers: BTreeSet<&Id> = rests.attempts.values().flatten().collect();
+        for writer in writers {
+            let mailbox = mailbox_dir(writer);
+            if self.storage.disk().exists(&mailbox).doing("look for", &mailbox)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Each attempt has records of whoever claimed it, and of nobody else.
     fn check_claims(&mut self, rests: &Rests, named: &Named) -> Result<()> {
         for ((episode, attempt), writers) in &rests.attempts {
@@ -171,7 +186,7 @@ impl Verifier<'_> {
                 None => match read_claim(self.storage, episode, *attempt) {
                     Ok(claim) => claim.map(|claim| claim.writer),
                     // Told with the other cards.
-                    Err(Error::Damaged { .. }) => continue,
+                    Err(error) if error.is_of_one_file() => continue,
                     Err(error) => return Err(error),
                 },
             };
@@ -200,7 +215,8 @@ impl Verifier<'_> {
 
     fn check_runs(&mut self, rests: &Rests) -> Result<()> {
         for (path, birth) in &rests.runs {
-            match read_card(self.storage, path, kind::RUN)? {
+            let (Some(card), _) = or_told(read_card(self.storage, path, kind::RUN))? else { continue };
+            match card {
                 CardFound::Nothing => {
                     self.gone(path.clone(), "it is gone, and there are records of the run".to_owned());
                 }
@@ -233,7 +249,8 @@ impl Verifier<'_> {
             let (card, path) = (scan_path(writer, *number), segment_path(writer, *number));
             // A card that went meanwhile was about a log that is being replaced.
             let exists = |path: &str| self.storage.disk().exists(path).doing("look for", path);
-            if !exists(&path)? && exists(&card)? {
+            let is_told = self.report.damage.iter().any(|it| it.path == path);
+            if !is_told && !exists(&path)? && exists(&card)? {
                 self.gone(path, "it is gone, and there is a card of what was found in it".to_owned());
             }
         }

@@ -54,7 +54,7 @@ impl Units {
         let mut units: BTreeMap<Key, Vec<Subject>> = BTreeMap::new();
         for (id, segment) in sources.segments() {
             let Some(log) = sources.log(&id) else { continue };
-            for Summed { writer, bind, records, summary, moved_by } in log.summed(segment, None)? {
+            for Summed { writer, bind, records, summary, moved_by, .. } in log.summed(segment, None)? {
                 let is_of_an_episode = matches!(bind.what, What::Attempt | What::Copied { .. });
                 if records > 0 && !(is_of_an_episode && is_pruned(&bind.id)) {
                     let subjects = units.entry((id, writer, bind.id)).or_default();

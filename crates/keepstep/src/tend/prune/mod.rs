@@ -95,6 +95,8 @@ pub struct Candidate {
     pub records: u64,
     /// Why it cannot go: somebody may still be recording it.
     pub running: Option<String>,
+    /// It cannot go since a card of it cannot be read: `running` says which.
+    pub is_damaged: bool,
     /// Writers that seem gone, and never said how the newest attempt ended: their logs have to be closed first.
     pub left_by: Vec<Id>,
     /// Attempts behind it that were claimed by somebody who seems gone, and never began: nobody may begin them any more.
