@@ -231,6 +231,9 @@ fn wrong_input_costs_nothing() {
 /// Memory is not power-safe, and says so; it is good enough for `kill`, which is what one gets who asks for nothing.
 #[test]
 fn tmpfs_reaches_kill_only() {
+    if scratch::is_toy() {
+        return; // about a directory, or other processes
+    }
     let shm = Path::new("/dev/shm");
     if !shm.is_dir() {
         return;
@@ -259,6 +262,9 @@ fn tmpfs_reaches_kill_only() {
 /// The directory is deleted under a recorder: nothing more is acknowledged.
 #[test]
 fn a_vanished_store_acknowledges_nothing() {
+    if scratch::is_toy() {
+        return; // about a directory, or other processes
+    }
     let scratch = Scratch::new("vanish");
     let store = scratch.open(Options::default());
     let recorder = store.run("run", Value::Null).expect("opens").episode(name(0)).expect("begins");
@@ -296,6 +302,9 @@ fn a_follower_sees_every_step_once() {
 /// Dozens of processes record into one directory at once, and are all aborted: each step that was acknowledged is there.
 #[test]
 fn many_processes_record_into_one_directory() {
+    if scratch::is_toy() {
+        return; // about a directory, or other processes
+    }
     if let Ok(dir) = std::env::var("KEEPSTEP_TEST_CHILD") {
         let store = Store::open(dir, Options::default()).expect("opens");
         let run = store.run("run", Value::Null).expect("opens");
@@ -334,6 +343,9 @@ fn many_processes_record_into_one_directory() {
 #[test]
 #[allow(unsafe_code)]
 fn a_forked_child_gets_a_writer_of_its_own() {
+    if scratch::is_toy() {
+        return; // about a directory, or other processes
+    }
     let scratch = Scratch::new("fork");
     let store = scratch.open(Options::default());
     let run = store.run("run", Value::Null).expect("opens");

@@ -52,6 +52,9 @@ impl Scratch {
 
     /// All files below a folder whose name ends so.
     pub(crate) fn files(&self, ending: &str) -> Vec<PathBuf> {
+        if is_toy() {
+            return storage::Toy::at(&self.0).names(ending).iter().map(|name| self.0.join(name)).collect();
+        }
         let mut found = Vec::new();
         let mut folders = vec![self.0.clone()];
         while let Some(folder) = folders.pop() {

@@ -43,6 +43,11 @@ impl Toy {
         locked(&STORES).entry(path.to_owned()).or_default().clone()
     }
 
+    /// All names that end so.
+    pub(crate) fn names(&self, ending: &str) -> Vec<String> {
+        self.state().named.keys().filter(|name| name.ends_with(ending)).cloned().collect()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         locked(&self.0.state)
     }
