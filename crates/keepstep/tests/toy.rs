@@ -1,6 +1,7 @@
 //! The tests of the engine, on a storage that is no directory: whatever holds there rests on the doors alone.
 //!
 //! What a test says about files (`is_toy()` ends it early) is about a directory, and is left to it.
+#![allow(clippy::duplicate_mod, reason = "each file of tests brings its own scratch directory along")]
 
 #[path = "bells.rs"]
 mod bells;

@@ -155,9 +155,12 @@ struct Work<'a> {
     episodes: &'a [Episode],
 }
 
+/// Attempts that could not be written, and why.
+type Troubles = Vec<(AttemptKey, Error)>;
+
 impl Work<'_> {
     /// Writes them; gives those that cannot be read, and why. They do not keep the others from being written.
-    fn write<W: Write>(&self, out: W) -> Outcome<(W, JsonlCounts, Vec<(AttemptKey, Error)>)> {
+    fn write<W: Write>(&self, out: W) -> Outcome<(W, JsonlCounts, Troubles)> {
         let steps = self.episodes.iter().map(|episode| episode.summary.steps).sum();
         // Steps that run over the same terminal are progress enough.
         let is_seen = self.args.output.is_none() && std::io::stdout().is_terminal();

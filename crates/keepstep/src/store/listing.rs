@@ -6,6 +6,7 @@
 //! The rule: whoever reads records and the names of cards together tells, per episode, when records rest on what is not there
 //! ([`Listed::trouble`]): on a claim, a base, a run's card, or on records that were inherited. A part is never summed up.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use keepstep_format::{Id, Why};
@@ -112,10 +113,10 @@ impl Store {
     ) -> Result<()> {
         for one in listed {
             let (Some(birth), Some(run)) = (one.summary.birth, &one.summary.run) else { continue };
-            if !known.contains_key(&birth) {
-                known.insert(birth, self.generation_of(run, &birth)?);
-            }
-            let Some((generation, trouble)) = known.get(&birth) else { continue };
+            let (generation, trouble) = match known.entry(birth) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => place.insert(self.generation_of(run, &birth)?),
+            };
             one.generation = *generation;
             one.trouble = one.trouble.take().or_else(|| trouble.clone());
         }

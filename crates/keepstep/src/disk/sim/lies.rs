@@ -12,7 +12,7 @@ pub(crate) fn lying(files: Arc<dyn Files>, broken: Option<Broken>) -> Arc<dyn Fi
     let lie = match broken {
         Some(Broken::AcknowledgeBeforeSync) => Lie::SkipsSyncs,
         Some(Broken::SkipDirectorySync) => Lie::SkipsSyncsOf(None),
-        Some(Broken::ManifestWithoutSync) => Lie::SkipsSyncsOf(Some(crate::segment::names::GROUPED)),
+        Some(Broken::ManifestWithoutSync) => Lie::SkipsSyncsOf(Some("grouped")),
         Some(Broken::RenameInsteadOfLink) => Lie::Renames,
         _ => return files,
     };
