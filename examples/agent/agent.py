@@ -56,27 +56,34 @@ async def rollout(client: openai.AsyncOpenAI, job: keepstep.Job) -> None:
             episode.end("truncated", limit="turns")
 
 
-async def work(client: openai.AsyncOpenAI, run: keepstep.Run, jobs: keepstep.Jobs) -> None:
+async def work(client: openai.AsyncOpenAI, jobs: keepstep.Jobs) -> None:
     async for job in jobs:
         try:
             await rollout(client, job)
         except Exception as error:
-            # It is on record as errored, and comes back until it failed three times.
+            # It is on record as errored, and comes back until it failed three times in a row without getting on.
             print(f"{job.ref}: {type(error).__name__}: {error}", file=sys.stderr)
-        progress = run.progress()
+
+
+async def tell(run: keepstep.Run) -> None:
+    while True:
+        progress = await asyncio.to_thread(run.progress)  # looks at the whole plan: now and then, beside the loop
         print(f"\r{progress.done + progress.unscored} of {progress.planned}", end="", flush=True)
+        await asyncio.sleep(1)
 
 
 async def main(where: str, server: str) -> None:
     store = keepstep.open(where)
     run = store.run("agent", config={"model": "m-7b"})
     run.plan([f"task-{number}" for number in range(TASKS)], samples=SAMPLES, needs=["score"])
-    async with openai.AsyncOpenAI(base_url=server, api_key="none", max_retries=0) as client:
-        given = True
+    # The SDK waits and asks again: a short outage must not cost an attempt.
+    async with openai.AsyncOpenAI(base_url=server, api_key="none", max_retries=4) as client:
+        telling, given = asyncio.create_task(tell(run)), True
         while given:  # what failed while the last jobs ran comes back
             jobs = run.remaining()
-            await asyncio.gather(*(work(client, run, jobs) for _ in range(CONCURRENCY)))
+            await asyncio.gather(*(work(client, jobs) for _ in range(CONCURRENCY)))
             given = jobs.given > 0
+        telling.cancel()
     print(f"\n{run.progress()}")
     store.close()
 

@@ -291,8 +291,9 @@ class Run:
 
         Parameters:
             retry: endings to go on from that are final otherwise: `["truncated"]`, once for each who asks.
-            max_attempts: how often an episode may be `errored`, over all its attempts, before it is given up. A job that is let
-                go so often without its episode being opened is not given again by this process.
+            max_attempts: how often in a row an episode may be `errored`, without getting on by more than the step that failed,
+                before it is given up. A higher number brings it back. A job that is let go so often without its episode
+                being opened is not given again by this process.
         """
 
     def unscored(self) -> Jobs:
@@ -305,7 +306,7 @@ class Run:
         """How far the plan is, now. Claims and writes nothing.
 
         Parameters:
-            max_attempts: how often an episode may be `errored` before it counts as given up, as in `remaining`.
+            max_attempts: how often in a row an episode may be `errored` before it counts as given up, as in `remaining`.
         """
 
     def claim(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Job | None:
@@ -432,7 +433,7 @@ class Progress:
     damaged: int = 0
     """What is known of them cannot be read: `keepstep verify` says more."""
     done: int = 0
-    """Of how many nothing remains: over and scored, given up, or pruned."""
+    """How many are over and scored. What was given up or pruned is not done, and nothing remains of it."""
     left: int = 0
     """Of how many something remains."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ._endings import error_of
-from ._flights import Flight, Place, caller, inside
-from ._log import logger
+from ._flights import Flight, Place, Written, caller, inside
+from ._log import logger, shown
 from ._loops import is_on_loop, warn_if_on_loop
 from ._returns import Misfit, back_of
 from .errors import BadInput, Closed, Diverged, Ended, Fenced
@@ -33,7 +34,7 @@ class Calling:
         "_place",
         "_returns",
         "_turn",
-        "_who",
+        "_written",
     )
 
     def __init__(
@@ -50,7 +51,7 @@ class Calling:
         self._turn = self._native.steps
         self._name, self._fn, self._args, self._kwargs, self._key = name, fn, args, kwargs, key
         self._place = Place(episode, self._turn, name, key)
-        self._who = caller() if key is None else None
+        self._written: Written | None = None
         # Before the call: what it comes back as depends on nothing that it gives.
         self._back, self._returns = back_of(fn, returns), returns
 
@@ -75,7 +76,7 @@ class Calling:
         if was_awaited is not None:
             return was_awaited, self._given_again(found)
         if flight is not None:
-            self._tell_apart(flight, found)
+            self._tell_apart(flight)
         with inside(flight):
             came = self._make(found)
         if inspect.isawaitable(came):
@@ -119,7 +120,7 @@ class Calling:
                 is_known, found = self._known()
                 if is_known is not None:
                     return self._given_again(found)
-            self._tell_apart(flight, call)
+            self._tell_apart(flight)
             is_made = True
             with inside(flight):
                 return await self._finish(call, make(), awaited=awaited)
@@ -128,17 +129,20 @@ class Calling:
             if awaited and not is_made:
                 _close(make())
 
-    def _tell_apart(self, flight: Flight, call: Any) -> None:
-        if self._key is None:
-            self._episode._flights.tell_apart(flight, call, self._fn, self._who)
+    def _tell_apart(self, flight: Flight) -> None:
+        if self._written is not None:
+            self._episode._flights.tell_apart(flight, self._written)
 
     def _known(self) -> tuple[bool | None, Any]:
         arguments: Any = list(self._args)
-        if self._key is None and not arguments and not self._kwargs:
-            self._episode._flights.warn_of_order(self._place, self._fn, self._who)
         if self._kwargs:
             arguments = {"args": arguments, "kwargs": self._kwargs}
-        return self._native.known(self._name, self._key, arguments)
+        was_awaited, found = self._native.known(self._name, self._key, arguments)
+        # With arguments, only what is made now can be compared: of what is given again there is nothing to compare.
+        if self._key is None and (was_awaited is None or not arguments):
+            self._written = Written(found if arguments else None, self._fn, weakref.ref(caller()))
+            self._episode._flights.write(self._place, self._written)
+        return was_awaited, found
 
     def _make(self, call: Any) -> Any:
         try:
@@ -207,7 +211,10 @@ class Calling:
     def _tell_late(self, over: Exception) -> None:
         """A call that began before the episode was over, such as one of several at once of which another failed."""
         logger.warning(
-            "call %r of %s came to its end too late to be recorded: %s", self._name, self._episode.ref, over
+            "call %r of %s came to its end too late to be recorded: %s",
+            self._name,
+            shown(self._episode.ref),
+            shown(str(over)),
         )
 
 

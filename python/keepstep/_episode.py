@@ -16,6 +16,7 @@ from . import _checks
 from ._calls import Calling, settled
 from ._endings import Why, error_of, why_of
 from ._flights import Flights
+from ._log import shown
 from ._loops import _level_of_caller, submit_in_thread, warn_if_on_loop
 from ._scope import Scope
 from ._turn import Turn, check_on_error
@@ -259,6 +260,7 @@ class Episode(Scope):
         try:
             self._flights.leave()
         except BaseException as stopped:
+            self._say_what_left(raised)
             super().__exit__(type(stopped), stopped, trace)
             raise
         super().__exit__(kind, raised, trace)
@@ -272,6 +274,7 @@ class Episode(Scope):
         try:
             await self._flights.leave_on_loop()
         except BaseException as stopped:
+            self._say_what_left(raised)
             await super().__aexit__(type(stopped), stopped, trace)
             raise
         await super().__aexit__(kind, raised, trace)
@@ -285,7 +288,12 @@ class Episode(Scope):
             return native.ended is None and not native.is_fenced
         return False
 
-    def _leave(self, raised: BaseException | None) -> Any:
+    def _say_what_left(self, raised: BaseException | None) -> None:
+        """The wait behind an error was cut short: the error is how it ended, not what cut the wait short."""
+        if raised is not None:
+            self._leave(raised, "errored")
+
+    def _leave(self, raised: BaseException | None, why: Why | None = None) -> Any:
         native = self._native_episode
         if native is None:
             return None
@@ -298,7 +306,7 @@ class Episode(Scope):
             # Its own: nothing more can be said. That of another episode is an exception like any other.
             if native.is_fenced:
                 return None
-            return self.end(why_of(raised), error=raised, said_by="exception")
+            return self.end(why or why_of(raised), error=raised, said_by="exception")
         except Exception:
             if raised is None:
                 raise
@@ -313,7 +321,7 @@ class Episode(Scope):
 
     def _warn_of_silence(self) -> None:
         warnings.warn(
-            f"{self.ref} was left without end(): it is recorded as aborted, and goes on when it is opened again; "
+            f"{shown(self.ref)} was left without end(): it is recorded as aborted, and goes on when it is opened again; "
             'say episode.end("finished") when it is done',
             RuntimeWarning,
             stacklevel=_level_of_caller(),

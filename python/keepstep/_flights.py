@@ -13,11 +13,12 @@ import threading
 import types
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ._log import logger
+from ._log import logger, shown
 from ._loops import _level_of_caller
 from .errors import BadInput, Ended
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 # After so long whoever leaves an episode is told what it waits for.
 TOLD_AFTER_S = 5.0
+# With so many calls of its name, the newest of the turn, one without a key is compared: what is kept of a turn is bounded.
+COMPARED_MAX = 100
 
 
 class Place(NamedTuple):
@@ -40,10 +43,32 @@ class Place(NamedTuple):
         return f"call {self.name!r}" + ("" if self.key is None else f" with key {self.key!r}")
 
 
+class Written(NamedTuple):
+    """What tells a call without a key from others of its name and turn: its arguments, its function, and who makes it."""
+
+    # None if it has none.
+    arguments: Any
+    fn: Any
+    # The task or thread, which may be gone: what one of them does, it does in its program's order.
+    who: weakref.ref[Any]
+
+    def is_like(self, other: Written) -> bool:
+        """True if a resumed attempt that makes the two in another order would swap their answers, and nobody would be told.
+
+        Several tasks or threads begin their calls in any order, and another the next time. What has other arguments is told
+        by these, and the same function with the same arguments may give either answer.
+        """
+        if self.who == other.who or _is_same_function(self.fn, other.fn):
+            return False
+        if self.arguments is None or other.arguments is None:
+            return self.arguments is other.arguments
+        return bool(self.arguments.is_same(other.arguments))
+
+
 class Flight:
     """One call that is being made, by a thread or by a task of an event loop."""
 
-    __slots__ = ("call", "done", "fn", "loop", "place", "thread", "who")
+    __slots__ = ("done", "loop", "place", "thread", "written")
 
     def __init__(self, place: Place, loop: asyncio.AbstractEventLoop | None) -> None:
         self.place, self.loop = place, loop
@@ -51,10 +76,8 @@ class Flight:
         self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
         # Nobody who waits for it can cancel it.
         self.done.set_running_or_notify_cancel()
-        # What tells it apart from others without a key.
-        self.call: Any = None
-        self.fn: Any = None
-        self.who: Any = None
+        # What tells it apart from others without a key, once it is made.
+        self.written: Written | None = None
 
 
 # The calls that the running code is part of, outermost first.
@@ -68,13 +91,14 @@ _warned: set[str] = set()
 class Flights:
     """The calls of one episode that are under way."""
 
-    __slots__ = ("_is_left", "_keyed", "_last", "_now")
+    __slots__ = ("_is_left", "_keyed", "_now", "_turn", "_written")
 
     def __init__(self) -> None:
         self._now: set[Flight] = set()
         self._keyed: dict[Place, Flight] = {}
-        # By name: the turn, the caller and the function of the newest call without a key and arguments.
-        self._last: dict[str, tuple[int, weakref.ref[Any], Any]] = {}
+        # By name: the calls of the turn without a key.
+        self._written: dict[str, deque[Written]] = {}
+        self._turn = 0
         self._is_left = False
 
     def begin(self, flight: Flight) -> Flight | None:
@@ -97,41 +121,52 @@ class Flights:
         if not flight.done.done():
             flight.done.set_result(None)
 
-    def tell_apart(self, flight: Flight, call: Any, fn: Any, who: Any) -> None:
-        """Refuses a call without a key that is made beside another, if nothing says which of the two is which.
-
-        One task or thread begins its calls in the order in which its program has them. Several begin them in any order, and
-        another the next time: then a resumed attempt would be given one another's answers. What has other arguments is told
-        by these, and the same function with the same arguments may give either answer.
-        """
-        place = flight.place
-        with _lock:
-            for other in self._now:
-                is_same_place = other.call is not None and other.place == place
-                if is_same_place and other.who is not who and not _is_same_function(other.fn, fn):
-                    if not call.is_same(other.call):
-                        continue
-                    raise BadInput(
-                        f"key: is missing: {place} is made beside another of that name in the same turn, and nothing "
-                        "tells the two apart when the attempt is resumed: give each a key=, such as the id of the "
-                        "tool call"
-                    )
-            flight.call, flight.fn, flight.who = call, fn, who
-
-    def warn_of_order(self, place: Place, fn: Any, who: Any) -> None:
-        """Says once for a name that its calls have no key and no arguments, and are made by several tasks or threads."""
-        turn, was, other = self._last.get(place.name, (place.turn, None, None))
-        self._last[place.name] = (place.turn, weakref.ref(who), fn)
-        if was is None or turn != place.turn or was() is who or _is_same_function(other, fn):
+    def write(self, place: Place, written: Written) -> None:
+        """Remembers a call without a key, as its program comes to it, and warns if its answer could be swapped."""
+        if place.name in _warned:
             return
         with _lock:
-            is_beside = any(it.place == place and it.call is not None for it in self._now)
-        if is_beside or place.name in _warned:
+            if self._turn != place.turn:
+                self._written.clear()
+                self._turn = place.turn
+            self._written.setdefault(place.name, deque(maxlen=COMPARED_MAX)).append(written)
+        self._warn_of_order(place, written)
+
+    def tell_apart(self, flight: Flight, written: Written) -> None:
+        """Refuses a call without a key that is made beside another, if nothing says which of the two is which."""
+        with _lock:
+            if any(written.is_like(other) for other in self._beside(flight.place)):
+                raise BadInput(
+                    f"key: is missing: {flight.place} is made beside another of that name in the same turn, and nothing "
+                    "tells the two apart when the attempt is resumed: give each a key=, such as the id of the tool call"
+                )
+            flight.written = written
+        # The other may have been under way when this one was written, and be over now.
+        self._warn_of_order(flight.place, written)
+
+    def _beside(self, place: Place) -> list[Written]:
+        return [it.written for it in self._now if it.written is not None and it.place == place]
+
+    def _warn_of_order(self, place: Place, written: Written) -> None:
+        """Says once for a name that several tasks or threads make calls of it, one after the other, that nothing tells apart.
+
+        Said when they are made: whoever is given a recorded answer cannot know whose it was.
+        """
+        if place.name in _warned:
+            return
+        with _lock:
+            earlier = self._written.get(place.name, ()) if self._turn == place.turn else ()
+            # Mostly all are of one caller, whose references are one object.
+            others = [it for it in earlier if it.who is not written.who]
+            beside = {id(it) for it in self._beside(place)}
+        alike = [it for it in others if written.is_like(it)]
+        # What is made beside it is refused.
+        if not alike or any(id(it) in beside for it in alike):
             return
         _warned.add(place.name)
         warnings.warn(
-            f"{place} is made in one turn by several tasks or threads, without arguments: a resumed attempt is given the "
-            "answers in the order in which they ask, which may be another one then: give each a key=",
+            f"{place} is made in one turn by several tasks or threads, with the same arguments or none: a resumed attempt is "
+            "given the answers in the order in which they ask, which may be another one then: give each a key=",
             RuntimeWarning,
             stacklevel=_level_of_caller(),
         )
@@ -254,8 +289,8 @@ def _tell_of_waiting(flights: list[Flight]) -> None:
     logger.warning(
         "%s is left, and waits for what is under way, so that its answer is recorded: %s; cancel it, or press Ctrl-C, "
         "to leave it at once",
-        flights[0].place.episode.ref,
-        ", ".join(names),
+        shown(flights[0].place.episode.ref),
+        shown(", ".join(names)),
     )
 
 

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from . import _core
+from ._log import shown
 
 T = TypeVar("T")
 
@@ -56,7 +57,7 @@ def warn_if_on_loop() -> None:
 
 def warn_caller(message: str, category: type[Warning]) -> None:
     """Warns at the line of whoever called this package: the walk through values asks for it."""
-    warnings.warn(message, category, stacklevel=_level_of_caller())
+    warnings.warn(shown(message), category, stacklevel=_level_of_caller())
 
 
 def _level_of_caller() -> int:

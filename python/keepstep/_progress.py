@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from ._log import logger
+from ._log import logger, shown
 
 SHOWN_MAX = 20
 """So many that were given up are told by name: more would hide what else a log says."""
@@ -59,7 +59,7 @@ class Progress:
     damaged: int = 0
     """What is known of them cannot be read: `keepstep verify` says more."""
     done: int = 0
-    """Of how many nothing remains: over and scored, given up, or pruned."""
+    """How many are over and scored. What was given up or pruned is not done, and nothing remains of it."""
     left: int = 0
     """Of how many something remains."""
 
@@ -75,7 +75,7 @@ class Progress:
         told = ", ".join(f"{count} {what}" for count, what in counts if count)
         # Nothing remains of these, and nobody would call them done.
         rest = [(len(self.given_up), "given up"), (self.pruned, "pruned")]
-        done = f"{self.done - sum(count for count, _ in rest)} of {self.planned} done"
+        done = f"{self.done} of {self.planned} done"
         done += "".join(f", {count} {what}" for count, what in rest if count)
         return f"<Progress {done}{': ' if told else ''}{told}>"
 
@@ -83,7 +83,10 @@ class Progress:
 def progress_of(told: Mapping[str, Any]) -> Progress:
     """As the engine tells it."""
     given_up = tuple(GivenUp(*each) for each in told["given_up"])
-    return Progress(**{**told, "ended": MappingProxyType(dict(told["ended"])), "given_up": given_up})
+    ended = MappingProxyType(dict(told["ended"]))
+    # The engine's counts all of which nothing remains.
+    done = told["planned"] - told["left"] - len(given_up) - told.get("pruned", 0)
+    return Progress(**{**told, "ended": ended, "given_up": given_up, "done": done})
 
 
 # Jobs that came to nothing in this process, as they were told: each once.
@@ -97,7 +100,7 @@ def log_held(remaining: Any) -> None:
         logger.warning(
             "%s lacks a note and is not given again: this process has the job of it; annotate it, or let the job go, "
             "then ask for `unscored` again",
-            ref[0],
+            shown(ref[0]),
         )
 
 
@@ -114,12 +117,12 @@ def log_given_up(remaining: Any) -> None:
         logger.warning(
             "%s is not given again by this process: its job was let go %d times before its episode was opened, so what "
             "failed did so before anything could be recorded; other processes get it when this one is gone",
-            ref,
+            shown(ref),
             times,
         )
     given_up = [GivenUp(*each) for each in remaining.given_up(SHOWN_MAX)]
     for each in given_up[:SHOWN_MAX]:
-        logger.warning("%s", each)
+        logger.warning("%s", shown(str(each)))
     if len(given_up) > SHOWN_MAX:
         logger.warning(
             "and %d more are given up: `run.progress().given_up` has all", len(given_up) - SHOWN_MAX

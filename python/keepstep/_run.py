@@ -119,8 +119,9 @@ class Run:
 
         Parameters:
             retry: endings to go on from that are final otherwise: `["truncated"]`, once for each who asks.
-            max_attempts: how often an episode may be `errored`, over all its attempts, before it is given up. A job that is let
-                go so often without its episode being opened is not given again by this process.
+            max_attempts: how often in a row an episode may be `errored`, without getting on by more than the step that failed,
+                before it is given up. A higher number brings it back. A job that is let go so often without its episode
+                being opened is not given again by this process.
         """
         endings = _checks.some_of("retry", retry, RETRIED)
         most = _checks.whole("max_attempts", max_attempts, 1, _checks.TIMES_MAX)
@@ -137,7 +138,7 @@ class Run:
         """How far the plan is, now. Claims and writes nothing.
 
         Parameters:
-            max_attempts: how often an episode may be `errored` before it counts as given up, as in `remaining`.
+            max_attempts: how often in a row an episode may be `errored` before it counts as given up, as in `remaining`.
         """
         most = _checks.whole("max_attempts", max_attempts, 1, _checks.TIMES_MAX)
         return progress_of(self._core.progress(most))

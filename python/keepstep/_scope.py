@@ -78,6 +78,6 @@ class Scope:
 
     def _note_failure(self) -> None:
         """Logs an exception of ours that must not hide the caller's."""
-        from ._log import logger
+        from ._log import logger, shown
 
-        logger.exception("%r could not be recorded to its end", self)
+        logger.exception("%s could not be recorded to its end", shown(repr(self)))

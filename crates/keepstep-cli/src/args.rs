@@ -42,13 +42,13 @@ pub(crate) enum Verb {
     Diff(diff::Args),
     /// Write episodes in the formats of others
     Export(export::Args),
-    /// Record `crashed` for what the dead left without a word
+    /// Mark attempts of dead processes as `crashed`
     Reap(reap::Args),
     /// Count what is there, and who records
     Stats(stats::Args),
     /// Read everything, find and place all damage, and say what it cost
     Verify(verify::Args),
-    /// Regroup what recorders that are gone have left, by episode
+    /// Rewrite the logs of exited writers, grouped by episode
     Compact(crate::verbs::compact::Args),
     /// Delete episodes, and leave a note that says why
     Prune(crate::verbs::prune::Args),

@@ -54,8 +54,7 @@ fn lines(run: &Run, progress: &Progress) -> Vec<String> {
     let mut lines = vec![format!(
         "plan of {}: {} of {} done",
         run_reference(&run.name, (!run.is_newest).then_some(run.generation)),
-        // Nothing remains of what was given up or pruned, and nobody would call it done.
-        count(progress.done().saturating_sub(given_up + pruned)),
+        count(progress.done()),
         count(*planned)
     )];
     for (number, what) in parts.into_iter().filter(|(number, _)| *number > 0) {

@@ -86,7 +86,7 @@ fn a_pending_turn_and_notes_of_others_are_shown() {
     let episode = agents.episode(EpisodeName::task("t")).unwrap();
     episode.step(Step::new().action("look").observation("a shop")).unwrap();
     let turn = episode.turn(Step::new().action("buy")).unwrap();
-    let note = agents.annotate(NoteTarget::episode(episode.episode()), "score", Value::Float(0.5), "judge");
+    let note = agents.annotate(NoteTarget::episode(episode.id()), "score", Value::Float(0.5), "judge");
     note.unwrap().wait().unwrap();
     let said = run(scratch.dir(), ["show", "-s", "runs", "shop/t"]);
     let lines: Vec<&str> = said.out.lines().collect();

@@ -19,7 +19,7 @@ fn name(sample: i64) -> EpisodeName {
 
 fn steps_of(store: &Store, recorder: &Episode) -> Vec<keepstep::read::Step> {
     let catalog = store.catalog().expect("reads");
-    let key = catalog.find(&recorder.episode(), 0).expect("is there");
+    let key = catalog.find(&recorder.id(), 0).expect("is there");
     let attempt = catalog.reader(&key).expect("reads").read().expect("reads");
     assert!(attempt.is_whole(), "{attempt:?}");
     attempt.steps
@@ -282,7 +282,7 @@ fn a_follower_sees_every_step_once() {
     let store = scratch.open(Options { segment_bytes_max: 20_000, ..Options::default() });
     let run = store.run("run", Value::Null).expect("opens");
     let recorder = run.episode(name(0)).expect("begins");
-    let mut follow = store.follow_attempt(recorder.episode(), 0, FollowFrom::Start).expect("follows");
+    let mut follow = store.follow_attempt(recorder.id(), 0, FollowFrom::Start).expect("follows");
     let seen = std::thread::spawn(move || {
         let mut indices = Vec::new();
         while indices.len() < 100 {

@@ -1,4 +1,4 @@
-//! `keepstep compact`: regroups what recorders that are gone have left, by episode.
+//! `keepstep compact`: rewrites the logs of exited writers, grouped by episode.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `keepstep reap`: records `crashed` for what the dead left without a word.
+//! `keepstep reap`: marks attempts of dead processes as `crashed`.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use crate::values::brief;
   keepstep reap --wait                also those that are only silent so far
   keepstep reap --json | jq -r .ref
 
-What crashed can be gone on with, like all that is not finished or truncated. A recorder whose
+An episode that crashed can be resumed, like all that is not finished or truncated. A recorder whose
 lock tells nothing counts as dead when its heartbeat stands still for the lease; until then its
 episodes are silent.")]
 pub(crate) struct Args {

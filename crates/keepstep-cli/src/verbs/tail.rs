@@ -167,11 +167,11 @@ impl<'a> Tail<'a> {
                     }
                     screen.flush()?;
                     if stays {
-                        screen.say("its recorder is gone, without a word about the end");
+                        screen.say("its recorder is gone, and did not say how it ended");
                         return Ok(true);
                     }
                     screen.say(
-                        "its recorder is gone, without a word about the end; waiting for another attempt",
+                        "its recorder is gone, and did not say how it ended; waiting for another attempt",
                     );
                     was_missed = true;
                 }

@@ -2,7 +2,7 @@
 //!
 //! Opening reads headers and indexes, no data. Refreshing looks only at what can have changed.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use keepstep_format::Id;
@@ -13,8 +13,9 @@ use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::segment::chain::read_claim;
 use crate::segment::names::{list_writers, manifest_path, scan_path, segment_path};
+use crate::segment::scanned::ScannedEntry;
 use crate::segment::summing::Summed;
-use crate::segment::{Contents, Liveness, Log, Manifest, ScanUnsealed, Storage, Summary};
+use crate::segment::{Contents, Liveness, Log, Manifest, ScanUnsealed, Segment, Storage, Summary};
 
 /// Names an attempt, and the writer that recorded it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -184,6 +185,26 @@ impl Catalog {
         self.logs.get(writer)
     }
 
+    /// Why nobody can say what a writer recorded, if a part of its log cannot be read at all.
+    pub fn unreadable(&self, writer: &Id) -> Option<Error> {
+        let is_replaced = self.manifest.is_replaced(writer, 0);
+        let log = if is_replaced { Some(&self.grouped) } else { self.logs.get(writer) };
+        let unreadable = log?.segments().find_map(|segment| match &segment.contents {
+            Contents::Unreadable(error @ Error::Damaged { .. }) => Some(error.clone()),
+            Contents::Unreadable(error) => {
+                let path = segment_path(log?.writer(), segment.number);
+                Some(Error::Damaged { path, offset: 0, found: error.to_string() })
+            }
+            Contents::Sealed(_) | Contents::Open(_) => None,
+        });
+        let is_there = |number: &u64| log.is_some_and(|log| log.segment(*number).is_some());
+        let gone = self.manifest.held.keys().find(|number| is_replaced && !is_there(number));
+        unreadable.or_else(|| {
+            let path = segment_path(&Id::NONE, *gone?);
+            Some(Error::Damaged { path, offset: 0, found: "it is gone".to_owned() })
+        })
+    }
+
     /// All attempts that were recorded here, sorted by episode, attempt and writer. What was pruned is not among them.
     pub fn attempts(&mut self) -> Result<Vec<AttemptInfo>> {
         self.attempts_of(None)
@@ -212,6 +233,14 @@ impl Catalog {
             };
             for segment in log.segments() {
                 log.summed(segment, only)?.into_iter().for_each(&mut add);
+            }
+        }
+        for log in self.logs.values() {
+            for (bind, cut) in log.segments().flat_map(cut_off) {
+                let key = AttemptKey { episode: bind.id, attempt: bind.attempt, writer: *log.writer() };
+                if let Some((info, _)) = found.get_mut(&key).filter(|_| bind.what == What::Attempt) {
+                    info.missing += cut;
+                }
             }
         }
         let infos = found.into_values().map(|(info, _)| info);
@@ -383,4 +412,20 @@ impl Catalog {
         );
         troubles
     }
+}
+
+/// How many records of each were cut off a segment that was scanned when it was longer: the card of that scan knows them.
+fn cut_off(segment: &Segment) -> Vec<(Bind, u64)> {
+    let Some(scanned) = segment.scanned().filter(|scanned| segment.file_bytes < scanned.valid_to) else {
+        return Vec::new();
+    };
+    let starts: BTreeSet<u64> =
+        scanned.entries.iter().flat_map(|entry| &entry.records).map(|it| it.offset).collect();
+    // Where one begins the one before has ended; how long the last is, nobody says.
+    let ends = |offset: u64| starts.range(offset + 1..).next().copied().unwrap_or(scanned.valid_to);
+    let lost = |entry: &ScannedEntry| {
+        let is_cut = |offset: u64| ends(offset) > segment.file_bytes;
+        (entry.bind, entry.records.iter().filter(|it| is_cut(it.offset)).count() as u64)
+    };
+    scanned.entries.iter().map(lost).filter(|(_, cut)| *cut > 0).collect()
 }

@@ -13,7 +13,6 @@ use keepstep_format::frame::Kind;
 use super::catalog::Catalog;
 use crate::error::{Error, Result, or_told};
 use crate::segment::chain::read_claim;
-use crate::segment::names::segment_path;
 use crate::segment::scanned::{Scanned, ScannedEntry, ScannedRecord};
 use crate::segment::summary::{Stored, WHY_IS_LOST};
 use crate::segment::summing::SegmentRecords;
@@ -113,23 +112,7 @@ impl Outcomes {
 
     /// Why a part of what a writer said cannot be read, if that is so: how its attempts ended is not known then.
     pub fn unreadable(&self, writer: &Id) -> Option<Error> {
-        let manifest = self.catalog.manifest();
-        let is_replaced = manifest.is_replaced(writer, 0);
-        let log = if is_replaced { Some(self.catalog.grouped()) } else { self.catalog.log(writer) };
-        let unreadable = log?.segments().find_map(|segment| match &segment.contents {
-            Contents::Unreadable(error @ Error::Damaged { .. }) => Some(error.clone()),
-            Contents::Unreadable(error) => {
-                let path = segment_path(log?.writer(), segment.number);
-                Some(Error::Damaged { path, offset: 0, found: error.to_string() })
-            }
-            Contents::Sealed(_) | Contents::Open(_) => None,
-        });
-        let is_there = |number: &u64| log.is_some_and(|log| log.segment(*number).is_some());
-        let gone = manifest.held.keys().find(|number| is_replaced && !is_there(number));
-        unreadable.or_else(|| {
-            let path = segment_path(&Id::NONE, *gone?);
-            Some(Error::Damaged { path, offset: 0, found: "it is gone".to_owned() })
-        })
+        self.catalog.unreadable(writer)
     }
 
     /// True if somebody pruned the episode.

@@ -14,7 +14,7 @@ use keepstep_format::{Id, fields};
 use super::bodies::{Door, Doors, LogBodies};
 use super::cards::{CardFound, read_card};
 use super::head::{SegmentHead, has_frame};
-use super::names::{list_segments, scan_path, segment_path};
+use super::names::{list_segments, scan_path, segment_path, writer_dir};
 use super::scanned::Scanned;
 use super::sealed::{SealedIndex, read_trailer};
 use super::{Liveness, ScanUnsealed, Standing, Storage};
@@ -61,6 +61,12 @@ pub enum Contents {
 }
 
 impl Segment {
+    fn gone(number: u64, error: Error) -> Self {
+        let (voided_from, sealed_bytes, head, trailer, has_frame) = (None, None, None, None, false);
+        let contents = Contents::Unreadable(error);
+        Self { number, file_bytes: 0, voided_from, contents, sealed_bytes, head, trailer, has_frame }
+    }
+
     /// Its header; none if nothing in the segment can be read.
     pub fn head(&self) -> Option<&SegmentHead> {
         self.head.as_ref()
@@ -172,9 +178,7 @@ impl Log {
         self.liveness = scan.liveness(&self.writer);
         let is_closed = self.liveness != Liveness::Live && self.is_closed_by_its_owner()?;
         self.find_segments()?;
-        if self.liveness != Liveness::Live {
-            self.miss_the_last()?;
-        }
+        self.miss_what_is_named()?;
         self.note_voids();
         let numbers: Vec<u64> = self.segments.keys().copied().collect();
         // Indexes first: they tell whether the unsealed segments before them are complete.
@@ -243,25 +247,35 @@ impl Log {
         Ok(())
     }
 
-    /// Whoever closed or scanned a log left a card about its last segment: if that is there and the segment is not, it is
-    /// gone, and what was in it must not pass for never recorded.
-    fn miss_the_last(&mut self) -> Result<()> {
-        let number = self.segments.last_key_value().map_or(0, |(last, _)| last + 1);
-        let (card, path) = (scan_path(&self.writer, number), segment_path(&self.writer, number));
-        let disk = self.storage.disk();
+    /// What is named and is not there is gone, and what was in it must not pass for never recorded: headers name the segment
+    /// before them, and whoever closed or scanned a log left a card about its last one. A writer has a folder from the start.
+    fn miss_what_is_named(&mut self) -> Result<()> {
+        let (disk, manifest) = (self.storage.disk(), self.storage.manifest()?);
+        let heads = self.segments.values().filter_map(|it| it.head.as_ref()).filter(|head| !head.is_damaged);
+        let before = heads.flat_map(|head| [head.sealed, head.voids]).flatten().map(|(number, _)| number);
+        let mut named: BTreeMap<u64, &str> =
+            before.map(|number| (number, "a later segment names it")).collect();
+        let behind = self.segments.last_key_value().map_or(0, |(last, _)| last + 1);
         // The card is a hint: a log is read without it, also where none can be.
-        let is_missed = disk.exists(&card).unwrap_or(false)
-            && !self.storage.manifest()?.is_replaced(&self.writer, number)
-            && !disk.exists(&path).doing("look for", &path)?;
-        if !is_missed {
-            return Ok(());
+        let has_card = || disk.exists(&scan_path(&self.writer, behind)).unwrap_or(false);
+        if self.liveness != Liveness::Live && has_card() {
+            named.insert(behind, "there is a card of what was found in it");
         }
-        let found = "it is gone, and there is a card of what was found in it".to_owned();
-        let contents = Contents::Unreadable(Error::Damaged { path, offset: 0, found });
-        let (voided_from, sealed_bytes, head, trailer, has_frame) = (None, None, None, None, false);
-        let segment =
-            Segment { number, file_bytes: 0, voided_from, contents, sealed_bytes, head, trailer, has_frame };
-        self.segments.insert(number, segment);
+        let dir = writer_dir(&self.writer);
+        if behind == 0 && !disk.exists(&dir).doing("look for", &dir)? {
+            named.insert(0, "its writer's folder is gone with it");
+        }
+        for (number, why) in named {
+            let path = segment_path(&self.writer, number);
+            let is_there = self.segments.contains_key(&number)
+                || manifest.is_replaced(&self.writer, number)
+                || disk.exists(&path).doing("look for", &path)?;
+            if !is_there {
+                let found = format!("it is gone: {why}");
+                self.segments
+                    .insert(number, Segment::gone(number, Error::Damaged { path, offset: 0, found }));
+            }
+        }
         Ok(())
     }
 

@@ -2,6 +2,8 @@
 //!
 //! A name that keepstep would not have given is passed over, whatever it looks like.
 
+use std::collections::BTreeSet;
+
 use keepstep_format::{Id, ids};
 
 use crate::disk::{Disk, join};
@@ -9,6 +11,8 @@ use crate::error::{Doing, Result};
 
 /// The folder that has one folder for each writer.
 pub const WRITERS: &str = "writers";
+/// Where the mailboxes of writers are.
+pub const MAIL: &str = "mail";
 /// The folder of what was found in segments of dead writers.
 pub const SCANS: &str = "scans";
 /// The folder of values that were found elsewhere after damage.
@@ -98,10 +102,16 @@ pub fn parse_number(text: &str) -> Option<u64> {
 /// No list is so long: a name with a higher number is nobody's, and the number behind the last still is one.
 const NUMBER_MAX: u64 = 1 << 62;
 
-/// All writers that ever had a folder here, sorted.
+/// All writers that ever had a folder here, sorted: also those of whom only the mailbox is left.
 pub fn list_writers(disk: &dyn Disk) -> Result<Vec<Id>> {
-    let entries = disk.list(WRITERS).doing("list", WRITERS)?;
-    Ok(entries.iter().filter(|entry| entry.is_dir).filter_map(|entry| entry.name.parse().ok()).collect())
+    let mut writers = BTreeSet::new();
+    for folder in [WRITERS, MAIL] {
+        let entries = disk.list(folder).doing("list", folder)?;
+        writers.extend(
+            entries.iter().filter(|entry| entry.is_dir).filter_map(|entry| entry.name.parse::<Id>().ok()),
+        );
+    }
+    Ok(writers.into_iter().collect())
 }
 
 /// The numbers of a writer's segments, rising.

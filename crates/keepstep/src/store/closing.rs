@@ -15,9 +15,10 @@ use crate::disk;
 use crate::error::{Doing, Result};
 use crate::own::Standing;
 use crate::own::closing::{self, Answer};
+use crate::read::Catalog;
 use crate::recover::Recovery;
 use crate::segment::cards::{Published, publish_card};
-use crate::segment::chain::{Based, base_path, read_based, void_base_fields};
+use crate::segment::chain::{Based, base_path, lost_base, read_based, read_claim, void_base_fields};
 use crate::segment::log::closed_by_its_owner;
 use crate::segment::names::list_segments;
 use crate::segment::{Liveness, ScanUnsealed};
@@ -50,6 +51,7 @@ impl Store {
         if self.inner.options.is_broken_pass_over_by_evidence() {
             return Ok(true);
         }
+        self.refuse_to_bury_records(episode, attempt)?;
         let path = base_path(episode, attempt);
         let card = void_base_fields(episode, attempt, self.disk().now_us());
         if publish_card(self.cards(), &path, kind::BASE, &card)? == Published::Done {
@@ -59,6 +61,19 @@ impl Store {
         let dir = disk::parent(&path);
         self.disk().settle(dir).doing("sync", dir)?;
         Ok(matches!(read_based(self.cards(), episode, attempt)?, Some(Based::Void)))
+    }
+
+    /// An error if an attempt has records: then its base was published before, and is gone. A void one in its place would hide
+    /// that for ever.
+    fn refuse_to_bury_records(&self, episode: &Id, attempt: u32) -> Result<()> {
+        let based = read_based(self.cards(), episode, attempt)?;
+        let Some(claim) = read_claim(self.cards(), episode, attempt)?.filter(|_| based.is_none()) else {
+            return Ok(());
+        };
+        let mut catalog = Catalog::unread(Arc::clone(&self.inner.cards), Arc::new(Recovery::dirty()));
+        catalog.refresh_of(&[claim.writer])?;
+        let is_recorded = catalog.attempts_at(episode).iter().any(|key| key.attempt == attempt);
+        if is_recorded { Err(lost_base(episode, attempt)) } else { Ok(()) }
     }
 }
 

@@ -1,6 +1,5 @@
 //! An episode that is being recorded: what was inherited, turns, calls, and how it ends.
 
-use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use keepstep_format::frame::Kind;
@@ -14,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::read::{self, Call, Item, Lineage, LineagePart};
 use crate::write::{CallKey, CallMade, Receipt, Recorder, Step};
 
-/// An attempt at an episode, open for recording. It records as its [`Recorder`] does, and knows what it goes on from.
+/// An attempt at an episode, open for recording. It knows what it goes on from.
 ///
 /// Dropped without a word it ends as `aborted`, in a panic as `errored`.
 pub struct Episode {
@@ -85,14 +84,6 @@ pub struct Ending {
 
 /// The name of the call that stands for a try of a turn which failed and left what was said to the next one.
 const TRY: &str = "keepstep.turn";
-
-impl Deref for Episode {
-    type Target = Recorder;
-
-    fn deref(&self) -> &Recorder {
-        &self.recorder
-    }
-}
 
 impl std::fmt::Debug for Episode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -367,6 +358,11 @@ impl Episode {
         self.recorder.leave();
         self.seat.leave();
         Ok(())
+    }
+
+    /// What records it: only this room knows it, so that nothing is recorded past the episode's own bookkeeping.
+    pub(super) fn recorder(&self) -> &Recorder {
+        &self.recorder
     }
 
     /// Its id.

@@ -16,11 +16,11 @@ use keepstep_format::{Id, commit::Bind};
 
 use super::cursor::{Announced, Cursor, Held};
 use super::run::Run;
-use crate::error::{Result, or_told};
+use crate::error::{Error, Result, or_told};
 use crate::read::{Follow, FollowFrom, Followed, Item, is_final};
 use crate::segment::cards::as_id;
 use crate::segment::chain::Chain;
-use crate::segment::names::SEAL_NOTE;
+use crate::segment::names::{SEAL_NOTE, segment_path};
 use crate::segment::summary::WHY_IS_LOST;
 
 /// Something that happened in a run.
@@ -117,7 +117,11 @@ impl RunFollow {
             let patience = if is_clear { left } else { left.min(DECIDE_AGAIN) };
             match self.follow.next(patience)? {
                 Some(followed) => match followed.bind.what {
-                    What::Run => self.announced.extend(self.announcement(&followed)),
+                    What::Run => {
+                        let announced = self.announcement(&followed);
+                        let announced = self.or_tell(announced)?.flatten();
+                        self.announced.extend(announced);
+                    }
                     _ => {
                         // What could not be looked into is told again: the cursor must not stand behind it.
                         let seen = self.seen(&followed).inspect_err(|_| self.follow.take_back())?;
@@ -142,14 +146,27 @@ impl RunFollow {
     }
 
     /// Somebody's word that a group of this run is about to be sealed.
-    fn announcement(&self, followed: &Followed) -> Option<Announced> {
-        let Item::Record(note) = &followed.item else { return None };
-        let text = |number: u8| note.get(number).and_then(|value| value.as_str());
-        if followed.bind.id != self.run.birth() || text(fields::NAME) != Some(SEAL_NOTE) {
-            return None;
+    fn announcement(&self, followed: &Followed) -> Result<Option<Announced>> {
+        if followed.bind.id != self.run.birth() {
+            return Ok(None);
         }
-        let group = as_id(note.get(fields::VALUE)?)?;
-        Some(Announced { writer: followed.writer, group, time: note.get(fields::TIME)?.as_int()? })
+        let note = match &followed.item {
+            Item::Record(note) => note,
+            // It may have been the word that a group was sealed, which is all that tells of it.
+            Item::Damaged(lost) => {
+                let path = segment_path(&followed.writer, lost.place.segment);
+                let found = "a note of the run cannot be read: a seal may be missed".to_owned();
+                return Err(Error::Damaged { path, offset: lost.place.offset, found });
+            }
+            Item::Gap(_) => return Ok(None),
+        };
+        let text = |number: u8| note.get(number).and_then(|value| value.as_str());
+        if text(fields::NAME) != Some(SEAL_NOTE) {
+            return Ok(None);
+        }
+        let group = note.get(fields::VALUE).and_then(as_id);
+        let time = note.get(fields::TIME).and_then(|time| time.as_int());
+        Ok(group.zip(time).map(|(group, time)| Announced { writer: followed.writer, group, time }))
     }
 
     fn decide_announced(&mut self) -> Result<Option<RunEvent>> {

@@ -158,7 +158,11 @@ impl Store {
                 link.and_then(|link| link.records).or(end.as_ref().and_then(|(_, records)| *records));
             for mut info in found {
                 self.leave_out_what_was_refused(catalog, &mut info, counted)?;
-                let lost = lost_records(&info, counted);
+                let lost = lost_records(&info, counted).or_else(|| {
+                    // Of one that nobody ended there may be more, where nothing can be read.
+                    let may_be_more = info.summary.why.is_none() && end.is_none() && counted.is_none();
+                    may_be_more.then(|| catalog.unreadable(&info.key.writer)).flatten()
+                });
                 let AttemptInfo { key, summary, records, liveness, .. } = info;
                 let is_in_force = Some(&attempt) == began.last() && Some(key.writer) == owner;
                 let (attempts, is_part) = (began.len() as u32, lost.is_some());

@@ -26,6 +26,7 @@ mod policy;
 mod progress;
 mod query;
 mod reading;
+mod recording;
 mod remaining;
 mod retry;
 mod run;

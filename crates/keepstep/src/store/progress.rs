@@ -48,16 +48,16 @@ pub struct GivenUp {
 }
 
 impl Progress {
-    /// Of how many nothing remains to be done: they are over and have their notes, were given up, or pruned.
+    /// How many are over and have their notes. What was given up or pruned is not called done.
     pub fn done(&self) -> u64 {
         let over: u64 =
             self.ended.iter().filter(|(why, _)| &***why != Why::Errored.name()).map(|(_, count)| count).sum();
-        over.saturating_sub(self.unscored) + self.given_up.len() as u64 + self.pruned
+        over.saturating_sub(self.unscored)
     }
 
     /// Of how many something remains.
     pub fn left(&self) -> u64 {
-        self.planned.saturating_sub(self.done())
+        self.planned.saturating_sub(self.done() + self.given_up.len() as u64 + self.pruned)
     }
 }
 

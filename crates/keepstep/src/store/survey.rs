@@ -14,7 +14,7 @@ use super::plan::Plan;
 use super::run::{EpisodeName, Run};
 use crate::disk::Disk;
 use crate::error::{Doing, Error, Result, or_told};
-use crate::read::{Item, NoteIndex, NoteTarget, Outcomes, is_final};
+use crate::read::{Item, NoteIndex, NoteSaid, NoteTarget, Outcomes, is_final};
 use crate::segment::chain::{
     Based, Chain, claim_path, lost_base, lost_claim, lost_end, read_based, read_claim,
 };
@@ -89,7 +89,7 @@ struct Cards {
 #[derive(Debug, Clone)]
 enum Known {
     /// The attempt began; the one before had come to its end, if it says how.
-    Began { adopted: Option<String> },
+    Began { adopted: Option<String>, inherited: u64, time: i64 },
     /// It never will.
     Void,
 }
@@ -379,12 +379,9 @@ impl Judge<'_> {
                 return Err(error);
             }
         }
+        let errored = self.errors_in_a_row(&at.id, newest, cards)?;
         let candidate = |why: Arc<str>| {
             let (attempt, attempts) = (newest.saturating_add(1), named.bases + 1);
-            let failed = |attempt: &u32| {
-                self.outcomes.said(&at.id, *attempt).is_some_and(|said| &*said.why == Why::Errored.name())
-            };
-            let errored = (0..=newest).filter(failed).count() as u32;
             Candidate { index, episode: at.id, attempt, attempts, errored, why }
         };
         Ok(match why.as_deref() {
@@ -429,13 +426,40 @@ impl Judge<'_> {
         }
     }
 
+    /// How often an episode errored since an attempt last got on: whoever does is not given up because it stumbles now and
+    /// then. One step more is not enough, since that may be the one that failed.
+    fn errors_in_a_row(&self, episode: &Id, newest: u32, cards: &mut Cards) -> Result<u32> {
+        let has_failed = |attempt: u32| {
+            self.outcomes.said(episode, attempt).is_some_and(|said| &*said.why == Why::Errored.name())
+        };
+        let all = (0..=newest).filter(|attempt| has_failed(*attempt)).count() as u32;
+        if all < 2 {
+            return Ok(all);
+        }
+        let (mut errors, mut inherited_next) = (0, None);
+        for attempt in (0..=newest).rev() {
+            let inherited =
+                match attempt.checked_sub(1).map(|_| self.based(episode, attempt, cards)).transpose()? {
+                    None => 0,
+                    Some(Some(Known::Began { inherited, .. })) => inherited,
+                    Some(Some(Known::Void) | None) => continue,
+                };
+            errors += u32::from(has_failed(attempt));
+            if inherited_next.is_some_and(|next| next > inherited + 1) {
+                break;
+            }
+            inherited_next = Some(inherited);
+        }
+        Ok(errors)
+    }
+
     /// How the attempt before had ended, if this one found that.
     fn adopted(&self, episode: &Id, attempt: u32, cards: &mut Cards) -> Result<Option<String>> {
         if attempt == 0 {
             return Ok(None);
         }
         Ok(match self.based(episode, attempt, cards)? {
-            Some(Known::Began { adopted }) => adopted,
+            Some(Known::Began { adopted, .. }) => adopted,
             Some(Known::Void) | None => None,
         })
     }
@@ -447,7 +471,9 @@ impl Judge<'_> {
         let known = match read_based(self.run.store().cards(), episode, attempt)? {
             None => return Ok(None),
             Some(Based::Void) => Known::Void,
-            Some(Based::Base(base)) => Known::Began { adopted: base.adopted },
+            Some(Based::Base(base)) => {
+                Known::Began { adopted: base.adopted, inherited: base.inherited, time: base.time }
+            }
         };
         cards.based.insert((*episode, attempt), known.clone());
         Ok(Some(known))
@@ -501,19 +527,31 @@ impl Judge<'_> {
     }
 
     /// Whether an episode that is over has all notes that its plan needs. A note on another attempt than the one that counts
-    /// is none; if that one only adopted an end, any will do.
+    /// is none, nor is one on the episode that was made before that attempt began; if it only adopted an end, any will do.
     fn is_scored(&self, at: &Planned, in_force: u32, has_said: bool, cards: &mut Cards) -> Result<bool> {
         let needs = &self.plan.tasks[at.task as usize].needs;
         let attempt = has_said.then_some(in_force);
         if needs.is_empty() || cards.scored.contains(&(at.id, in_force, needs.len())) {
             return Ok(true);
         }
-        let of_the_run = self.notes.into_iter().flat_map(|notes| notes.notes().of(&at.id));
-        let counts = |target: &NoteTarget| {
-            target.step.is_none()
-                && (target.attempt.is_none() || attempt.is_none() || target.attempt == attempt)
+        let began = match attempt.filter(|attempt| *attempt > 0) {
+            Some(attempt) => match self.based(&at.id, attempt, cards)? {
+                Some(Known::Began { time, .. }) => time,
+                Some(Known::Void) | None => i64::MIN,
+            },
+            None => i64::MIN,
         };
-        let names = of_the_run.filter(|(key, _)| counts(&key.target)).map(|(key, _)| key.name.clone());
+        let of_the_run = self.notes.into_iter().flat_map(|notes| notes.notes().of(&at.id));
+        let counts = |target: &NoteTarget, time: i64| {
+            target.step.is_none()
+                && match target.attempt {
+                    None => time >= began,
+                    of => attempt.is_none() || of == attempt,
+                }
+        };
+        let newest = |said: &[NoteSaid]| said.iter().map(|said| said.time).max().unwrap_or(i64::MIN);
+        let names = of_the_run.filter(|(key, said)| counts(&key.target, newest(said)));
+        let names = names.map(|(key, _)| key.name.clone());
         let mut names: BTreeSet<String> = names.collect();
         if !needs.is_subset(&names) {
             names.extend(noted_by_itself(self.run, &at.id)?);

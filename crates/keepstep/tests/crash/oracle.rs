@@ -109,7 +109,7 @@ pub fn goes_on(state: &SimDisk) -> Result<(), Broke> {
         let run = store.run("after the crash", Value::Null)?;
         let recorder = run.episode(EpisodeName::task("more"))?;
         recorder.step(Step::new().observation("still here"))?;
-        let key = store.catalog()?.find(&recorder.episode(), 0)?;
+        let key = store.catalog()?.find(&recorder.id(), 0)?;
         let read = store.catalog()?.reader(&key)?.read()?;
         assert_eq!(read.steps.len(), 1, "{read:?}");
         Ok(())
