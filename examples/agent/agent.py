@@ -67,7 +67,9 @@ async def work(client: openai.AsyncOpenAI, jobs: keepstep.Jobs) -> None:
 
 async def tell(run: keepstep.Run) -> None:
     while True:
-        progress = await asyncio.to_thread(run.progress)  # looks at the whole plan: now and then, beside the loop
+        progress = await asyncio.to_thread(
+            run.progress
+        )  # looks at the whole plan: now and then, beside the loop
         print(f"\r{progress.done + progress.unscored} of {progress.planned}", end="", flush=True)
         await asyncio.sleep(1)
 

@@ -502,15 +502,18 @@ def test_more_of_what_was_truncated_has_its_calls_too(run: keepstep.Run) -> None
         episode.end("finished")
 
 
-def test_a_score_without_an_attempt_counts_for_the_newest(run: keepstep.Run) -> None:
+def test_a_score_without_an_attempt_is_shown_with_all_and_asked_for_again(run: keepstep.Run) -> None:
     run.plan(["t"], needs=["score"])
     with run.episode("t") as episode:
         episode.end("truncated", limit="turns")
     run.annotate("shop/t", "score", 1.0, source="judge").wait()
     with run.episode("t", retry=["truncated"]) as episode:
         episode.end("truncated", limit="turns")
-    assert list(run.unscored()) == []
+    assert [job.ref for job in run.unscored()] == ["shop/t#0.0"]
     assert run.store.find("shop/t").notes == {"score": 1.0}
+    run.annotate("shop/t", "score", 2.0, source="judge").wait()
+    assert list(run.unscored()) == []
+    assert run.store.find("shop/t").notes == {"score": 2.0}
     run.annotate("shop/t~0", "only", 1.0, source="judge").wait()
     assert "only" not in run.store.find("shop/t").notes
     assert run.store.find("shop/t~0").notes["only"] == 1.0

@@ -527,14 +527,19 @@ impl Judge<'_> {
     }
 
     /// Whether an episode that is over has all notes that its plan needs. A note on another attempt than the one that counts
-    /// is none, nor is one on the episode that was made before that attempt began; if it only adopted an end, any will do.
+    /// is none, nor is one that was made before more was asked for; if the attempt only adopted an end, any will do.
     fn is_scored(&self, at: &Planned, in_force: u32, has_said: bool, cards: &mut Cards) -> Result<bool> {
         let needs = &self.plan.tasks[at.task as usize].needs;
         let attempt = has_said.then_some(in_force);
         if needs.is_empty() || cards.scored.contains(&(at.id, in_force, needs.len())) {
             return Ok(true);
         }
-        let began = match attempt.filter(|attempt| *attempt > 0) {
+        // What was judged was over; if more was asked for, what came of that has to be judged too.
+        let was_over = |attempt: &u32| {
+            let mut before = (0..*attempt).filter_map(|earlier| self.outcomes.said(&at.id, earlier));
+            before.any(|said| is_final(&said.why))
+        };
+        let began = match attempt.filter(was_over) {
             Some(attempt) => match self.based(&at.id, attempt, cards)? {
                 Some(Known::Began { time, .. }) => time,
                 Some(Known::Void) | None => i64::MIN,
