@@ -67,9 +67,8 @@ async def work(client: openai.AsyncOpenAI, jobs: keepstep.Jobs) -> None:
 
 async def tell(run: keepstep.Run) -> None:
     while True:
-        progress = await asyncio.to_thread(
-            run.progress
-        )  # looks at the whole plan: now and then, beside the loop
+        # It looks at the whole plan: now and then, and beside the loop.
+        progress = await asyncio.to_thread(run.progress)
         print(f"\r{progress.done + progress.unscored} of {progress.planned}", end="", flush=True)
         await asyncio.sleep(1)
 
