@@ -11,20 +11,24 @@ use crate::options::Broken;
 pub(crate) fn lying(files: Arc<dyn Files>, broken: Option<Broken>) -> Arc<dyn Files> {
     let lie = match broken {
         Some(Broken::AcknowledgeBeforeSync) => Lie::SkipsSyncs,
-        Some(Broken::SkipDirectorySync) => Lie::SkipsSyncsOf(None),
-        Some(Broken::ManifestWithoutSync) => Lie::SkipsSyncsOf(Some("grouped")),
+        Some(Broken::SkipDirectorySync) => Lie::SkipsSyncsOf(LOGS),
+        Some(Broken::ManifestWithoutSync) => Lie::SkipsSyncsOf("grouped"),
         Some(Broken::RenameInsteadOfLink) => Lie::Renames,
         _ => return files,
     };
     Arc::new(Lying { files, lie })
 }
 
+/// Where writers have their logs. Lies about these alone: were all files lied about, a store that cannot be opened would be
+/// caught, and not a step that was acknowledged too early.
+const LOGS: &str = "writers/";
+
 #[derive(Clone, Copy)]
 enum Lie {
-    /// A sync of a file does nothing, and says that it is done.
+    /// A sync of a log does nothing, and says that it is done.
     SkipsSyncs,
-    /// So does that of a directory: of this one, or of all.
-    SkipsSyncsOf(Option<&'static str>),
+    /// So does that of directories whose path begins so.
+    SkipsSyncsOf(&'static str),
     /// A name is given to whoever comes last, and the first is not told.
     Renames,
 }
@@ -35,8 +39,9 @@ struct Lying {
 }
 
 impl Lying {
-    fn file(&self, file: Arc<dyn File>) -> Arc<dyn File> {
-        if matches!(self.lie, Lie::SkipsSyncs) { Arc::new(NeverSynced(file)) } else { file }
+    fn file(&self, path: &str, file: Arc<dyn File>) -> Arc<dyn File> {
+        let lies = matches!(self.lie, Lie::SkipsSyncs) && path.starts_with(LOGS);
+        if lies { Arc::new(NeverSynced(file)) } else { file }
     }
 }
 
@@ -65,21 +70,21 @@ impl Files for Lying {
 
     fn sync_dir(&self, path: &str) -> io::Result<()> {
         match self.lie {
-            Lie::SkipsSyncsOf(only) if only.is_none_or(|only| only == path) => Ok(()),
+            Lie::SkipsSyncsOf(these) if path.starts_with(these) => Ok(()),
             _ => self.files.sync_dir(path),
         }
     }
 
     fn create_new(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        Ok(self.file(self.files.create_new(path)?))
+        Ok(self.file(path, self.files.create_new(path)?))
     }
 
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        Ok(self.file(self.files.open(path)?))
+        Ok(self.file(path, self.files.open(path)?))
     }
 
     fn open_rw(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        Ok(self.file(self.files.open_rw(path)?))
+        Ok(self.file(path, self.files.open_rw(path)?))
     }
 
     fn link(&self, from: &str, to: &str) -> io::Result<()> {
