@@ -15,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 STUB = ROOT / "python" / "keepstep" / "__init__.pyi"
 ERRORS = ROOT / "python" / "keepstep" / "errors.py"
+ADAPTING = ROOT / "python" / "keepstep" / "adapting.py"
 PAGE = ROOT / "docs" / "reference.md"
 
 # Where a name stands on the page. A public name that is in no part is an error.
@@ -23,14 +24,22 @@ PARTS = {
     "Stores and runs": ["Store", "Run", "Job", "Jobs", "Progress", "GivenUp", "Opts", "Level"],
     "Episodes": ["Episode", "Turn", "Said", "Result", "Both", "Tokens", "Receipt", "Why", "Ending", "Scope"],
     "Groups and streams": ["Group", "Sealing", "Stream"],
-    "Reading": ["View", "Step", "GroupView", "Table"],
+    "Reading": ["View", "Step", "Call", "GroupView", "Table"],
     "Values that stand for themselves": ["Media", "Array", "Repr", "RecordedAsRepr", "Lost"],
 }
+
+# The same of `keepstep.adapting`, in the order in which an adapter comes to need them.
+FOR_ADAPTERS = [
+    *("SharedStore", "Where", "place_of", "put_waiting", "await_durable", "samples_of"),
+    *("FINAL", "ENDING", "why_of", "why_left", "ending_by", "text_of", "check_same", "diverged"),
+    *("Door", "BlockingDoor", "AwaitingDoor", "run_blocking", "in_thread", "is_on_loop"),
+    *("logger", "shown", "warn_caller", "GrowingList", "int32_bytes", "float32_bytes"),
+]
 
 HEAD = """\
 # Reference
 
-Made from `python/keepstep/__init__.pyi`, which type checkers read too, by `tools/reference.py`. `keepstep.wrappers` has a class for each kind of
+Made from `python/keepstep/__init__.pyi`, which type checkers read too, and `adapting.py` beside it, by `tools/reference.py`. `keepstep.wrappers` has a class for each kind of
 environment; `record` picks the right one. What stands in several places here has one home: the guides say what it is for.
 """
 
@@ -57,7 +66,28 @@ def page() -> str:
         if isinstance(node, ast.ClassDef):
             bases = ", ".join(f"`{ast.unparse(base)}`" for base in node.bases)
             out.append(f"| `{name}` | {bases} | {' '.join(doc.split())} |")
+    out.append("\n## For adapters: `keepstep.adapting`\n")
+    out.append(
+        "What an adapter needs beyond the package itself: see [the guide](guides/your-own-adapter.md).\n"
+    )
+    offered = {name: (node, doc) for name, node, doc in offered_by(ADAPTING)}
+    for name in FOR_ADAPTERS:
+        out.extend(entry(name, *offered[name]))
     return "\n".join(out).rstrip() + "\n"
+
+
+def offered_by(module: Path) -> Iterator[tuple[str, ast.stmt, str]]:
+    """What a module has to offer: its own names, and those that it takes from others of the package."""
+    tree = ast.parse(module.read_text())
+    yield from documented(tree.body)
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module:
+            path = module.parent / f"{node.module.replace('.', '/')}.py"
+            # What is native says what it is in its stub.
+            source = path if path.exists() else path.with_suffix(".pyi")
+            if source.exists():
+                taken = {alias.name for alias in node.names}
+                yield from (it for it in documented(ast.parse(source.read_text()).body) if it[0] in taken)
 
 
 def documented(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt, str]]:
@@ -119,6 +149,9 @@ def cell(doc: str) -> str:
 
 def signature(node: ast.stmt) -> str:
     """How it is called; in lines, where one would be too long."""
+    if isinstance(node, ast.AnnAssign):
+        # How a constant is made is nobody's business.
+        return f"{ast.unparse(node.target)}: {ast.unparse(node.annotation)}"
     if not isinstance(node, Function):
         return ast.unparse(node)
     arguments = parameters(node.args)

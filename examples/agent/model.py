@@ -18,7 +18,11 @@ class Handler(BaseHTTPRequestHandler):
     numbers = count()
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        length = int(self.headers["Content-Length"])
+        body = self.rfile.read(length)
+        if len(body) < length:
+            raise ConnectionResetError("the client was killed while it asked")
+        asked = json.loads(body)
         messages = asked["messages"]
         turn = sum(message["role"] == "assistant" for message in messages)
         number = next(self.numbers)
@@ -54,8 +58,15 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+class Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # Clients are killed all the time here: that is what it is for. Whatever else goes wrong is told.
+        if not isinstance(sys.exc_info()[1], (ConnectionResetError, BrokenPipeError)):
+            super().handle_error(request, client_address)
+
+
 if __name__ == "__main__":
-    server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
+    server = Server(("127.0.0.1", int(sys.argv[1])), Handler)
     Handler.failing = float(sys.argv[2])
     print(f"http://127.0.0.1:{server.server_port}/v1", flush=True)
     server.serve_forever()

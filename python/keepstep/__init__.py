@@ -10,7 +10,7 @@ from ._fields import Both, Opts, Result, Said
 from ._progress import GivenUp, Progress
 from ._run import Group, Job, Jobs, Run, Sealing, Stream
 from ._scope import Scope
-from ._steps import Step
+from ._steps import Call, Step
 from ._store import Level, Store, open
 from ._table import Table
 from ._tokens import Tokens
@@ -43,6 +43,7 @@ __all__ = [
     "BadInput",
     "Both",
     "Busy",
+    "Call",
     "Closed",
     "ConfigChanged",
     "Damaged",

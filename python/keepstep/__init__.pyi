@@ -45,6 +45,7 @@ __all__ = [
     "BadInput",
     "Both",
     "Busy",
+    "Call",
     "Closed",
     "ConfigChanged",
     "Damaged",
@@ -282,7 +283,7 @@ class Run:
             needs: names of notes that an episode needs to count as done.
         """
 
-    def remaining(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Jobs:
+    def remaining(self, *, retry: Collection[Why] = (), max_attempts: int = 3, pause_s: float = 1.0) -> Jobs:
         """What remains to be run of the plan, claimed as it is given.
 
         First what others left interrupted, then what is new, what this process left itself, what was truncated if that is
@@ -292,14 +293,17 @@ class Run:
         Parameters:
             retry: endings to go on from that are final otherwise: `["truncated"]`, once for each who asks.
             max_attempts: how often in a row an episode may be `errored`, without getting on by more than the step that failed,
-                before it is given up. A higher number brings it back. A job that is let go so often without its episode
-                being opened is not given again by this process.
+                before it is given up. A higher number brings it back. An episode that this process leaves so often without
+                an end and without a new step, or does not open, is not given to it again.
+            pause_s: how many seconds an episode rests after this process saw it `errored`, doubled with each error in a row.
+                When nothing else is left, the next job is waited for.
         """
 
     def unscored(self) -> Jobs:
         """What is over and lacks a note that the plan needs, claimed for scoring as it is given: annotate `job.ref`.
 
-        What this process has in hand already is passed over; the log says so.
+        What this process has in hand already is passed over, and so is what it annotated three times without the note that
+        is needed; the log says so.
         """
 
     def progress(self, *, max_attempts: int = 3) -> Progress:
@@ -309,8 +313,10 @@ class Run:
             max_attempts: how often in a row an episode may be `errored` before it counts as given up, as in `remaining`.
         """
 
-    def claim(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Job | None:
-        """One job of what remains to be run, or None if there is none now."""
+    def claim(
+        self, *, retry: Collection[Why] = (), max_attempts: int = 3, pause_s: float = 1.0
+    ) -> Job | None:
+        """One job of what remains to be run, or None if there is none now. Waits as `remaining` does."""
 
     def annotate(self, ref: str, name: str, value: Any, *, source: str, step: int | None = None) -> Receipt:
         """Adds a note to an episode of this run, an attempt at it, or a step. Returns at once.
@@ -343,8 +349,8 @@ class Run:
         Parameters:
             task: only of this task.
             iteration: only of this iteration.
-            ends: only those that ended so. `crashed` and `superseded` are found by others and said by nobody, so they do not
-                come with `after` or `follow`, which refuse them.
+            ends: only those that ended so; how the others stand is `View.state`. `crashed` and `superseded` are found by others
+                and said by nobody, so they do not come with `after` or `follow`, which refuse them.
             reward: only those whose reward is from the first to the second number.
             policy: only those with a step of this policy version.
             since: only those with a step since this time, in seconds since 1970.
@@ -406,7 +412,7 @@ class GivenUp:
     attempts: int
     """How many attempts at it were claimed."""
     errors: int
-    """How many of them were `errored`."""
+    """How often in a row it was `errored`, without getting on."""
     error: str | None = None
     """Type and message of the last error."""
 
@@ -735,6 +741,27 @@ class Ending(NamedTuple):
     said_by: str = ""
     """Who said so."""
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A call that was recorded by `episode.call`. What is None was not recorded, unless its name stands in `damaged`."""
+
+    step: int | None = None
+    """The turn that it belongs to."""
+    name: str | None = None
+    """What was called."""
+    key: str | None = None
+    """Its key, if it was given one."""
+    arguments: Any = None
+    """What it was called with: a list, or with keywords a mapping of `args` and `kwargs`."""
+    result: Any = None
+    """What came back, as plain data."""
+    error: str | None = None
+    """What was raised instead: type, message and traceback."""
+    time: float | None = None
+    """When it was recorded, in seconds since 1970."""
+    damaged: tuple[str, ...] = ()
+    """Names of fields that are lost."""
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Step:
     """A step. A field that is None was not recorded, unless its name stands in `damaged`.
@@ -878,6 +905,10 @@ class View:
     @property
     def missing(self) -> tuple[str, ...]:
         """What was lost of it as a whole; damaged fields are named in `Step.damaged`."""
+
+    @property
+    def calls(self) -> Sequence[Call]:
+        """The calls that `episode.call` recorded in it, in the order in which they came back. Reads them alone."""
 
     @property
     def notes(self) -> Mapping[str, Any]:

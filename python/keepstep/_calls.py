@@ -8,10 +8,11 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from . import _checks
 from ._endings import error_of
 from ._flights import Flight, Place, Written, caller, inside
 from ._log import logger, shown
-from ._loops import is_on_loop, warn_if_on_loop
+from ._loops import is_on_loop, warn_of_blocking_call
 from ._returns import Misfit, back_of
 from .errors import BadInput, Closed, Diverged, Ended, Fenced
 
@@ -82,7 +83,7 @@ class Calling:
         if inspect.isawaitable(came):
             # Nothing tells from outside that this function gives an awaitable: so the record does.
             return True, self._one_at_a_time(found, lambda: came, awaited=True)
-        warn_if_on_loop()
+        warn_of_blocking_call(self._name)
         came, given = self._came(found, came)
         try:
             self._native.record_call(found, came, False, True)
@@ -138,6 +139,8 @@ class Calling:
         if self._kwargs:
             arguments = {"args": arguments, "kwargs": self._kwargs}
         was_awaited, found = self._native.known(self._name, self._key, arguments)
+        if was_awaited is not None:
+            self._episode._is_unread = False
         # With arguments, only what is made now can be compared: of what is given again there is nothing to compare.
         if self._key is None and (was_awaited is None or not arguments):
             self._written = Written(found if arguments else None, self._fn, weakref.ref(caller()))
@@ -197,7 +200,9 @@ class Calling:
             return self._back.make(found, "result")
         except Misfit as misfit:
             raise Diverged(
-                f"call {self._name!r}: what was recorded is not what is asked for now: {misfit}"
+                f"call {self._name!r}: what was recorded is not what is asked for now: {misfit}; name the class that it was "
+                f"recorded as, give the call another key=, resume before it with at={self._turn}, or begin again with "
+                'resume="restart"'
             ) from None
 
     def _record_failed(self, call: Any, raised: Exception) -> None:
@@ -211,16 +216,28 @@ class Calling:
     def _tell_late(self, over: Exception) -> None:
         """A call that began before the episode was over, such as one of several at once of which another failed."""
         logger.warning(
-            "call %r of %s came to its end too late to be recorded: %s",
-            self._name,
+            "%s of %s came to its end too late to be recorded: %s",
+            shown(str(self._place)),
             shown(self._episode.ref),
             shown(str(over)),
         )
 
 
+def check_function(name: str, given: Any) -> None:
+    """Refuses what a function gave in place of the function: a recorded call has to be found before it is made."""
+    if callable(given):
+        return
+    # A coroutine has the name of its function.
+    function = getattr(given, "__name__", "")
+    function = function if function.isidentifier() else "ask"
+    fix = f"give the function itself, and its arguments behind it: episode.call({name!r}, {function}, ...)"
+    _close(given)
+    raise _checks.wrong("fn", given, fix)
+
+
 def _close(came: Any) -> None:
-    """Gives up what was made for nothing, and never begun."""
-    if inspect.iscoroutine(came):
+    """Gives up what was made for nothing, and never begun: Python would warn that nobody awaits it."""
+    if inspect.iscoroutine(came) and inspect.getcoroutinestate(came) == inspect.CORO_CREATED:
         came.close()
 
 

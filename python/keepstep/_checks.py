@@ -86,9 +86,10 @@ def number_or_none(name: str, given: Any, fix: str = "give a number") -> float |
 
 def seconds(name: str, given: Any, *, zero: bool = True) -> float:
     """A number of seconds; how small it may be is for whoever waits to say."""
-    fix = "give a number of seconds" if zero else "give a number of seconds above 0"
+    fix = "give a number of seconds, 0 or more" if zero else "give a number of seconds above 0"
     number = number_or_none(name, given, fix)
-    if number is None or (number == 0 and not zero):
+    # Not a number is not 0 or more either.
+    if number is None or not (number > 0 or (zero and number == 0)):
         raise wrong(name, given, fix)
     return number
 

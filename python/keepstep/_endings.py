@@ -13,7 +13,8 @@ Why = Literal[
 ]
 # What follows from each is said by the engine; the tests hold `Why` to it, which type checkers have to read.
 WHYS: tuple[str, ...] = tuple(name for name, *_ in _core.ENDINGS)
-FINAL = frozenset(name for name, is_final, _, _ in _core.ENDINGS if is_final)
+FINAL: frozenset[str] = frozenset(name for name, is_final, _, _ in _core.ENDINGS if is_final)
+"""The endings after which an episode is over: `view.state in FINAL`."""
 RETRIED: tuple[str, ...] = tuple(name for name, _, is_resumable, _ in _core.ENDINGS if is_resumable)
 SAID = frozenset(name for name, _, _, is_said in _core.ENDINGS if is_said)
 

@@ -6,18 +6,17 @@ import asyncio
 import contextlib
 import functools
 import inspect
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
 from . import _checks
-from ._calls import Calling, settled
+from ._calls import Calling, check_function, settled
 from ._endings import Why, error_of, why_of
 from ._flights import Flights
-from ._log import shown
-from ._loops import _level_of_caller, submit_in_thread, warn_if_on_loop
+from ._log import logger, shown
+from ._loops import submit_in_thread, warn_caller, warn_if_on_loop
 from ._scope import Scope
 from ._turn import Turn, check_on_error
 from .errors import Busy, Closed, Ended, Forked
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 # cancelled, and would keep the process from exiting.
 _PAUSE_MAX_S = 0.2
 
+_has_warned_of_unread = False
+
 
 class Episode(Scope):
     """One attempt at an episode. It is opened when it is entered, or when it is first used."""
@@ -37,6 +38,8 @@ class Episode(Scope):
     __slots__ = (
         "__weakref__",
         "_flights",
+        "_is_told",
+        "_is_unread",
         "_last",
         "_native_episode",
         "_on_error",
@@ -52,13 +55,20 @@ class Episode(Scope):
         open: Callable[[], _core.Episode],
         open_at_once: Callable[[], _core.Episode] | None = None,
         on_error: str = "fail",
+        is_told: bool = False,
     ) -> None:
-        """`open` may wait for an owner; then `open_at_once` does not, and raises Busy."""
+        """`open` may wait for an owner; then `open_at_once` does not, and raises Busy.
+
+        `is_told`: the caller said what becomes of recorded steps.
+        """
         self._on_error = check_on_error(on_error)
         self._ref = ref
         self._open = open
         self._open_at_once = open_at_once
         self._native_episode: _core.Episode | None = None
+        self._is_told = is_told
+        # True while it has steps of an earlier attempt that the program has not looked at.
+        self._is_unread = False
         self._last: Any = None
         self._trajectory: list[Any] | None = None
         self._flights = Flights()
@@ -76,17 +86,17 @@ class Episode(Scope):
     @property
     def attempt(self) -> int:
         """Which attempt this is, from 0."""
-        return self._native.attempt
+        return self._looked_at.attempt
 
     @property
     def resumed(self) -> bool:
         """True if it goes on from an earlier attempt."""
-        return self._native.resumed is not None
+        return self._looked_at.resumed is not None
 
     @property
     def turns(self) -> int:
         """How many turns are completed; the first observation is not one, nor is a turn that failed."""
-        return self._native.turns
+        return self._looked_at.turns
 
     @property
     def ended(self) -> str | None:
@@ -96,7 +106,7 @@ class Episode(Scope):
     @property
     def pending(self) -> Turn | None:
         """A turn that was said and never got its result: the attempt was interrupted, or the last try was kept."""
-        said = self._native.pending
+        said = self._looked_at.pending
         if said is None:
             return None
         return Turn(self, said, self._on_error, index=self._native.steps)
@@ -104,11 +114,11 @@ class Episode(Scope):
     @property
     def history(self) -> Sequence[Step]:
         """What was inherited, read as it is looked at."""
-        return History(self._native)
+        return History(self._looked_at)
 
     def state(self, name: str, default: Any = None) -> Any:
         """A named value as of the last step, or the default if there is none."""
-        found = self._native.state(_checks.text("name", name))
+        found = self._looked_at.state(_checks.text("name", name))
         return default if found is None else found[0]
 
     def first(self, observation: Any, *, info: Any = None, state: Mapping[str, Any] | None = None) -> Any:
@@ -132,14 +142,19 @@ class Episode(Scope):
 
     def step(self, **both: Any) -> Any:
         """Records a turn and its result. Durable when it returns."""
-        warn_if_on_loop()
-        return self._native.step(both)
+        warn_if_on_loop("use `await episode.submit(...)`")
+        native = self._native
+        if self._is_unread:
+            self._warn_of_unread()
+        return native.step(both)
 
     def submit(self, **both: Any) -> Any:
         """Records a turn and its result. Returns at once: await the receipt, or wait() for it."""
         native = self._native_episode
         if native is None:
             native = self._opened()
+        if self._is_unread:
+            self._warn_of_unread()
         receipt = self._last = native.submit(both)
         return receipt
 
@@ -169,6 +184,7 @@ class Episode(Scope):
         """
         _checks.text("name", name)
         _checks.text_or_none("key", key)
+        check_function(name, fn)
         calling = Calling(self, name, fn, args, kwargs, key, returns)
         if _is_async(fn):
             return calling.awaited()
@@ -216,14 +232,26 @@ class Episode(Scope):
         native = self._native_episode
         return self._opened() if native is None else native
 
+    @property
+    def _looked_at(self) -> _core.Episode:
+        """The same for a program that looks where it stands."""
+        native = self._native
+        self._is_unread = False
+        return native
+
     def _opened(self) -> _core.Episode:
         if self._native_episode is None:
-            warn_if_on_loop()
+            warn_if_on_loop("enter the episode with `async with`")
             try:
-                self._native_episode = self._open()
+                return self._took(self._open())
             except Ended as over:
                 raise _with_advice(over) from None
         return self._native_episode
+
+    def _took(self, native: _core.Episode) -> _core.Episode:
+        self._native_episode = native
+        self._is_unread = not self._is_told and native.resumed is not None and native.inherited > 0
+        return native
 
     async def _aopened(self) -> _core.Episode:
         if self._native_episode is not None:
@@ -231,8 +259,7 @@ class Episode(Scope):
         pause_s = 0.01
         while True:
             try:
-                self._native_episode = await _opened_in_thread(self._open_at_once or self._open)
-                return self._native_episode
+                return self._took(await _opened_in_thread(self._open_at_once or self._open))
             except Busy:
                 if self._open_at_once is None:
                     raise
@@ -319,12 +346,32 @@ class Episode(Scope):
             with contextlib.suppress(Forked, Closed):
                 self._native_episode.leave()
 
+    def _said(self, was_adopted: bool) -> None:
+        """A turn was said: who says what was recorded knows where it stands."""
+        if was_adopted:
+            self._is_unread = False
+        elif self._is_unread:
+            self._warn_of_unread()
+
+    def _warn_of_unread(self) -> None:
+        """Says once that a program seems to begin from scratch, on top of what it recorded before."""
+        global _has_warned_of_unread
+        self._is_unread = False
+        if _has_warned_of_unread or self._native_episode is None:
+            return
+        _has_warned_of_unread = True
+        warn_caller(
+            f"{self.ref} goes on behind step {self._native_episode.inherited - 1}, which was recorded before, and the "
+            "program did not look at where it stands: begin with episode.state(...), episode.turns or episode.history, or open "
+            'it with resume="restart" to begin again; resume="continue" says that it is meant so',
+            RuntimeWarning,
+        )
+
     def _warn_of_silence(self) -> None:
-        warnings.warn(
-            f"{shown(self.ref)} was left without end(): it is recorded as aborted, and goes on when it is opened again; "
+        warn_caller(
+            f"{self.ref} was left without end(): it is recorded as aborted, and goes on when it is opened again; "
             'say episode.end("finished") when it is done',
             RuntimeWarning,
-            stacklevel=_level_of_caller(),
         )
 
     def __repr__(self) -> str:
@@ -358,17 +405,29 @@ async def _opened_in_thread(open: Callable[[], _core.Episode]) -> _core.Episode:
     try:
         return await asyncio.wrap_future(opening)
     except asyncio.CancelledError:
-        # A thread that has begun goes on: what it opens belongs to nobody, and must say so.
-        opening.add_done_callback(_give_up)
+        # A thread that has begun goes on: what it opens belongs to nobody, and is given back before the cancellation is let
+        # through. Who cancels once more does not wait for that.
+        if not opening.cancel():
+            given_back = submit_in_thread(functools.partial(_give_back, opening))
+            await asyncio.wait([asyncio.wrap_future(given_back)])
         raise
 
 
-def _give_up(opening: Future[_core.Episode]) -> None:
-    if opening.cancelled() or opening.exception() is not None:
+def _give_back(opening: Future[_core.Episode]) -> None:
+    """Ends what was opened for nobody, and lets others have it. Nobody is there to be told of what fails."""
+    if opening.exception() is not None:
         return
-    # A store that was closed meanwhile has said how it ended.
-    with contextlib.suppress(Ended, Closed):
-        opening.result().end("cancelled", None, None, "cancelled while it was opened")
+    native = opening.result()
+    try:
+        native.end("cancelled", None, None, "cancelled while it was opened").wait()
+    except (Ended, Closed):
+        # A store that was closed meanwhile has said how it ended.
+        pass
+    except Exception:
+        logger.exception("%s was cancelled while it was opened, and has no end", shown(native.ref))
+    finally:
+        with contextlib.suppress(Forked, Closed):
+            native.leave()
 
 
 class History(Sequence["Step"]):

@@ -11,7 +11,6 @@ import contextlib
 import os
 import threading
 import types
-import warnings
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._log import logger, shown
-from ._loops import _level_of_caller
+from ._loops import warn_caller
 from .errors import BadInput, Ended
 
 if TYPE_CHECKING:
@@ -164,11 +163,10 @@ class Flights:
         if not alike or any(id(it) in beside for it in alike):
             return
         _warned.add(place.name)
-        warnings.warn(
+        warn_caller(
             f"{place} is made in one turn by several tasks or threads, with the same arguments or none: a resumed attempt is "
             "given the answers in the order in which they ask, which may be another one then: give each a key=",
             RuntimeWarning,
-            stacklevel=_level_of_caller(),
         )
 
     def wait(self, flight: Flight, other: Flight) -> None:

@@ -6,7 +6,8 @@ import logging
 import re
 from collections.abc import Sequence
 
-logger = logging.getLogger("keepstep")
+logger: logging.Logger = logging.getLogger("keepstep")
+"""What this package has to say beside its exceptions. Give it recorded text through `shown`."""
 
 _SHOWN_MAX = 20
 """So much that is wrong is told one by one: more would hide what else a log says."""

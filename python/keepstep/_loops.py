@@ -21,6 +21,7 @@ _bells: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _core.LoopBell] = w
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
 _has_warned = False
+_has_warned_of_calls = False
 
 # Opening an episode waits for the disk; many that are opened at once share their syncs.
 _THREADS_MAX = 32
@@ -41,22 +42,35 @@ def is_on_loop() -> bool:
     return asyncio._get_running_loop() is not None
 
 
-def warn_if_on_loop() -> None:
-    """Says once that a call which waits for the disk stops every task of this event loop."""
+def warn_if_on_loop(instead: str = "`await` the receipt", *, waits_for: str = "the disk") -> None:
+    """Says once that a call which waits stops every task of this event loop, and what does not. Receipts ask for it too."""
     global _has_warned
     if _has_warned or not is_on_loop():
         return
     _has_warned = True
-    warnings.warn(
-        "a blocking keepstep call waits for the disk on the thread of a running event loop: "
-        "use `async with`, or `await` the receipt of submit()",
+    warn_caller(
+        f"a blocking keepstep call waits for {waits_for} on the thread of a running event loop, and all its tasks with it: "
+        f"{instead}",
         RuntimeWarning,
-        stacklevel=_level_of_caller(),
+    )
+
+
+def warn_of_blocking_call(name: str) -> None:
+    """Says once that a plain function of the caller stops every task of this event loop: not the disk, which takes less."""
+    global _has_warned_of_calls
+    if _has_warned_of_calls or not is_on_loop():
+        return
+    _has_warned_of_calls = True
+    warn_caller(
+        f"call {name!r} runs a function that is not async on the thread of a running event loop: all its tasks wait until the "
+        "function has returned and its result is recorded: give an async function, or "
+        f"`await asyncio.to_thread(episode.call, {name!r}, ...)`",
+        RuntimeWarning,
     )
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:
-    """Warns at the line of whoever called this package: the walk through values asks for it."""
+    """Warns at the line of whoever called this package, with text that a terminal may have. The engine asks for it too."""
     warnings.warn(shown(message), category, stacklevel=_level_of_caller())
 
 

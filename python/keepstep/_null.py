@@ -194,16 +194,22 @@ class NullRemaining:
     def __init__(self, run: NullRun, scores: bool) -> None:
         self._run, self._scores = run, scores
 
-    def __next__(self) -> NullJob:
-        job = None if self._scores else self._run.next_job()
-        if job is None:
-            raise StopIteration
-        return job
+    def take(self) -> NullJob | None:
+        return None if self._scores else self._run.next_job()
 
     def given_up(self, errors_max: int) -> list[Any]:
         return []
 
     def returned(self) -> list[Any]:
+        return []
+
+    def left(self) -> list[Any]:
+        return []
+
+    def scored_in_vain(self) -> list[Any]:
+        return []
+
+    def unread_notes(self) -> list[str]:
         return []
 
     def held_here(self) -> list[str]:
@@ -281,7 +287,7 @@ class NullRun:
     def plan(self, tasks: list[str], samples: int, iteration: int, needs: list[str]) -> None:
         self._planned += [(task, iteration, sample) for task in tasks for sample in range(samples)]
 
-    def remaining(self, retry: list[str], max_attempts: int, scores: bool) -> NullRemaining:
+    def remaining(self, retry: list[str], max_attempts: int, pause_s: float, scores: bool) -> NullRemaining:
         return NullRemaining(self, scores)
 
     def next_job(self) -> NullJob | None:

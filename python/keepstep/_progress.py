@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from ._log import logger, shown
+from ._log import logger, shown, warn_of_troubles
 
 SHOWN_MAX = 20
 """So many that were given up are told by name: more would hide what else a log says."""
@@ -24,7 +24,7 @@ class GivenUp:
     attempts: int
     """How many attempts at it were claimed."""
     errors: int
-    """How many of them were `errored`."""
+    """How often in a row it was `errored`, without getting on."""
     error: str | None = None
     """Type and message of the last error."""
 
@@ -33,7 +33,10 @@ class GivenUp:
         if len(error) > CHARS_MAX:
             error = error[:CHARS_MAX] + "…"
         times = "once" if self.errors == 1 else f"{self.errors} times"
-        return f"{self.ref} is given up: errored {times}, the last with {error}"
+        return (
+            f"{self.ref} is given up: errored {times}, the last with {error} "
+            f"(`max_attempts={self.errors + 1}` tries it again)"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -95,13 +98,23 @@ _TOLD_MAX = 10_000
 
 
 def log_held(remaining: Any) -> None:
-    """Says in the log what is to be scored and was not given, since this process has it: each once."""
+    """Says in the log what is to be scored and was not given, and where notes may have been lost: each once."""
+    warn_of_troubles([trouble for trouble, _ in _untold((each, 0) for each in remaining.unread_notes())])
     for ref in _untold((ref, 0) for ref in remaining.held_here()):
         logger.warning(
             "%s lacks a note and is not given again: this process has the job of it; annotate it, or let the job go, "
             "then ask for `unscored` again",
             shown(ref[0]),
         )
+
+    for ref, needs in remaining.scored_in_vain():
+        if _untold([(ref, 1)]):
+            logger.warning(
+                "%s is not given again by this process: it was annotated three times, and still lacks a note that the "
+                "plan needs: %s",
+                shown(ref),
+                shown(", ".join(needs)),
+            )
 
 
 def _untold(found: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -117,6 +130,13 @@ def log_given_up(remaining: Any) -> None:
         logger.warning(
             "%s is not given again by this process: its job was let go %d times before its episode was opened, so what "
             "failed did so before anything could be recorded; other processes get it when this one is gone",
+            shown(ref),
+            times,
+        )
+    for ref, times in _untold(remaining.left()):
+        logger.warning(
+            "%s is not given again by this process: it was left %d times without an end and without a new step; end it "
+            "with `episode.end(...)`, or by an error; other processes get it when this one is gone",
             shown(ref),
             times,
         )

@@ -287,15 +287,17 @@ class Model(Structure):
         return bool(self._cls.model_fields[name].is_required())
 
     def _made(self, values: dict[str, Any]) -> Any:
-        # What has its default counts as not set, so that it is not sent back to a server that never gave it.
-        is_set = {name for name, value in values.items() if not self._is_default(name, value)}
+        # Which fields were set is not recorded. None that is the default counts as not set, so that it is not sent back to a
+        # server that never gave it. All else counts as set: a server that gave `type` wants it back, default or not.
+        is_set = {
+            name for name, value in values.items() if value is not None or not self._is_none_by_default(name)
+        }
         construct = sys.modules["pydantic"].BaseModel.model_construct.__func__
         return construct(self._cls, is_set, **values)
 
-    def _is_default(self, name: str, value: Any) -> bool:
+    def _is_none_by_default(self, name: str) -> bool:
         field = self._cls.model_fields.get(name)
-        default = None if field is None or field.is_required() else field.get_default()
-        return field is not None and not field.is_required() and value is default
+        return field is not None and not field.is_required() and field.default is None
 
 
 # What stands for any sequence, or any mapping.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -28,6 +29,11 @@ def _on_error_of(options: dict[str, Any]) -> Any:
     if "retry" in options:
         options["retry"] = _checks.some_of("retry", options["retry"], RETRIED)
     return options.pop("on_error", "fail")
+
+
+def _is_told(options: Mapping[str, Any]) -> bool:
+    """True if the caller says what becomes of recorded steps: then nobody has to be warned of them."""
+    return "resume" in options or "at" in options
 
 
 class Run:
@@ -81,11 +87,11 @@ class Run:
         else:
             ref = f"{self.name}/(unnamed)"
         open = functools.partial(self._core.open, task, iteration, sample)
-        on_error = _on_error_of(options)
+        on_error, is_told = _on_error_of(options), _is_told(options)
         if options.get("busy") != "wait":
-            return Episode(ref, functools.partial(open, options), on_error=on_error)
+            return Episode(ref, functools.partial(open, options), on_error=on_error, is_told=is_told)
         at_once = functools.partial(open, {**options, "busy": "raise"})
-        return Episode(ref, functools.partial(open, options), at_once, on_error)
+        return Episode(ref, functools.partial(open, options), at_once, on_error, is_told)
 
     def group(self, task: str, *, size: int, iteration: int = 0) -> Group:
         """The samples of one task and iteration, sealed together. Another size than is planned, recorded or sealed is refused."""
@@ -110,7 +116,7 @@ class Run:
         iteration = _checks.whole("iteration", iteration)
         self._core.plan(named, samples, iteration, _checks.texts("needs", needs, empty=False))
 
-    def remaining(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Jobs:
+    def remaining(self, *, retry: Collection[Why] = (), max_attempts: int = 3, pause_s: float = 1.0) -> Jobs:
         """What remains to be run of the plan, claimed as it is given.
 
         First what others left interrupted, then what is new, what this process left itself, what was truncated if that is
@@ -120,19 +126,23 @@ class Run:
         Parameters:
             retry: endings to go on from that are final otherwise: `["truncated"]`, once for each who asks.
             max_attempts: how often in a row an episode may be `errored`, without getting on by more than the step that failed,
-                before it is given up. A higher number brings it back. A job that is let go so often without its episode
-                being opened is not given again by this process.
+                before it is given up. A higher number brings it back. An episode that this process leaves so often without
+                an end and without a new step, or does not open, is not given to it again.
+            pause_s: how many seconds an episode rests after this process saw it `errored`, doubled with each error in a row.
+                When nothing else is left, the next job is waited for.
         """
         endings = _checks.some_of("retry", retry, RETRIED)
         most = _checks.whole("max_attempts", max_attempts, 1, _checks.TIMES_MAX)
-        return Jobs(self, self._core.remaining(endings, most, False), log_given_up)
+        pause = _checks.seconds("pause_s", pause_s)
+        return Jobs(self, self._core.remaining(endings, most, pause, False), log_given_up)
 
     def unscored(self) -> Jobs:
         """What is over and lacks a note that the plan needs, claimed for scoring as it is given: annotate `job.ref`.
 
-        What this process has in hand already is passed over; the log says so.
+        What this process has in hand already is passed over, and so is what it annotated three times without the note that
+        is needed; the log says so.
         """
-        return Jobs(self, self._core.remaining([], 1, True), log_held)
+        return Jobs(self, self._core.remaining([], 1, 0.0, True), log_held)
 
     def progress(self, *, max_attempts: int = 3) -> Progress:
         """How far the plan is, now. Claims and writes nothing.
@@ -143,9 +153,11 @@ class Run:
         most = _checks.whole("max_attempts", max_attempts, 1, _checks.TIMES_MAX)
         return progress_of(self._core.progress(most))
 
-    def claim(self, *, retry: Collection[Why] = (), max_attempts: int = 3) -> Job | None:
-        """One job of what remains to be run, or None if there is none now."""
-        return next(self.remaining(retry=retry, max_attempts=max_attempts), None)
+    def claim(
+        self, *, retry: Collection[Why] = (), max_attempts: int = 3, pause_s: float = 1.0
+    ) -> Job | None:
+        """One job of what remains to be run, or None if there is none now. Waits as `remaining` does."""
+        return next(self.remaining(retry=retry, max_attempts=max_attempts, pause_s=pause_s), None)
 
     def annotate(self, ref: str, name: str, value: Any, *, source: str, step: int | None = None) -> Any:
         """Adds a note to an episode of this run, an attempt at it, or a step. Returns at once.
@@ -182,8 +194,8 @@ class Run:
         Parameters:
             task: only of this task.
             iteration: only of this iteration.
-            ends: only those that ended so. `crashed` and `superseded` are found by others and said by nobody, so they do not
-                come with `after` or `follow`, which refuse them.
+            ends: only those that ended so; how the others stand is `View.state`. `crashed` and `superseded` are found by others
+                and said by nobody, so they do not come with `after` or `follow`, which refuse them.
             reward: only those whose reward is from the first to the second number.
             policy: only those with a step of this policy version.
             since: only those with a step since this time, in seconds since 1970.
@@ -292,10 +304,15 @@ class Job:
     def episode(self, **options: Any) -> Episode:
         """The episode, to be entered."""
         on_error = _on_error_of(options)
-        return Episode(self.ref, functools.partial(self._core.open, options), on_error=on_error)
+        open = functools.partial(self._core.open, options)
+        return Episode(self.ref, open, on_error=on_error, is_told=_is_told(options))
 
     def __repr__(self) -> str:
         return f"<Job {self.ref}: {self.why}, {self.attempts} attempts before>"
+
+
+NAP_S = 1.0
+"""Whoever waits for a job looks again so often: somebody may have died meanwhile."""
 
 
 class Jobs:
@@ -314,23 +331,34 @@ class Jobs:
 
     def __next__(self) -> Job:
         """The next job. Raises StopIteration when nothing is left now, and logs what was given up."""
-        native = next(self._native, None)
-        if native is None:
-            if self._at_the_end is not None:
-                self._at_the_end(self._native)
-            raise StopIteration
-        self.given += 1
-        return Job(self._run, native)
+        while not isinstance(job := self._take(), Job):
+            if job is None:
+                raise StopIteration
+            time.sleep(min(job, NAP_S))
+        return job
 
     def __aiter__(self) -> Jobs:
         return self
 
     async def __anext__(self) -> Job:
         """As `next()`, without stopping the event loop: claiming waits for the disk."""
-        job: Job | None = await asyncio.wrap_future(submit_in_thread(functools.partial(next, self, None)))
-        if job is None:
-            raise StopAsyncIteration
+        while not isinstance(job := await asyncio.wrap_future(submit_in_thread(self._take)), Job):
+            if job is None:
+                raise StopAsyncIteration
+            await asyncio.sleep(min(job, NAP_S))
         return job
+
+    def _take(self) -> Job | float | None:
+        """The next job; or how long to wait before asking again; or None, when nothing is left."""
+        native = self._native.take()
+        if isinstance(native, float):
+            return native
+        if native is None:
+            if self._at_the_end is not None:
+                self._at_the_end(self._native)
+            return None
+        self.given += 1
+        return Job(self._run, native)
 
     def __repr__(self) -> str:
         return f"<Jobs of {self._run.name}: {self.given} given>"
@@ -358,7 +386,7 @@ class Group:
         native = self._core.claim(options)
         if native is None:
             return None
-        return Episode(native.ref, lambda: native, on_error=on_error)
+        return Episode(native.ref, lambda: native, on_error=on_error, is_told=_is_told(options))
 
     def seal(
         self, rewards: Mapping[str, float] | None = None, *, source: str, least: int | None = None
@@ -418,7 +446,7 @@ class Sealing:
         if self._done is None:
             return self
         if not self._done.done():
-            warn_if_on_loop()
+            warn_if_on_loop("`await` the seal")
         try:
             self.missing = self._done.result(timeout)
         except FutureTimeout:

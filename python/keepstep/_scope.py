@@ -21,7 +21,7 @@ class Scope:
     __slots__ = ()
 
     def __enter__(self) -> Self:
-        warn_if_on_loop()
+        warn_if_on_loop("use `async with`")
         self._enter()
         return self
 

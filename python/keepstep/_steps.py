@@ -65,6 +65,33 @@ class Step:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A call that was recorded by `episode.call`. What is None was not recorded, unless its name stands in `damaged`."""
+
+    step: int | None = None
+    """The turn that it belongs to."""
+    name: str | None = None
+    """What was called."""
+    key: str | None = None
+    """Its key, if it was given one."""
+    arguments: Any = None
+    """What it was called with: a list, or with keywords a mapping of `args` and `kwargs`."""
+    result: Any = None
+    """What came back, as plain data."""
+    error: str | None = None
+    """What was raised instead: type, message and traceback."""
+    time: float | None = None
+    """When it was recorded, in seconds since 1970."""
+    damaged: tuple[str, ...] = ()
+    """Names of fields that are lost."""
+
+
+def call_of(recorded: Mapping[str, Any]) -> Call:
+    """The call of what the engine gives."""
+    return Call(**{**recorded, "error": error_text(recorded["error"])})
+
+
 def step_of(recorded: Mapping[str, Any]) -> Step:
     """The step of what the engine gives: a dictionary of the fields that are there."""
     known = dict(recorded)

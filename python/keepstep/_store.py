@@ -6,7 +6,6 @@ import atexit
 import os
 import threading
 import typing
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
@@ -14,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import _checks, _core
 from ._fields import Both
-from ._log import shown
-from ._loops import _level_of_caller
+from ._loops import warn_caller
 from ._null import NullStore
 from ._run import Run
 from .errors import BadInput, ConfigChanged
@@ -116,7 +114,7 @@ class Store:
             _closers[:] = [closer for closer in _closers if not closer.is_gone]
             _closers.append(self._core.closer())
         for warning in self._core.warnings:
-            warnings.warn(shown(f"{how.where}: {warning}"), RuntimeWarning, stacklevel=_level_of_caller())
+            warn_caller(f"{how.where}: {warning}", RuntimeWarning)
 
     @property
     def where(self) -> str | None:

@@ -53,14 +53,14 @@ class RecordingList(GrowingList):
     __slots__ = ("_episode",)
 
     def __init__(self, episode: Episode) -> None:
-        native = episode._native
+        native = episode._looked_at
         items = (native.history(index) for index in range(native.inherited))
         super().__init__(item["value"] for item in items if "value" in item)
         self._episode = episode
 
     def append(self, item: Any) -> None:
         """Appends an item. Durable when it returns."""
-        warn_if_on_loop()
+        warn_if_on_loop("use `await asyncio.to_thread(trajectory.append, item)`")
         # Recorded first: what could not be recorded is not in the list either.
         self._episode._native.item(item)
         super().append(item)

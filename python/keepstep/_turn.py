@@ -117,6 +117,7 @@ class Turn(Scope):
 
     def _take(self, said: tuple[int, bool, Any, Any]) -> None:
         self._index, self.adopted, self._recorded, _ = said
+        self._episode._said(self.adopted)
 
     def _leave(self, raised: BaseException | None) -> Any:
         if self._settled is not None:

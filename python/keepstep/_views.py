@@ -16,7 +16,7 @@ from ._cached import cached_property
 from ._endings import SAID, WHYS, Ending
 from ._log import warn_of_troubles
 from ._loops import in_thread, warn_if_on_loop
-from ._steps import Step, Steps, error_text, shown, step_of, table_html
+from ._steps import Call, Step, Steps, call_of, error_text, shown, step_of, table_html
 from .errors import BadInput, NotFound
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ __all__ = ["Ending", "GroupView", "Step", "Steps", "View", "episodes", "find", "
 
 # A wait is cut into slices of this length, so that Ctrl-C is heard.
 _SLICE_S = 0.2
-_STATES = frozenset({*WHYS, "running", "silent", "interrupted"})
 
 
 class View:
@@ -155,6 +154,11 @@ class View:
         return tuple(self._core.missing())
 
     @cached_property
+    def calls(self) -> Sequence[Call]:
+        """The calls that `episode.call` recorded in it, in the order in which they came back. Reads them alone."""
+        return tuple(call_of(call) for call in self._core.calls())
+
+    @cached_property
     def notes(self) -> Mapping[str, Any]:
         """Notes on the episode and this attempt, by name. Of several sources the newest counts."""
         newest: dict[str, tuple[float, Any]] = {}
@@ -183,7 +187,7 @@ class View:
 
         A step comes as soon as it is durable: that it is the LAST is known only if its end was there by then.
         """
-        warn_if_on_loop()
+        warn_if_on_loop("use `async for step in view.afollow()`", waits_for="what is recorded")
         follow = self._core.follow()
         while not follow.is_over:
             found = follow.next(_SLICE_S)
@@ -307,7 +311,7 @@ def episodes(
     is in the list, and does not come in here.
     """
     coming = _checks.flag("follow", follow) or _checks.text_or_none("after", after) is not None
-    states = None if ends is None else _checks.some_of("ends", ends, _STATES)
+    states = None if ends is None else _checks.some_of("ends", ends, WHYS)
     if coming and states is not None and not SAID.issuperset(states):
         # Waiting for what never comes would be for ever.
         never = ", ".join(sorted(set(states) - SAID))

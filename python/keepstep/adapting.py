@@ -1,12 +1,14 @@
 """What an adapter needs of keepstep beyond what the package itself shows: for those who connect a framework to it.
 
-All adapters in `keepstep.adapters` use this module, and nothing else that is not public. Four groups of helpers:
+All adapters in `keepstep.adapters` use this module, and nothing else that is not public. Six groups of helpers:
 
 - **Endings.** `FINAL` are those after which an episode is over; `why_of` and `why_left` give the ending that an exception
   means; `ending_by` asks the user's own function; `text_of` is what is kept of an exception.
 - **Waiting while the queue to the disk is full** (`Busy`). `put_waiting` blocks, `await_durable` lets an event loop go on.
 - **One store for each path and process.** `SharedStore` opens it once, however many clients a framework makes.
 - **Blocking and async in one piece of code.** `Door` and its two kinds, `run_blocking`, `in_thread`, `is_on_loop`.
+- **Replays.** `check_same` compares a step with what was recorded; `diverged` is what to raise if something else differs.
+- **What people are told.** `logger`, with recorded text through `shown`; `warn_caller`, which does that by itself.
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ from typing import ParamSpec
 from . import Level, Receipt, Store, open
 from ._core import float32_bytes, int32_bytes
 from ._endings import FINAL, ending_by, text_of, why_left, why_of
-from ._log import logger
-from ._loops import in_thread, is_on_loop
+from ._log import logger, shown
+from ._loops import in_thread, is_on_loop, warn_caller
 from ._store import place_of
 from ._trajectory import GrowingList
 from .errors import Busy
 from .wrappers._doors import AwaitingDoor, BlockingDoor, Door, run_blocking
-from .wrappers._resuming import ENDING, check_same
+from .wrappers._resuming import ENDING, check_same, diverged
 from .wrappers._samples import samples_of
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "Where",
     "await_durable",
     "check_same",
+    "diverged",
     "ending_by",
     "float32_bytes",
     "in_thread",
@@ -52,13 +55,16 @@ __all__ = [
     "put_waiting",
     "run_blocking",
     "samples_of",
+    "shown",
     "text_of",
+    "warn_caller",
     "why_left",
     "why_of",
 ]
 
 P = ParamSpec("P")
 Where = str | os.PathLike[str] | Store
+"""Where a store is: its path, or the store itself."""
 
 # The disk takes about so long for a batch: asking more often finds the queue as full as before.
 _PAUSE_S = 0.001
@@ -111,6 +117,9 @@ class SharedStore:
         where: the path of the store, or a store.
         level: what a record has to survive; without it, the most that the storage gives.
     """
+
+    store: Store
+    """The store."""
 
     def __init__(self, where: Where, level: Level | None = None) -> None:
         self._key: tuple[int, str, str | None] | None = None

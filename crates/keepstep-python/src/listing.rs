@@ -129,3 +129,14 @@ pub(crate) fn follow_run(
     let filter = wanted.filter(py)?;
     py.detach(|| RunFollow::new(&run.inner, filter, after)).or_raise(py)
 }
+
+/// Says in the log what could not be read. Whoever reads may be any thread, of a process that ends.
+pub(crate) fn warn(troubles: Vec<String>) {
+    if troubles.is_empty() {
+        return;
+    }
+    // That it cannot be told is no reason not to give the rows.
+    let _ = Python::try_attach(|py| -> PyResult<()> {
+        py.import("keepstep._log")?.getattr("warn_of_troubles")?.call1((troubles,)).map(|_| ())
+    });
+}

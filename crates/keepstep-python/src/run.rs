@@ -4,8 +4,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use keepstep::{
-    EpisodeName, Id, Jobs, NewPolicy, Opening, PlanOptions, PolicyName, RemainingOptions, Resume, WhenBusy,
-    format,
+    EpisodeName, Id, Jobs, NewPolicy, Next, Opening, PlanOptions, PolicyName, RemainingOptions, Resume,
+    WhenBusy, format,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -129,9 +129,10 @@ fn policy_of(given: &Bound<'_, PyAny>) -> Option<PolicyName> {
 }
 
 /// Which endings are tried again, how often, and whether it is for those who score.
-fn remaining_of(retry: Vec<String>, max_attempts: u32, scores: bool) -> RemainingOptions {
+fn remaining_of(retry: Vec<String>, max_attempts: u32, pause_s: f64, scores: bool) -> RemainingOptions {
     let jobs = if scores { Jobs::ToScore } else { Jobs::ToRun };
-    RemainingOptions { retry, max_attempts, jobs }
+    let pause = Duration::try_from_secs_f64(pause_s).unwrap_or(Duration::MAX);
+    RemainingOptions { retry, max_attempts, pause, jobs }
 }
 
 /// Episodes that were given up: ref, attempts, errors, and the last error of the first ones.
@@ -237,9 +238,10 @@ impl Run {
         py: Python<'_>,
         retry: Vec<String>,
         max_attempts: u32,
+        pause_s: f64,
         scores: bool,
     ) -> PyResult<Remaining> {
-        let options = remaining_of(retry, max_attempts, scores);
+        let options = remaining_of(retry, max_attempts, pause_s, scores);
         let inner = py.detach(|| self.inner.remaining(options)).or_raise(py)?;
         Ok(Remaining {
             inner: Mutex::new(inner),
@@ -255,7 +257,7 @@ impl Run {
         retry: Vec<String>,
         max_attempts: u32,
     ) -> PyResult<Vec<(String, i64, i64, String)>> {
-        let options = RemainingOptions { retry, max_attempts, jobs: Jobs::All };
+        let options = RemainingOptions { retry, max_attempts, ..RemainingOptions::default() };
         let list = py.detach(|| self.inner.remaining_list(&options)).or_raise(py)?;
         let shown = |(name, why): (EpisodeName, std::sync::Arc<str>)| {
             (name.task, name.iteration, name.sample, why.to_string())
@@ -265,7 +267,7 @@ impl Run {
 
     /// How far the plan is: counts by name, those that ended by ending, and what was given up.
     fn progress<'py>(&self, py: Python<'py>, max_attempts: u32) -> PyResult<Bound<'py, PyDict>> {
-        let options = remaining_of(Vec::new(), max_attempts, false);
+        let options = RemainingOptions { max_attempts, jobs: Jobs::ToRun, ..RemainingOptions::default() };
         let (progress, given_up) = py
             .detach(|| {
                 let progress = self.inner.progress(&options)?;
@@ -376,16 +378,16 @@ impl Remaining {
 
 #[pymethods]
 impl Remaining {
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Job>> {
+    /// The next job; or in how many seconds to ask again, since what errored rests; or nothing.
+    fn take(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         // A forked child does not have the thread that may hold the lock.
         self.run.store().check_process().or_raise(py)?;
-        let next = py.detach(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner).next());
-        let Some(job) = next.transpose().or_raise(py)? else { return Ok(None) };
-        Ok(Some(Job::new(job, &self.run, self.context.clone_ref(py))))
+        let next = py.detach(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner).try_next());
+        Ok(match next.or_raise(py)? {
+            Next::Job(job) => Py::new(py, Job::new(job, &self.run, self.context.clone_ref(py)))?.into_any(),
+            Next::Rest(time) => time.as_secs_f64().into_pyobject(py)?.into_any().unbind(),
+            Next::Nothing => py.None(),
+        })
     }
 
     /// What this process let go unopened as often as an episode may fail, with how often that was.
@@ -393,6 +395,26 @@ impl Remaining {
         self.run.store().check_process().or_raise(py)?;
         let returned = py.detach(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner).returned());
         Ok(returned.into_iter().map(|(name, times)| (self.ref_of(&name), times)).collect())
+    }
+
+    /// What this process left without an end as often as it may, with how often that was.
+    fn left(&self, py: Python<'_>) -> PyResult<Vec<(String, u32)>> {
+        self.run.store().check_process().or_raise(py)?;
+        let left = py.detach(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner).left());
+        Ok(left.into_iter().map(|(name, times)| (self.ref_of(&name), times)).collect())
+    }
+
+    /// What this process scored again and again, and the notes that the plan needs of it.
+    fn scored_in_vain(&self, py: Python<'_>) -> PyResult<Vec<(String, Vec<String>)>> {
+        self.run.store().check_process().or_raise(py)?;
+        let found = py.detach(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner).scored_in_vain());
+        Ok(found.into_iter().map(|(name, needs)| (self.ref_of(&name), needs)).collect())
+    }
+
+    /// Where notes may have been that cannot be read.
+    fn unread_notes(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        self.run.store().check_process().or_raise(py)?;
+        Ok(py.detach(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner).unread_notes()))
     }
 
     /// What lacks a note, and was not given since somebody of this process has it.

@@ -2,9 +2,10 @@
 //!
 //! Everything that reads the disk does so with the interpreter released.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use keepstep::read::{AttemptKey, Catalog, End, NoteIndex, NoteKey, NoteSaid};
+use keepstep::read::{AttemptKey, Call, Catalog, End, NoteIndex, NoteKey, NoteSaid};
 use keepstep::{Error, Id, Listed, Result, Store, Value};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -12,6 +13,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::episode::step_dict;
 use crate::errors::{OrRaise, bad_input};
 use crate::follow::StepFollow;
+use crate::listing::warn;
 use crate::values::from_value;
 
 /// The notes of a run, read once for all views that came from one look.
@@ -20,14 +22,16 @@ pub(crate) struct NoteShelf {
     index: Mutex<Option<NoteIndex>>,
     /// Views that come in live each look at what is new.
     is_live: bool,
+    /// What was said to be unread: each once.
+    told: Mutex<HashSet<String>>,
 }
 
 impl NoteShelf {
     pub(crate) fn live() -> Self {
-        Self { index: Mutex::default(), is_live: true }
+        Self { is_live: true, ..Self::default() }
     }
 
-    /// The newest notes on one attempt at an episode, sorted by what they are about.
+    /// The newest notes on one attempt at an episode, sorted by what they are about. Says in the log where more may have been.
     fn of(&self, store: &Store, birth: Id, view: &keepstep::View) -> Result<Vec<(NoteKey, NoteSaid)>> {
         let mut shelf = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         let index = match &mut *shelf {
@@ -39,7 +43,12 @@ impl NoteShelf {
             }
             none => none.insert(store.notes(birth)?),
         };
-        let (notes, _) = index.episode(&view.id())?;
+        let (notes, lost) = index.episode(&view.id())?;
+        let mut unread = index.unread();
+        unread.extend(lost.iter().map(ToString::to_string));
+        drop(shelf);
+        unread.retain(|it| self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(it.clone()));
+        warn(unread);
         Ok(view.counting(&notes))
     }
 }
@@ -266,6 +275,26 @@ impl View {
     /// What is missing in it, for people.
     fn missing(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.ask(py, |view| Ok(view.missing()))
+    }
+
+    /// The calls that were made in it: step, name, key, arguments, result, error, time and what is damaged, as a dictionary.
+    fn calls<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let calls = self.ask(py, keepstep::View::calls)?;
+        let shown = |call: Call| {
+            let told = PyDict::new(py);
+            told.set_item("step", call.index)?;
+            told.set_item("name", call.name)?;
+            told.set_item("key", call.key)?;
+            for (field, value) in
+                [("arguments", call.arguments), ("result", call.result), ("error", call.error)]
+            {
+                told.set_item(field, value.map(|value| from_value(py, &value)).transpose()?)?;
+            }
+            told.set_item("time", call.time.map(|time| seconds(Some(time))))?;
+            told.set_item("damaged", PyTuple::new(py, call.damaged)?)?;
+            Ok(told)
+        };
+        calls.into_iter().map(shown).collect()
     }
 
     /// Its notes, the newest of each: step, name, source, time, value.

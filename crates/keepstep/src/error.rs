@@ -176,7 +176,11 @@ pub enum Error {
         why: String,
     },
     /// What is said now is not what was recorded.
-    #[error("turn {step} diverged in {field}: {recorded} was recorded, and now it is {now}")]
+    #[error(
+        "turn {step} diverged in {field}: {recorded} was recorded, and now it is {now}; {}, resume before it with \
+         at={step}, or begin again with resume=\"restart\"",
+        way_out(field)
+    )]
     Diverged {
         /// The turn.
         step: u64,
@@ -232,6 +236,15 @@ fn fenced(what: &str, mine: u32, attempt: u32, is_stream: bool) -> String {
     format!(
         "{what} belongs to attempt {attempt} now, which took it over: attempt {mine} may record nothing more"
     )
+}
+
+/// What lets what is said now stand beside what was recorded.
+fn way_out(field: &str) -> &'static str {
+    if field.starts_with("call ") {
+        "give the call another key="
+    } else {
+        "give it up with episode.pending.discard(reason)"
+    }
 }
 
 impl Error {

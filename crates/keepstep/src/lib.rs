@@ -80,7 +80,7 @@ pub use read::NoteTarget;
 pub use segment::Liveness;
 pub use store::{
     BURIED_AT_ONCE, Began, Conflict, Ending, Episode, EpisodeFilter, EpisodeName, Generation, GivenUp, Group,
-    GroupView, Happened, Job, Jobs, Known, Listed, Member, NewPolicy, Opening, OrphanNote, PlanOptions,
+    GroupView, Happened, Job, Jobs, Known, Listed, Member, NewPolicy, Next, Opening, OrphanNote, PlanOptions,
     PolicyName, Progress, Reaped, Remaining, RemainingOptions, Resume, Run, RunEvent, RunFollow, RunInfo,
     RunOptions, Said, SealedGroups, Search, StepFollow, StepNews, Store, Stream, StreamView, Turn, View,
     WeakStore, WhenBusy, refuse_address,

@@ -103,6 +103,8 @@ fn a_segment_that_a_later_one_names_is_missed() {
     let segments = scratch.files(".seg");
     assert!(segments.len() > 2, "{segments:?}");
     assert!(is_whole(&scratch));
+    let before = answers(&scratch);
+    let kept = std::fs::read(&segments[1]).unwrap();
     remove_file(&segments[1]).unwrap();
     assert!(!is_whole(&scratch));
     let store = scratch.store();
@@ -114,6 +116,23 @@ fn a_segment_that_a_later_one_names_is_missed() {
     for one in listed.iter().filter(|it| it.summary.why.is_none()) {
         assert!(one.trouble.is_some() && one.summary.total_reward.is_none(), "{one:?}");
     }
+    // Whoever comes meanwhile publishes nothing that stands when it is back.
+    for _ in 0..2 {
+        let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+        store.compact(options, &mut |_| {}).expect("compacts the rest");
+        assert_eq!(store.reap().expect("reaps").len(), 0);
+    }
+    std::fs::write(&segments[1], kept).unwrap();
+    assert_eq!(answers(&scratch), before);
+}
+
+/// How all episodes ended, with how many steps.
+fn answers(scratch: &Scratch) -> Vec<(Option<String>, Option<String>, u64)> {
+    let listed = scratch.run().episodes(&EpisodeFilter::default()).expect("lists");
+    let said = |it: Listed| (it.summary.task, it.summary.why, it.summary.steps);
+    let mut answers: Vec<_> = listed.into_iter().map(said).collect();
+    answers.sort();
+    answers
 }
 
 /// The folder of a writer was gone, and so was all that it had recorded, without a word.
@@ -245,4 +264,62 @@ fn a_store_that_is_whole_has_no_troubles() {
     taken_over(&scratch);
     assert!(is_whole(&scratch) && listed(&scratch, "t").trouble.is_none());
     let _: Store = scratch.store();
+}
+
+/// A store with an episode in what `compact` made: nothing else is left of it.
+fn compacted(scratch: &Scratch) {
+    let run = scratch.run();
+    for task in ["t", "u"] {
+        record(&run, task, 400);
+    }
+    run.store().close();
+    drop(run);
+    let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+    for _ in 0..2 {
+        scratch.store().compact(options.clone(), &mut |_| {}).expect("compacts");
+    }
+}
+
+/// All ways of asking about an episode that is lost: none may say that nothing was ever recorded, or begin it again.
+fn nobody_begins_again(scratch: &Scratch, task: &str) {
+    let verified = scratch.store().verify(&mut |_| {});
+    assert!(!verified.is_ok_and(|report| report.is_whole()));
+    let opened = Store::open(&scratch.0, Options::default()).and_then(|store| store.run("run", Value::Null));
+    let Ok(run) = opened else { return };
+    let begun = run.episode(name(task)).map(|episode| episode.steps());
+    assert!(matches!(begun, Err(Error::Damaged { .. })), "{begun:?}");
+    let listed = run.episodes(&EpisodeFilter::default());
+    let is_told = |listed: &[Listed]| {
+        let mine = listed.iter().filter(|it| it.summary.task.as_deref() == Some(task));
+        mine.clone().count() == 0 || mine.clone().all(|it| it.trouble.is_some())
+    };
+    assert!(listed.as_ref().map_or(true, |listed| is_told(listed)), "{listed:?}");
+    run.plan([task.to_owned()], PlanOptions::default()).expect("plans");
+    let remains = run.remaining_list(&RemainingOptions::default());
+    let is_given =
+        |list: Vec<(EpisodeName, std::sync::Arc<str>)>| list.iter().any(|(_, why)| &**why != "damaged");
+    assert!(!remains.clone().is_ok_and(is_given), "{remains:?}");
+    assert!(run.view(&name(task)).is_err());
+}
+
+/// A copy that left out what `compact` made passed for a store in which nothing was recorded.
+#[test]
+fn the_folder_of_what_was_compacted_is_missed() {
+    let scratch = Scratch::new("no-grouped");
+    compacted(&scratch);
+    std::fs::remove_dir_all(scratch.0.join("grouped")).unwrap();
+    nobody_begins_again(&scratch, "t");
+}
+
+/// Cut in half, what stands behind the cut is in no index that could be made again.
+#[test]
+fn what_was_cut_off_a_compacted_log_is_missed() {
+    let scratch = Scratch::new("cut-grouped");
+    compacted(&scratch);
+    let segment = scratch.0.join("grouped/0.seg");
+    let bytes = std::fs::metadata(&segment).unwrap().len();
+    std::fs::OpenOptions::new().write(true).open(&segment).unwrap().set_len(bytes / 8).unwrap();
+    for task in ["t", "u"] {
+        nobody_begins_again(&scratch, task);
+    }
 }

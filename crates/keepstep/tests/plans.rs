@@ -21,7 +21,7 @@ fn tasks(count: usize) -> Vec<String> {
 }
 
 fn any() -> RemainingOptions {
-    RemainingOptions::default()
+    RemainingOptions { pause: Duration::ZERO, ..RemainingOptions::default() }
 }
 
 fn retrying(max_attempts: u32) -> RemainingOptions {

@@ -5,6 +5,7 @@
 mod scratch;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use keepstep::disk::sim::SimDisk;
 use keepstep::{Error, Options, PlanOptions, RemainingOptions, Run, RunOptions, Store, Value};
@@ -16,7 +17,7 @@ fn tasks(count: usize) -> Vec<String> {
 }
 
 fn any() -> RemainingOptions {
-    RemainingOptions::default()
+    RemainingOptions { pause: Duration::ZERO, ..RemainingOptions::default() }
 }
 
 fn remains(run: &Run) -> Vec<(String, String)> {

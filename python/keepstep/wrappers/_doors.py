@@ -101,7 +101,9 @@ class Carried(Exception):
 
 def run_blocking(work: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine that never suspends."""
-    warn_if_on_loop()
+    warn_if_on_loop(
+        "run the loop of the environment in a thread, as by `asyncio.to_thread`, or record an async environment"
+    )
     try:
         work.send(None)
     except StopIteration as done:

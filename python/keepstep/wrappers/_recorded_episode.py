@@ -16,7 +16,8 @@ class RecordedEpisode(Episode):
     __slots__ = ("inferred", "is_over")
 
     def __init__(self, ref: str, open: Callable[[], Any]) -> None:
-        super().__init__(ref, open)
+        # The wrapper brings the environment to where the record stops.
+        super().__init__(ref, open, is_told=True)
         # What the environment said of its end, if it did.
         self.inferred: Ending | None = None
         # True if somebody here said how it ended; not if the store was closed under it.

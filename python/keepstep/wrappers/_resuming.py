@@ -6,12 +6,12 @@ completes that turn, or another one, and the pending turn is given up on record.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from .. import _core
+from .._loops import warn_caller
 from ..errors import BadInput, Diverged
 from ._differences import difference
 from ._doors import Door
@@ -22,6 +22,7 @@ STATE = "environment"
 COUNTERS = "wrappers"
 RESET = "reset"
 ENDING = "ending"
+"""The name of the state in which a last step keeps how the episode ended: a crash before its end is recorded loses nothing."""
 
 _TEXT_MAX = 120
 
@@ -34,10 +35,9 @@ def reset_said(flavour: Flavour, env: Any, how: How, given: dict[str, Any]) -> d
     """What has to be known to reset it in the same way again; to be asked for before the reset."""
     said: dict[str, Any] = {"given": given} if given else {}
     if given and (refused := _refusal(given)) is not None:
-        warnings.warn(
+        warn_caller(
             f"reset: it was given what cannot be recorded ({refused}): the episode cannot be resumed, and restarts",
             RuntimeWarning,
-            stacklevel=2,
         )
         return {RESET: {"unknown": True}}
     if how.mode == "replay" and given.get("seed") is None:
@@ -111,7 +111,7 @@ async def _again(env: Any, flavour: Flavour, door: Door, index: int, step: dict[
     result = await door.ask(lambda: env.step(step["action"]))
     ending = flavour.ending_of(env, result)
     if ending is not None:
-        raise Diverged(f"step {index}, its end: the recorded episode went on, now it is {ending.why}")
+        raise diverged(f"step {index}, its end: the recorded episode went on, now it is {ending.why}")
     return flavour.result_of(result)
 
 
@@ -126,7 +126,12 @@ def check_same(index: int, step: dict[str, Any], fields: dict[str, Any]) -> None
         found = difference(step[name], now, name)
         if found is not None:
             path, before, after = found
-            raise Diverged(f"step {index}, {path}: recorded {_short(before)}, now {_short(after)}")
+            raise diverged(f"step {index}, {path}: recorded {_short(before)}, now {_short(after)}")
+
+
+def diverged(what: str) -> Diverged:
+    """What to raise if a replay gives something else than was recorded: what differs, and the way out."""
+    return Diverged(f'{what}; begin the episode again with environment="restart"')
 
 
 def _short(value: Any) -> str:

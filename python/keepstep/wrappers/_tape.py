@@ -5,14 +5,14 @@ The environment's own exceptions always reach the caller: what fails while they 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 from .._endings import Ending, Why, ending_by, error_of, why_left, why_of
-from .._log import logger
+from .._log import logger, shown
+from .._loops import warn_caller
 from .._null import NullEpisode
-from ..errors import BadInput, Busy, Diverged, Ended, Fenced
+from ..errors import BadInput, Busy, Closed, Diverged, Ended, Fenced
 from ._doors import Carried, Door
 from ._how import Flavour, How
 from ._recorded_episode import RecordedEpisode
@@ -199,7 +199,7 @@ class Tape:
                 raise BadInput(
                     f'environment: {self.current.ref} cannot {self._how.mode}: {reason}; give environment="restart"'
                 ) from None
-            logger.warning("%s begins anew: %s", self.current.ref, reason)
+            logger.warning("%s begins anew: %s", shown(self.current.ref), shown(str(reason)))
         except BaseException as raised:
             await self._raised(raised, self._how.mode if isinstance(raised, Diverged) else "reset")
             raise
@@ -273,7 +273,7 @@ class Tape:
             if self.native.is_pending:
                 self.native.discard(reason)
         except Exception:
-            logger.exception("a turn of %s could not be given up", self.current.ref)
+            logger.exception("a turn of %s could not be given up", shown(self.current.ref))
 
     async def _record(self, result: Any) -> None:
         fields = self._flavour.result_of(result)
@@ -307,9 +307,7 @@ class Tape:
                 if self._how.is_mode_asked:
                     raise
                 self._keeper = None
-                warnings.warn(
-                    f"{refused}; it is not kept, so the environment restarts", RuntimeWarning, stacklevel=2
-                )
+                warn_caller(f"{refused}; it is not kept, so the environment restarts", RuntimeWarning)
                 return {}
         counters = self._flavour.counters(self._env)
         return {STATE: state, COUNTERS: counters} if counters else {STATE: state}
@@ -333,7 +331,7 @@ class Tape:
             )
             if said is not None:
                 await self._door.settle(said)
-        except (Fenced, Ended):
+        except (Fenced, Ended, Closed):
             # Somebody else has it, or the store is closed: how it ends is theirs to say.
             self._forget(self.current.ref, why=why)
         except Exception as failed:
@@ -356,13 +354,13 @@ class Tape:
             # Cancelled or told to stop: what the action did is not known, so the turn stays pending.
             await self._door.settle(self.current.end(why, error=raised, said_by=said_by))
         except Exception:
-            logger.exception("%s could not be recorded to its end", self.current.ref)
+            logger.exception("%s could not be recorded to its end", shown(self.current.ref))
             self._forget(self.current.ref, why=why)
 
     async def _not_recorded(self, failed: BaseException) -> None:
         """Recording failed, or was interrupted: says so, or goes on without if that is wanted."""
         ref, steps = self.current.ref, self.native.steps
-        if isinstance(failed, (Fenced, Ended)):
+        if isinstance(failed, (Fenced, Ended, Closed)):
             self._forget(ref, why="superseded")
         else:
             await self._raised(failed, "recording")
@@ -375,6 +373,6 @@ class Tape:
         if not self._how.warns:
             raise failed
         ref = self.current.ref
-        logger.warning("%s is not recorded from here on", ref, exc_info=failed)
+        logger.warning("%s is not recorded from here on", shown(ref), exc_info=failed)
         text = f"{ref} is not recorded until the next reset(): {type(failed).__name__}: {failed}"
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        warn_caller(text, RuntimeWarning)

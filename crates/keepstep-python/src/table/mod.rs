@@ -17,6 +17,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use crate::errors::{OrRaise, bad_input};
+use crate::listing::warn;
 use crate::run::Run;
 use columns::{Column, Of};
 use rows::Rows;
@@ -74,17 +75,6 @@ impl Table {
         let stream = FFI_ArrowArrayStream::new(Box::new(rows));
         PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
     }
-}
-
-/// Says in the log what could not be read. Whoever reads may be any thread, of a process that ends.
-fn warn(troubles: Vec<String>) {
-    if troubles.is_empty() {
-        return;
-    }
-    // That it cannot be told is no reason not to give the rows.
-    let _ = Python::try_attach(|py| -> PyResult<()> {
-        py.import("keepstep._log")?.getattr("warn_of_troubles")?.call1((troubles,)).map(|_| ())
-    });
 }
 
 fn told(error: arrow_schema::ArrowError) -> PyErr {

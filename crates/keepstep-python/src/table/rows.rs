@@ -11,7 +11,7 @@ use keepstep::{EpisodeFilter, Id, Listed, Result, Run, Value};
 use super::cells::{Builder, Cell, json};
 use super::columns::{Column, Of};
 use super::tokens;
-use crate::listing::troubles_of;
+use crate::listing::{troubles_of, warn};
 use crate::view::policies_of;
 
 /// A batch has at most so many rows,
@@ -88,7 +88,7 @@ impl Iterator for Rows {
         let batch = self.batch().map_err(|error| ArrowError::ExternalError(Box::new(error)));
         if !matches!(batch, Ok(Some(Ok(_)))) {
             // Behind an error, or the last row, there is nothing.
-            super::warn(self.take_troubles());
+            warn(self.take_troubles());
             self.source = None;
         }
         batch.transpose().map(std::result::Result::flatten)
@@ -127,6 +127,7 @@ impl Source {
     /// Gathers all notes: those of the run, and those that attempts recorded themselves.
     fn read_notes(&mut self, listed: Vec<Listed>) -> Result<()> {
         let index = self.run.notes()?;
+        self.unread.get_mut().extend(index.lost().iter().map(ToString::to_string));
         let mut episodes: Vec<Id> = Vec::new();
         for it in listed {
             let id = it.key.episode;
@@ -139,7 +140,9 @@ impl Source {
             self.named.insert((id, Some(it.key.attempt)), it);
         }
         for id in episodes {
-            for (key, said) in index.episode(&id)?.0.iter() {
+            let (notes, lost) = index.episode(&id)?;
+            self.unread.get_mut().extend(lost.iter().map(ToString::to_string));
+            for (key, said) in notes.iter() {
                 let newest = said.len().saturating_sub(1);
                 let each = said.iter().enumerate();
                 self.notes.extend(each.map(|(at, said)| (key.clone(), said.clone(), at == newest)));

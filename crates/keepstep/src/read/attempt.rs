@@ -11,7 +11,7 @@ use super::places::{Next, Parts};
 use super::records::{DamagedRecord, Gap, Item, Records};
 use super::step::{Begin, Call, Discarded, End, Note, Step};
 use crate::error::Result;
-use crate::segment::{Contents, Log, LogBodies, ScanUnsealed};
+use crate::segment::{Log, LogBodies, ScanUnsealed};
 
 /// Reads one attempt, or whatever else has records of its own.
 #[derive(Debug)]
@@ -24,18 +24,8 @@ pub struct AttemptReader {
 impl AttemptReader {
     /// What `writer` recorded; `log` is its own, or that of what `compact` made.
     pub(super) fn new(log: &Log, writer: &Id, bind: Bind, scan: Arc<dyn ScanUnsealed>) -> Self {
-        let mut nameless = Vec::new();
-        for segment in log.segments() {
-            match &segment.contents {
-                Contents::Open(scanned) => {
-                    let ranges = scanned.lost.iter().filter(|range| range.damage && !range.certain);
-                    nameless.extend(ranges.map(|range| (segment.number, range.offset)));
-                }
-                // Nothing of it can be read, and it has its name since something was in it.
-                Contents::Unreadable(_) => nameless.push((segment.number, 0)),
-                Contents::Sealed(_) => {}
-            }
-        }
+        let damage = log.segments().flat_map(|it| it.nameless_damage().into_iter().map(|at| (it.number, at)));
+        let nameless = damage.collect();
         Self { parts: Parts::new(log, writer, bind, scan), bodies: log.bodies(), nameless }
     }
 

@@ -195,7 +195,12 @@ impl Catalog {
                 let path = segment_path(log?.writer(), segment.number);
                 Some(Error::Damaged { path, offset: 0, found: error.to_string() })
             }
-            Contents::Sealed(_) | Contents::Open(_) => None,
+            Contents::Sealed(index) => {
+                let (path, offset) = (segment_path(log?.writer(), segment.number), *index.holes().first()?);
+                let found = "damaged from here, and so is its index: there may have been more".to_owned();
+                Some(Error::Damaged { path, offset, found })
+            }
+            Contents::Open(_) => None,
         });
         let is_there = |number: &u64| log.is_some_and(|log| log.segment(*number).is_some());
         let gone = self.manifest.held.keys().find(|number| is_replaced && !is_there(number));

@@ -16,7 +16,7 @@ use super::attempt::{Attempt, AttemptReader, tell_all};
 use super::catalog::Catalog;
 use super::places::{Next, RecordPlace};
 use super::records::{DamagedRecord, Gap, Item, MOVED_MAX, read_record};
-use super::step::{Begin, End, Step};
+use super::step::{Begin, Call, End, Step};
 use crate::error::{Error, Result};
 use crate::segment::Contents;
 use crate::segment::chain::{Base, Chain, Link, Span};
@@ -494,6 +494,19 @@ impl Lineage {
     pub fn since_last_step(&self, kind: Kind) -> Vec<usize> {
         let from = self.steps.last().map_or(0, |step| step.done + 1);
         (from..self.lines.len()).filter(|&at| self.lines[at].kind == kind as u8).collect()
+    }
+
+    /// The calls that were made in it, in order. Reads them alone; of one that is damaged at least that is known.
+    pub fn calls(&mut self) -> Result<Vec<Call>> {
+        let is_call = |at: &usize| self.lines[*at].kind == Kind::Call as u8;
+        let calls: Vec<usize> = (0..self.lines.len()).filter(is_call).collect();
+        let read = |at: usize| {
+            Ok(match self.item(at)? {
+                Item::Record(record) => Call::of(&record),
+                Item::Damaged(_) | Item::Gap(_) => Call { damaged: vec!["call"], ..Call::default() },
+            })
+        };
+        calls.into_iter().map(read).collect()
     }
 
     /// Reads all of it, as one.

@@ -4,6 +4,7 @@
 //! ones stay, in order.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use keepstep_format::commit::{Bind, What};
 use keepstep_format::frame::Kind;
@@ -80,6 +81,13 @@ pub struct LostNotes {
     pub seqs: (u32, u32),
     /// Where it stands, if that is known.
     pub place: Option<RecordPlace>,
+}
+
+impl fmt::Display for LostNotes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (from, to) = self.seqs;
+        write!(f, "notes {from} to {} in the log of writer {} are lost", to.saturating_sub(1), self.writer)
+    }
 }
 
 /// Somebody was about to seal a group: its card says whether that came about.
@@ -205,6 +213,12 @@ impl NoteIndex {
     /// What was lost to damage.
     pub fn lost(&self) -> &[LostNotes] {
         &self.lost
+    }
+
+    /// What may have said more, for people: logs that cannot be read, and notes of the run that were lost.
+    pub fn unread(&self) -> Vec<String> {
+        let troubles = self.troubles().into_iter().map(|trouble| trouble.error.to_string());
+        troubles.chain(self.lost.iter().map(ToString::to_string)).collect()
     }
 
     /// All notes on one episode: those of the run, and those that its attempts recorded themselves.

@@ -139,7 +139,8 @@ pub(super) fn rebuild(storage: &Storage, head: &SegmentHead, bytes: u64) -> Resu
             entry.add(frame.offset, frame.header.seq, &block);
         }
     }
-    Ok(SealedIndex::rebuilt(head, scan.data_end, entries(&slots, &log_frames)))
+    let holes = scan.holes.iter().filter(|hole| hole.damage).map(|hole| hole.offset).collect();
+    Ok(SealedIndex::rebuilt(head, scan.data_end, holes, entries(&slots, &log_frames)))
 }
 
 impl Entry {

@@ -85,6 +85,19 @@ impl Segment {
         }
     }
 
+    /// Where there is damage of which nobody knows what it took.
+    pub fn nameless_damage(&self) -> Vec<u64> {
+        match &self.contents {
+            Contents::Open(scanned) => {
+                let ranges = scanned.lost.iter().filter(|range| range.damage && !range.certain);
+                ranges.map(|range| range.offset).collect()
+            }
+            Contents::Sealed(index) => index.holes().to_vec(),
+            // Nothing of it can be read, and it has its name since something was in it.
+            Contents::Unreadable(_) => vec![0],
+        }
+    }
+
     /// True if what exists at `offset` stays, whatever becomes of its writer and of the power: it is known to be synced.
     pub fn is_settled_at(&self, offset: u64) -> bool {
         match &self.contents {

@@ -19,6 +19,8 @@ pub const SCANS: &str = "scans";
 pub const HEALS: &str = "heals";
 /// The folder of what `compact` made.
 pub const GROUPED: &str = "grouped";
+/// Says, outside of that folder, that the store needs it: from before the first file is deleted in its favour.
+pub const COMPACTED: &str = "compacted";
 /// The folder that has one folder for each name of a run.
 pub const RUNS: &str = "runs";
 /// The folder of all seals.

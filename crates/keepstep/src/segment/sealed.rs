@@ -39,6 +39,8 @@ pub struct SealedIndex {
     writers: Vec<Id>,
     /// The lists, if they were made again from the frames.
     rebuilt: Option<Arc<Vec<u8>>>,
+    /// Where something stood that is damaged or cut off, and that a rebuilt index therefore lacks.
+    holes: Vec<u64>,
     /// What was summed up again, since the footer does not say it, or not rightly.
     amended: Arc<Mutex<Amended>>,
 }
@@ -81,6 +83,7 @@ impl SealedIndex {
             footer,
             writers,
             rebuilt: None,
+            holes: Vec::new(),
             amended: Arc::default(),
         }))
     }
@@ -89,6 +92,7 @@ impl SealedIndex {
     pub(super) fn rebuilt(
         head: &SegmentHead,
         lists: u64,
+        holes: Vec<u64>,
         (entries, bytes): (Vec<(Id, FooterEntry)>, Vec<u8>),
     ) -> Self {
         let (writers, entries) = entries.into_iter().unzip();
@@ -96,7 +100,12 @@ impl SealedIndex {
         let trailer = Trailer { lists, footer: lists };
         let (writer, number, salt) = (head.writer, head.number, head.salt);
         let rebuilt = Some(Arc::new(bytes));
-        Self { writer, number, salt, trailer, footer, writers, rebuilt, amended: Arc::default() }
+        Self { writer, number, salt, trailer, footer, writers, rebuilt, holes, amended: Arc::default() }
+    }
+
+    /// Where something stood of which nobody knows whose it was: the index had to be made again, and lacks it.
+    pub fn holes(&self) -> &[u64] {
+        &self.holes
     }
 
     /// A summary that has to be made from the records, once.

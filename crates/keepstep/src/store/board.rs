@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use keepstep_format::Id;
 
 use super::plan::Plan;
+use super::repeats::Scorings;
 use super::run::EpisodeName;
 use super::survey::Queue;
 use crate::process::Process;
@@ -23,6 +24,7 @@ pub(super) struct Boards {
 pub(super) struct Board {
     plan: Mutex<Plan>,
     queue: Mutex<Queue>,
+    pub(super) scorings: Scorings,
 }
 
 /// An attempt that this process has claimed, and not begun.

@@ -88,7 +88,10 @@ impl Store {
         for listed in self.list(&mut catalog)?.iter().filter(|listed| listed.summary.why.is_none()) {
             let key = listed.key;
             let standing = self.leases().standing(&key.writer);
-            if standing == Standing::Live || self.is_anothers(&key)? {
+            // Of a log that cannot be read nobody knows what it says: it is left alone too, and lists tell it. An end that
+            // others record counts also when the log is back.
+            let is_unread = catalog.unreadable(&key.writer).is_some();
+            if standing == Standing::Live || is_unread || self.is_anothers(&key)? {
                 continue;
             }
             match standing {
@@ -161,7 +164,7 @@ impl Store {
         catalog.refresh_of(&[*writer])?;
         for one in dead {
             let own = catalog.alone(&one.episode, writer, one.attempt)?;
-            if knows || own.own_end().is_none() {
+            if knows || (own.own_end().is_none() && !own.may_have_lost_its_end()) {
                 let base =
                     if one.attempt == 0 { None } else { read_base(self.cards(), &one.episode, one.attempt)? };
                 let steps = base.map_or(0, |base| base.inherited) + own.steps();

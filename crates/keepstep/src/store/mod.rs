@@ -15,6 +15,7 @@ mod freeze;
 mod gone;
 mod group;
 mod identity;
+mod in_a_row;
 mod level;
 mod listing;
 mod notes;
@@ -28,6 +29,7 @@ mod query;
 mod reading;
 mod recording;
 mod remaining;
+mod repeats;
 mod retry;
 mod run;
 mod same;
@@ -66,7 +68,7 @@ pub use plan::PlanOptions;
 pub use policy::{NewPolicy, PolicyName};
 pub use progress::{GivenUp, Progress};
 pub use query::EpisodeFilter;
-pub use remaining::{Job, Jobs, Remaining, RemainingOptions};
+pub use remaining::{Job, Jobs, Next, Remaining, RemainingOptions};
 pub use run::{EpisodeName, Generation, Run, RunInfo, RunOptions};
 pub use stream::Stream;
 pub use view::{Began, Happened, View};
@@ -261,6 +263,7 @@ impl Store {
             return;
         }
         for recorder in self.inner.seats.close() {
+            recorder.close();
             episode::abort(&recorder, "the store was closed");
         }
         self.inner.close_writer();

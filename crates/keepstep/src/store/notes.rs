@@ -55,7 +55,9 @@ impl Run {
         note.extend(said);
         note.push((fields::TARGET, Value::bytes(target.episode.0)));
         note.extend(target.attempt.map(|it| (fields::TARGET_ATTEMPT, Value::Int(i64::from(it)))));
-        self.note_putter()?.append(Kind::Note, &note)
+        let receipt = self.note_putter()?.append(Kind::Note, &note)?;
+        self.board().scorings.annotated(&target.episode);
+        Ok(receipt)
     }
 
     /// The notes of this run.

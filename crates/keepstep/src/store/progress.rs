@@ -43,7 +43,7 @@ pub struct GivenUp {
     pub name: EpisodeName,
     /// How many attempts at it really began.
     pub attempts: u32,
-    /// How many of them errored.
+    /// How often in a row it errored, without getting on.
     pub errors: u32,
 }
 
@@ -117,7 +117,7 @@ fn told(error: &Value) -> String {
 
 impl GivenUp {
     fn of(it: &Candidate, name: EpisodeName) -> Self {
-        Self { name, attempts: it.attempts, errors: it.errored }
+        Self { name, attempts: it.attempts, errors: it.in_a_row }
     }
 }
 

@@ -5,10 +5,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::board::Held;
 use super::episode::Episode;
 use super::opening::{Opener, Opening};
+use super::repeats::rests;
 use super::retry::{check_retry, goes_on_behind};
 use super::run::{EpisodeName, Run};
 use super::scoring::Scoring;
@@ -24,15 +26,18 @@ pub struct RemainingOptions {
     /// Endings after which an episode is gone on with although they are final: `truncated`. What can be resumed comes anyway,
     /// and may be named here too.
     pub retry: Vec<String>,
-    /// An episode that errored so often is given up.
+    /// An episode that errored so often in a row is given up; one that this process left so often without an end, and
+    /// without anything new, is not given again by it.
     pub max_attempts: u32,
+    /// How long what errored rests before it is given again; doubled with each error in a row.
+    pub pause: Duration,
     /// Which kind of work is wanted.
     pub jobs: Jobs,
 }
 
 impl Default for RemainingOptions {
     fn default() -> Self {
-        Self { retry: Vec::new(), max_attempts: 3, jobs: Jobs::All }
+        Self { retry: Vec::new(), max_attempts: 3, pause: Duration::from_secs(1), jobs: Jobs::All }
     }
 }
 
@@ -53,9 +58,14 @@ impl RemainingOptions {
         check_retry(&self.retry)
     }
 
-    /// Whether what errored is tried again.
-    pub(super) fn wants(&self, errored: &Candidate) -> bool {
-        errored.errored < self.max_attempts
+    /// Whether what errored, or was left by this process, is tried again.
+    pub(super) fn wants(&self, it: &Candidate) -> bool {
+        it.in_a_row < self.max_attempts
+    }
+
+    /// How long what failed rests still; nothing if it may be tried again now.
+    fn rests(&self, failed: &Candidate, now_us: i64) -> Option<Duration> {
+        rests(self.pause, failed.in_a_row, failed.seen_us, now_us)
     }
 
     fn wants_to_run(&self) -> bool {
@@ -151,6 +161,9 @@ fn is_overtaken(run: &Run, held: &Held) -> Result<bool> {
     run.store().disk().exists(&path).doing("look for", &path)
 }
 
+/// Whoever waits looks again after this time: somebody may have died meanwhile.
+const REST_AT_ONCE: Duration = Duration::from_secs(1);
+
 /// Gives jobs until nothing remains that this process could do now.
 #[derive(Debug)]
 pub struct Remaining {
@@ -192,7 +205,7 @@ impl Run {
         })
     }
 
-    /// One job, if there is one now.
+    /// One job, if there is one. Waits if all that there is has just errored, and rests.
     pub fn claim(&self, options: RemainingOptions) -> Result<Option<Job>> {
         self.remaining(options)?.next().transpose()
     }
@@ -225,10 +238,13 @@ impl Run {
             list.extend(queue.new.iter().map(|&index| (queue.name(&plan, index), Arc::clone(&new))));
         }
         if options.wants_to_score() {
-            list.extend(queue.unscored.iter().map(named));
+            let scorings = &self.board().scorings;
+            list.extend(
+                queue.unscored.iter().filter(|it| scorings.wants(&it.episode, it.attempt)).map(named),
+            );
         }
         if options.wants_to_run() {
-            list.extend(queue.own.iter().map(named));
+            list.extend(queue.own.iter().filter(|it| options.wants(it)).map(named));
             list.extend(more);
             list.extend(queue.errored.iter().filter(|it| options.wants(it)).map(named));
         }
@@ -247,18 +263,28 @@ enum Pick {
     Unscored(Held),
 }
 
+/// What came of asking for a job.
+#[derive(Debug)]
+pub enum Next {
+    /// Here is one.
+    Job(Job),
+    /// There is none yet: what errored rests for so long.
+    Rest(Duration),
+    /// Nothing remains that this process could do now.
+    Nothing,
+}
+
 impl Iterator for Remaining {
     type Item = Result<Job>;
 
+    /// Waits while what errored rests; [`Remaining::try_next`] does not.
     fn next(&mut self) -> Option<Result<Job>> {
         loop {
-            let job = match self.pick() {
-                Ok(Some(pick)) => self.take_or_tell(pick),
-                Ok(None) => return self.trouble().map(Err),
-                Err(error) => Err(error),
-            };
-            if let Some(job) = job.transpose() {
-                return Some(job);
+            match self.try_next() {
+                Ok(Next::Job(job)) => return Some(Ok(job)),
+                Ok(Next::Rest(time)) => self.run.store().disk().sleep(time.min(REST_AT_ONCE)),
+                Ok(Next::Nothing) => return None,
+                Err(error) => return Some(Err(error)),
             }
         }
     }
@@ -282,8 +308,53 @@ impl Remaining {
         enough.map(|held| (held.name, held.returned)).collect()
     }
 
+    /// What this process left without an end as often as it may, and without anything new, with how often that was. It is
+    /// not given again here; other processes get it when this one is gone.
+    pub fn left(&self) -> Vec<(EpisodeName, u32)> {
+        let (queue, plan) = (self.run.board().queue(), self.run.board().plan());
+        let left = queue.own.iter().filter(|it| !self.options.wants(it));
+        left.map(|it| (queue.name(&plan, it.index), it.in_a_row)).collect()
+    }
+
+    /// What this process scored again and again, and still lacks a note that the plan needs, with the notes that it needs.
+    pub fn scored_in_vain(&self) -> Vec<(EpisodeName, Vec<String>)> {
+        let (queue, plan) = (self.run.board().queue(), self.run.board().plan());
+        let scorings = &self.run.board().scorings;
+        let in_vain = queue.unscored.iter().filter(|it| !scorings.wants(&it.episode, it.attempt));
+        in_vain.map(|it| (queue.name(&plan, it.index), queue.needs(&plan, it.index))).collect()
+    }
+
+    /// Where notes may have been that cannot be read: what lacks one may have had it.
+    pub fn unread_notes(&self) -> Vec<String> {
+        self.run.board().queue().unread_notes()
+    }
+
     pub(super) fn options(&self) -> &RemainingOptions {
         &self.options
+    }
+
+    /// The next job, or how long to wait for one.
+    pub fn try_next(&mut self) -> Result<Next> {
+        loop {
+            let Some(pick) = self.pick()? else {
+                return match (self.trouble(), self.rests()) {
+                    (Some(error), _) => Err(error),
+                    (None, Some(time)) => Ok(Next::Rest(time)),
+                    (None, None) => Ok(Next::Nothing),
+                };
+            };
+            if let Some(job) = self.take_or_tell(pick)? {
+                return Ok(Next::Job(job));
+            }
+        }
+    }
+
+    /// How long it takes until something that errored may be tried again.
+    fn rests(&self) -> Option<Duration> {
+        let queue = self.run.board().queue();
+        let now_us = self.run.store().disk().uptime_us();
+        let wanted = queue.errored.iter().filter(|it| self.options.wants_to_run() && self.options.wants(it));
+        wanted.filter_map(|it| self.options.rests(it, now_us)).min()
     }
 
     fn pick(&mut self) -> Result<Option<Pick>> {
@@ -324,6 +395,10 @@ impl Remaining {
         // What this iterator gave, and was left again, would go round in circles.
         let is_anew = |it: &Candidate| !self.gave(&it.episode, it.attempt.saturating_sub(1));
         let is_untouched = |it: &Candidate| !self.given.contains_key(&it.episode);
+        let scorings = &self.run.board().scorings;
+        let is_lacking = |it: &Candidate| is_untouched(it) && scorings.wants(&it.episode, it.attempt);
+        let now_us = self.run.store().disk().uptime_us();
+        let is_rested = |it: &Candidate| self.options.wants(it) && self.options.rests(it, now_us).is_none();
         let is_more = |it: &Candidate| goes_on_behind(&self.options.retry, &it.why) && is_untouched(it);
         let (runs, scores) = (self.options.wants_to_run(), self.options.wants_to_score());
         let work = |queue: &Queue, it: Candidate| Pick::Work(held(queue, it));
@@ -331,16 +406,18 @@ impl Remaining {
             Some(work(queue, it))
         } else if let Some(index) = runs.then(|| queue.new.pop_front()).flatten() {
             let (episode, why) = (queue.id(index), Arc::from("new"));
-            let it = Candidate { index, episode, attempt: 0, attempts: 0, errored: 0, why };
+            let it = Candidate { index, episode, attempt: 0, attempts: 0, in_a_row: 0, seen_us: None, why };
             Some(work(queue, it))
-        } else if let Some(it) = take_first(&mut queue.unscored, |it| scores && is_untouched(it)) {
+        } else if let Some(it) = take_first(&mut queue.unscored, |it| scores && is_lacking(it)) {
             Some(Pick::Unscored(held(queue, it)))
-        } else if let Some(it) = take_first(&mut queue.own, |it| runs && is_anew(it)) {
+        } else if let Some(it) =
+            take_first(&mut queue.own, |it| runs && is_anew(it) && self.options.wants(it))
+        {
             Some(work(queue, it))
         } else if let Some(it) = take_first(&mut queue.truncated, |it| runs && is_more(it)) {
             Some(work(queue, it))
         } else {
-            take_first(&mut queue.errored, |it| runs && self.options.wants(it)).map(|it| work(queue, it))
+            take_first(&mut queue.errored, |it| runs && is_rested(it)).map(|it| work(queue, it))
         };
         if picked.is_some() {
             self.round = queue.round;
@@ -408,6 +485,9 @@ impl Remaining {
         }
         self.given.insert(held.episode, held.attempt);
         let (name, attempts, why) = (held.name.clone(), held.attempts, Arc::clone(&held.why));
+        if is_unscored {
+            self.run.board().scorings.give(held.episode, held.attempt);
+        }
         let held = (!is_unscored).then_some(held);
         Ok(Some(Job { run: self.run.clone(), held, seat: Some(seat), name, attempts, why }))
     }

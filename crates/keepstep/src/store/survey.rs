@@ -11,6 +11,7 @@ use keepstep_format::{Id, Why, fields, ids};
 
 use super::opening::writers_of;
 use super::plan::Plan;
+use super::repeats::Failures;
 use super::run::{EpisodeName, Run};
 use crate::disk::Disk;
 use crate::error::{Doing, Error, Result, or_told};
@@ -35,8 +36,10 @@ pub(super) struct Candidate {
     pub(super) attempt: u32,
     /// How many attempts really began.
     pub(super) attempts: u32,
-    /// How many of them said that they failed.
-    pub(super) errored: u32,
+    /// How often in a row it failed without getting on; or, if this process left it, was left so.
+    pub(super) in_a_row: u32,
+    /// When this process saw it fail: it rests from then on.
+    pub(super) seen_us: Option<i64>,
     pub(super) why: Arc<str>,
 }
 
@@ -66,6 +69,7 @@ pub(super) struct Queue {
     /// How often it was looked at everything.
     pub(super) round: u64,
     looked_us: i64,
+    failures: Failures,
 }
 
 #[derive(Debug)]
@@ -77,7 +81,7 @@ struct Planned {
 
 /// What cards said that had to be read. They never change.
 #[derive(Debug, Default)]
-struct Cards {
+pub(super) struct Cards {
     owners: HashMap<(Id, u32), Id>,
     based: HashMap<(Id, u32), Known>,
     /// With the attempt that counted then.
@@ -87,7 +91,7 @@ struct Cards {
 
 /// What a base says, as far as it matters here.
 #[derive(Debug, Clone)]
-enum Known {
+pub(super) enum Known {
     /// The attempt began; the one before had come to its end, if it says how.
     Began { adopted: Option<String>, inherited: u64, time: i64 },
     /// It never will.
@@ -144,7 +148,10 @@ impl Queue {
     /// Looks at everything again.
     pub(super) fn refresh(&mut self, run: &Run) -> Result<()> {
         let started_us = run.store().disk().uptime_us();
-        let found = self.look(run, true)?;
+        let mut found = self.look(run, true)?;
+        let failed = found.errored.iter_mut().map(|it| (it.episode, it.attempt, &mut it.seen_us));
+        self.failures.date(failed, started_us);
+        run.board().scorings.keep(found.unscored.iter().map(|it| it.episode));
         self.take_over(found, run.store().writer_id());
         self.round += 1;
         self.looked_us = started_us;
@@ -212,6 +219,16 @@ impl Queue {
     pub(super) fn name(&self, plan: &Plan, index: usize) -> EpisodeName {
         let planned = &self.episodes[index];
         plan.tasks[planned.task as usize].episode(planned.sample)
+    }
+
+    /// Where notes may have been that cannot be read.
+    pub(super) fn unread_notes(&self) -> Vec<String> {
+        self.notes.as_ref().map(NoteIndex::unread).unwrap_or_default()
+    }
+
+    /// The notes that a planned episode needs.
+    pub(super) fn needs(&self, plan: &Plan, index: usize) -> Vec<String> {
+        plan.tasks[self.episodes[index].task as usize].needs.iter().cloned().collect()
     }
 
     /// The id of a planned episode.
@@ -322,10 +339,10 @@ impl Found {
 }
 
 /// Decides where episodes stand.
-struct Judge<'r> {
-    run: &'r Run,
+pub(super) struct Judge<'r> {
+    pub(super) run: &'r Run,
     plan: &'r Plan,
-    outcomes: &'r Outcomes,
+    pub(super) outcomes: &'r Outcomes,
     /// Attempts whose end others found: what their owners said after that was refused.
     ends: HashSet<(Id, u32)>,
     notes: Option<&'r NoteIndex>,
@@ -374,15 +391,21 @@ impl Judge<'_> {
             if is_ours(&owner) || !self.is_left(&owner, &at.id, holding)? {
                 return Ok(Verdict::Running);
             }
-            // What it said may stand where nothing can be read: it must not be done again as if it had said nothing.
-            if let Some(error) = self.outcomes.unreadable(&owner) {
+            // What was said may stand where nothing can be read: it must not be done again as if nobody had said anything.
+            let counts = why.is_none().then(|| self.owner(&at.id, named.in_force, cards)).transpose()?;
+            let unread = [Some(owner), counts].iter().flatten().find_map(|it| self.outcomes.unreadable(it));
+            if let Some(error) = unread {
                 return Err(error);
             }
         }
-        let errored = self.errors_in_a_row(&at.id, newest, cards)?;
+        let in_a_row = match why.as_deref() {
+            Some(why) if why == Why::Errored.name() => self.errors_in_a_row(&at.id, newest, cards)?,
+            Some(_) if by_us => self.left_in_a_row(&at.id, newest, cards)?,
+            _ => 0,
+        };
         let candidate = |why: Arc<str>| {
             let (attempt, attempts) = (newest.saturating_add(1), named.bases + 1);
-            Candidate { index, episode: at.id, attempt, attempts, errored, why }
+            Candidate { index, episode: at.id, attempt, attempts, in_a_row, seen_us: None, why }
         };
         Ok(match why.as_deref() {
             Some(why) if is_final(why) => {
@@ -426,33 +449,6 @@ impl Judge<'_> {
         }
     }
 
-    /// How often an episode errored since an attempt last got on: whoever does is not given up because it stumbles now and
-    /// then. One step more is not enough, since that may be the one that failed.
-    fn errors_in_a_row(&self, episode: &Id, newest: u32, cards: &mut Cards) -> Result<u32> {
-        let has_failed = |attempt: u32| {
-            self.outcomes.said(episode, attempt).is_some_and(|said| &*said.why == Why::Errored.name())
-        };
-        let all = (0..=newest).filter(|attempt| has_failed(*attempt)).count() as u32;
-        if all < 2 {
-            return Ok(all);
-        }
-        let (mut errors, mut inherited_next) = (0, None);
-        for attempt in (0..=newest).rev() {
-            let inherited =
-                match attempt.checked_sub(1).map(|_| self.based(episode, attempt, cards)).transpose()? {
-                    None => 0,
-                    Some(Some(Known::Began { inherited, .. })) => inherited,
-                    Some(Some(Known::Void) | None) => continue,
-                };
-            errors += u32::from(has_failed(attempt));
-            if inherited_next.is_some_and(|next| next > inherited + 1) {
-                break;
-            }
-            inherited_next = Some(inherited);
-        }
-        Ok(errors)
-    }
-
     /// How the attempt before had ended, if this one found that.
     fn adopted(&self, episode: &Id, attempt: u32, cards: &mut Cards) -> Result<Option<String>> {
         if attempt == 0 {
@@ -464,7 +460,7 @@ impl Judge<'_> {
         })
     }
 
-    fn based(&self, episode: &Id, attempt: u32, cards: &mut Cards) -> Result<Option<Known>> {
+    pub(super) fn based(&self, episode: &Id, attempt: u32, cards: &mut Cards) -> Result<Option<Known>> {
         if let Some(known) = cards.based.get(&(*episode, attempt)) {
             return Ok(Some(known.clone()));
         }

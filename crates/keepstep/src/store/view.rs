@@ -12,11 +12,12 @@ use super::opening::writers_of;
 use super::run::{EpisodeName, Run};
 use crate::error::{Error, Result};
 use crate::read::{
-    Attempt, AttemptKey, Begin, Catalog, End, Fold, Gap, Item, Lineage, LineagePart, NoteKey, NoteSaid,
+    Attempt, AttemptKey, Begin, Call, Catalog, End, Fold, Gap, Item, Lineage, LineagePart, NoteKey, NoteSaid,
     Notes, Step, Told,
 };
 use crate::recover::Recovery;
 use crate::segment::chain::{Chain, Link, lost_base, lost_claim, read_based};
+use crate::write::OUR_NAMES;
 
 /// An episode as it stands: the attempt that counts, with what it inherited.
 #[derive(Debug)]
@@ -286,6 +287,15 @@ impl View {
     pub fn step(&self, index: u64) -> Result<Step> {
         self.store.check_process()?;
         self.lineage.borrow_mut().step(index)
+    }
+
+    /// The calls that were made in it, in order.
+    pub fn calls(&self) -> Result<Vec<Call>> {
+        self.store.check_process()?;
+        let mut calls = self.lineage.borrow_mut().calls()?;
+        // Those that are ours keep a turn that failed.
+        calls.retain(|call| call.name.as_deref().is_none_or(|name| !name.starts_with(OUR_NAMES)));
+        Ok(calls)
     }
 
     /// All of it.

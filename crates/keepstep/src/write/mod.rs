@@ -35,7 +35,7 @@ pub use bells::Bell;
 pub(crate) use bells::Bells;
 pub(crate) use copier::{CopyOf, copied_to, copy};
 pub(crate) use log::{Identity, LookUp, News, OnClose};
-pub(crate) use note::note_fields;
+pub(crate) use note::{OUR_NAMES, note_fields};
 pub(crate) use putter::Putter;
 pub use receipt::Receipt;
 pub use recorder::{CallKey, CallMade, Prepared, Recorder};

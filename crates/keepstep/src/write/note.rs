@@ -6,7 +6,7 @@ use keepstep_format::value::Value;
 use crate::error::{Error, Result};
 
 /// Names that begin so are our own.
-const OUR_NAMES: &str = "keepstep.";
+pub(crate) const OUR_NAMES: &str = "keepstep.";
 
 /// The fields that say it: name, value and source, in the order of their numbers.
 pub(crate) fn note_fields(name: &str, value: Value, source: &str) -> Result<[(u8, Value); 3]> {

@@ -43,6 +43,8 @@ struct State {
     ended: Option<String>,
     /// Whoever recorded it is done with it, also if its end was not recorded.
     is_left: bool,
+    /// Its store was closed while it was open.
+    is_closed: bool,
     /// One step more than the queue holds is let through; this is it.
     passed: Option<Receipt>,
 }
@@ -256,6 +258,13 @@ impl Recorder {
         }
     }
 
+    /// Its store is being closed: whoever goes on recording is told so, and not that somebody ended it.
+    pub(crate) fn close(&self) {
+        if let Ok(mut state) = self.lock() {
+            state.is_closed = state.ended.is_none();
+        }
+    }
+
     /// True if a step, or a turn without a result, of this number was handed over.
     pub(crate) fn has_step(&self, index: u64) -> bool {
         self.lock().is_ok_and(|state| state.has_step(index))
@@ -296,6 +305,7 @@ impl Recorder {
     fn not_ended(&self, state: &State) -> Result<()> {
         match state.ended.as_deref().or(state.is_left.then_some("it was left")) {
             None => Ok(()),
+            Some(_) if state.is_closed => Err(Error::Closed),
             Some(why) => Err(Error::Ended { what: self.called(), why: why.to_owned() }),
         }
     }

@@ -7,13 +7,13 @@ import json
 import os
 import time
 import uuid
-import warnings
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from ... import Ending
+from ...adapting import warn_caller
 from ._records import EpisodeTrajectory, StepRecord
 
 _NONE_BEGUN = "No episode in progress. Call begin_episode() first."
@@ -82,10 +82,9 @@ class JsonTrajectoryCollector:
     def begin_episode(self, *, task_name: str) -> None:
         """Begins one. If the one before was not ended, it is written as abandoned."""
         if self._episode is not None:
-            warnings.warn(
+            warn_caller(
                 f"episode {self._episode.episode_id} was not ended: it is written as abandoned",
                 RuntimeWarning,
-                stacklevel=2,
             )
             self.end_episode(ending=Ending("abandoned", said_by="begin_episode"))
         self._episode = EpisodeTrajectory(str(uuid.uuid4()), task_name, (), time.time())

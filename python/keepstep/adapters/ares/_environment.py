@@ -13,8 +13,8 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ... import BadInput, Diverged, Ended, Ending, Fenced
-from ...adapting import check_same, ending_by, logger, text_of, why_left, why_of
+from ... import BadInput, Closed, Ended, Ending, Fenced
+from ...adapting import check_same, diverged, ending_by, logger, shown, text_of, why_left, why_of
 from ...wrappers.dm_env import FLAVOUR
 from ._collectors import DurableTrajectoryCollector, NullTrajectoryCollector, TrajectoryCollector
 from ._records import EpisodeTrajectory, StepRecord, snapshot
@@ -206,7 +206,7 @@ class TrajectoryCollectingEnvironment(base.Environment[A, O, R, D]):
             now = first if is_first else await self.env.step(_action_of(last))
             ending = None if is_first else self._ending_of(now)
             if ending is not None:
-                raise Diverged(
+                raise diverged(
                     f"step {last.step_index}, its end: the recorded episode went on, now it is {ending.why}"
                 )
             check_same(last.step_index, _compared(last), _compared(self._record(now, None)))
@@ -269,26 +269,26 @@ class TrajectoryCollectingEnvironment(base.Environment[A, O, R, D]):
             ending = ending._replace(error=text_of(raised))
         try:
             await self._end(ending)
-        except (Fenced, Ended):
+        except (Fenced, Ended, Closed):
             # Somebody else has it, or the store is closed: how it ends is theirs to say.
             pass
         except Exception:
             if raised is None:
                 raise
-            logger.exception("an episode could not be recorded to its end (%s)", ending.why)
+            logger.exception("an episode could not be recorded to its end (%s)", shown(ending.why))
 
     async def _raised(self, raised: BaseException, said_by: str) -> None:
         """Tells how an exception ended the episode. Raises nothing itself, or the caller would not hear of that."""
         ending = Ending(why_of(raised), error=text_of(raised), said_by=said_by)
         self._failed = ending
-        if isinstance(raised, (Fenced, Ended)):
-            # Somebody else has it: how it ends is theirs to say.
+        if isinstance(raised, (Fenced, Ended, Closed)):
+            # Somebody else has it, or the store is closed: how it ends is theirs to say.
             self._release()
             return
         try:
             await self._end(ending)
         except Exception:
-            logger.exception("an episode could not be recorded to its end (%s)", ending.why)
+            logger.exception("an episode could not be recorded to its end (%s)", shown(ending.why))
 
 
 def make(

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Literal, TypeVar, overload
 
-from ... import BadInput, Busy, Diverged, Ended, Ending, Episode, Fenced, Receipt, Run, Step, Turn
+from ... import BadInput, Busy, Closed, Diverged, Ended, Ending, Episode, Fenced, Receipt, Run, Step, Turn
 from ...adapting import (
     ENDING,
     AwaitingDoor,
@@ -189,11 +189,11 @@ class KeepstepTrajectoryCollector:
         self._is_over = False
 
     async def _leave(self, door: Door) -> None:
-        """Ends an episode that nobody ended, unless it is somebody else's by now."""
+        """Ends an episode that nobody ended, unless it is somebody else's by now, or the store is closed."""
         if self._is_over:
             return
         self._is_over = True
-        with suppress(Fenced, Ended):
+        with suppress(Fenced, Ended, Closed):
             await door.settle(self.episode.end("abandoned", said_by="begin_episode"))
 
     async def _open_any(self, door: Door, task_name: str, resume: Literal["restart", "continue"]) -> None:

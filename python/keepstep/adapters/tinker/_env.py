@@ -23,7 +23,7 @@ from tinker_cookbook.rl.types import (
 )
 
 from keepstep import BadInput, Busy, Ending, Episode, KeepstepError, NotFound, Tokens, Turn, View, Why
-from keepstep.adapting import FINAL
+from keepstep.adapting import FINAL, shown
 
 from ._restoring import STATE, bring_back, keeper_of, mode_of, settled
 from ._tape import ENDING_NOTE, Tape
@@ -198,7 +198,7 @@ class RecordedEnv(Env):
                     f"{self.ref} is over, and its trajectory cannot be had from the record ({why}): "
                     "record observation, tokens and info, or take another iteration"
                 ) from None
-            logger.warning("%s begins again from its first turn: %s", self.ref, why)
+            logger.warning("%s begins again from its first turn: %s", shown(self.ref), shown(str(why)))
             # Its slot is not given up: nobody else may take it meanwhile.
             await self._episode.end("aborted", error=f"cannot go on: {why}", said_by="keepstep")
             self.tape = None
@@ -299,7 +299,9 @@ class RecordedEnv(Env):
             except Exception:
                 # For people: the tokens are what counts, and no rollout ends for want of their text.
                 logger.warning(
-                    "%s is recorded without text: its tokens cannot be decoded", self.ref, exc_info=True
+                    "%s is recorded without text: its tokens cannot be decoded",
+                    shown(self.ref),
+                    exc_info=True,
                 )
                 self._words = None
         return said
@@ -349,7 +351,7 @@ class RecordedEnv(Env):
             self._stop("errored", error=raised, said_by="exception")
             await self.acknowledged()
         except Exception:
-            logger.exception("%s failed, and that could not be recorded", self.ref)
+            logger.exception("%s failed, and that could not be recorded", shown(self.ref))
 
     def _on_task_done(self, task: asyncio.Task[Any]) -> None:
         """The task that this rollout ran in is over: by now the loop has said what a cancellation meant."""

@@ -15,6 +15,7 @@ from tinker_cookbook.rl.rollout_strategy import RolloutResult, RolloutStrategy
 from tinker_cookbook.rl.types import Env, EnvGroupBuilder, Metrics, RLDataset, Trajectory, TrajectoryGroup
 
 from keepstep import BadInput, NotFound, Run
+from keepstep.adapting import shown
 
 from ._env import SOURCE, RecordedEnv
 from ._restoring import Mode
@@ -234,8 +235,8 @@ class RecordedBuilder(EnvGroupBuilder):
                 logger.warning(
                     "%s/%s is not sealed: call keepstep.adapters.tinker.install() before the first rollout (or "
                     "do_group_rollout of that package yourself), or give what it returned to seal()",
-                    self.run.name,
-                    session.task,
+                    shown(self.run.name),
+                    shown(session.task),
                 )
 
     def logging_tags(self) -> list[str]:
@@ -262,7 +263,7 @@ class RecordedBuilder(EnvGroupBuilder):
             try:
                 await env.acknowledged()
             except Exception:
-                logger.exception("%s ended, and that could not be recorded", env.ref)
+                logger.exception("%s ended, and that could not be recorded", shown(env.ref))
 
     async def seal(self, group: TrajectoryGroup) -> None:
         """Seals the group as the cookbook gave it to the trainer, after clamping: durable when it returns."""

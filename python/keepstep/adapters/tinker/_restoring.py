@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from tinker_cookbook.rl.types import ActionExtra, Env, InitialObservationOverflow
 
-from keepstep import BadInput, Diverged
+from keepstep import BadInput
+from keepstep.adapting import diverged
 
 from ._tape import Tape
 from ._values import NotRecorded, is_whole
@@ -99,10 +100,10 @@ async def _replay(env: Env, tape: Tape) -> None:
     first = await env.initial_observation()
     if isinstance(first, InitialObservationOverflow):
         if tape.overflow is None:
-            raise Diverged("step 0: the recorded prompt fitted, now it is too long")
+            raise diverged("step 0: the recorded prompt fitted, now it is too long")
         return
     if tape.initial is None:
-        raise Diverged("step 0: the recorded prompt was too long, now it fits")
+        raise diverged("step 0: the recorded prompt was too long, now it fits")
     _same(0, "observation", tape.initial[0], first[0])
     for turn, (answer, before) in enumerate(zip(tape.answers, tape.results, strict=False), start=1):
         now = await env.step(list(answer.tokens), extra=ActionExtra(stop_reason=answer.stop_reason))
@@ -113,4 +114,4 @@ async def _replay(env: Env, tape: Tape) -> None:
 
 def _same(step: int, field: str, before: Any, after: Any) -> None:
     if before != after and not (before != before and after != after):
-        raise Diverged(f"step {step}, {field}: recorded {str(before)[:120]}, now {str(after)[:120]}")
+        raise diverged(f"step {step}, {field}: recorded {str(before)[:120]}, now {str(after)[:120]}")

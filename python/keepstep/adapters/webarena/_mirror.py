@@ -11,13 +11,13 @@ import json
 import math
 import os
 import time
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import keepstep
+from keepstep.adapting import warn_caller
 
 # What a line has in full; a screenshot is told by its shape, a page by its length. The store has both.
 _ARRAY_MAX = 16
@@ -118,11 +118,10 @@ def make_whole(path: Path, view: keepstep.View) -> None:
 
 
 def _warn(path: Path, why: Exception) -> None:
-    warnings.warn(
+    warn_caller(
         f"{path} is not written any further ({why!r}); the recording goes on, and the file is made whole when the "
         "tasks are next looked at",
         RuntimeWarning,
-        stacklevel=5,
     )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import keepstep
-from keepstep.adapting import GrowingList
+from keepstep.adapting import GrowingList, warn_caller
 
 from ._mirror import Mirror
 from ._replay import Replay
@@ -205,11 +204,10 @@ class Task:
             return
         what = "a score" if is_stopped else "a stop action"
         self.episode.end("aborted", error=f"left without {what}", said_by="webarena")
-        warnings.warn(
+        warn_caller(
             f"{self.episode.ref} was left without {what}: it is recorded as aborted, and comes back; "
             "say task.scored(score), or give needs_score=False where nobody scores",
             RuntimeWarning,
-            stacklevel=3,
         )
 
     def __repr__(self) -> str:

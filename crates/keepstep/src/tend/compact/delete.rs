@@ -11,7 +11,7 @@ use super::{CompactReport, How};
 use crate::disk::parent;
 use crate::error::{Doing, Error, Result};
 use crate::segment::manifest::Doomed;
-use crate::segment::names::{GROUPED, SCANS, TEMPORARY, parse_segment_path};
+use crate::segment::names::{COMPACTED, GROUPED, SCANS, TEMPORARY, parse_segment_path};
 use crate::segment::{Manifest, Storage};
 
 /// Deletes what is due, and says which files are gone for good.
@@ -30,6 +30,7 @@ pub(super) fn delete_due(
         return Ok(gone);
     }
     storage.disk().settle(GROUPED).doing("sync", GROUPED)?;
+    say_compacted(storage)?;
     let mut dirs = BTreeSet::new();
     for doomed in due {
         if let Some(bytes) = remove(storage, &doomed.path)? {
@@ -47,6 +48,16 @@ pub(super) fn delete_due(
         }
     }
     Ok(gone)
+}
+
+/// A copy of the store without what `compact` made would look like one in which little was ever recorded.
+fn say_compacted(storage: &Storage) -> Result<()> {
+    if storage.disk().exists(COMPACTED).doing("look for", COMPACTED)? {
+        return Ok(());
+    }
+    let says = format!("What was recorded here is in {GROUPED}/ by now. Without that folder it is lost.\n");
+    storage.disk().put(COMPACTED, says.as_bytes()).doing("write", COMPACTED)?;
+    Ok(())
 }
 
 /// Only what `compact` may replace is ever deleted, whatever a manifest says, and nothing that counts.
