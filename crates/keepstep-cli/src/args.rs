@@ -13,15 +13,28 @@ use crate::verbs::{
     name = "keepstep",
     version,
     about = "Keeps every step of an agent's rollout, so that no crash costs more than the step in flight.",
-    after_help = "STORE is a directory; without one it is KEEPSTEP_STORE, then ./runs.
-REF is run/task#iteration.sample~attempt@step, later parts optional, odd characters
-percent-encoded; or the beginning of an id, as long as no other begins so.
+    after_help = "STORE is a directory. Without one it is $KEEPSTEP_STORE, or else ./runs.
 
-Exit codes: 0 done, 1 failed (`diff`: they differ), 2 usage, 3 done but data was lost or damaged.
+REF is what you want to see:
+  shop-agent                   a run
+  shop-agent#0                 an older generation of the run
+  shop-agent/shop-17           all episodes of a task in the run
+  shop-agent/shop-17#0.2       one episode: iteration 0, sample 2
+  shop-agent/shop-17#0.2~1     one attempt at it; the first is ~0
+  shop-agent/shop-17#0.2@14    one step of it; the first is @0
+  9c9e9966                     an episode by the beginning of its id
+In names, spaces and marks such as / are percent-encoded: the run a/b is a%2Fb.
+`keepstep ls` prints references as you can type them.
+
+Exit codes:
+  0  done
+  1  failed (`diff`: they differ)
+  2  wrong arguments
+  3  done, but some data is lost or damaged
 
 Start with:
-  keepstep demo          record, kill -9, and see what is there
-  keepstep doctor        what this disk really guarantees"
+  keepstep demo          record, kill -9, and see what is still there
+  keepstep doctor        find out what this disk guarantees"
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -36,27 +49,27 @@ pub(crate) enum Verb {
     Ls(ls::Args),
     /// Show an episode step by step, or one step in full
     Show(show::Args),
-    /// Show what was recorded last, and follow what comes in
+    /// Show what was recorded last; with -f also what comes in
     Tail(tail::Args),
     /// Compare two episodes or attempts, step by step
     Diff(diff::Args),
-    /// Write episodes in the formats of others
+    /// Write episodes to a file that other programs can read
     Export(export::Args),
     /// Mark attempts of dead processes as `crashed`
     Reap(reap::Args),
-    /// Count what is there, and who records
+    /// Count runs, episodes, steps and bytes, and the processes that record
     Stats(stats::Args),
-    /// Read everything, find and place all damage, and say what it cost
+    /// Check every byte, and say what is damaged and what that cost
     Verify(verify::Args),
-    /// Rewrite the logs of exited writers, grouped by episode
+    /// Rewrite the logs of processes that exited, grouped by episode
     Compact(crate::verbs::compact::Args),
     /// Delete episodes, and leave a note that says why
     Prune(crate::verbs::prune::Args),
-    /// Find out what this disk really guarantees
+    /// Find out what this disk guarantees
     Doctor(doctor::Args),
-    /// Prove it here: kill recorders at random, and compare with what was acknowledged
+    /// Kill recorders at random, and check that no acknowledged step is lost
     Torture(crate::verbs::torture::Args),
-    /// Print a script that teaches a shell the verbs and options
+    /// Print a script that completes verbs and options in your shell
     Completions(completions::Args),
     #[command(hide = true)]
     DemoRecorder(demo_recorder::Args),

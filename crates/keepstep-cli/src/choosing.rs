@@ -2,29 +2,31 @@
 
 use std::collections::BTreeSet;
 
-use keepstep::refs::{Name, Ref};
-use keepstep::{Generation, Id, Store, Why};
+use keepstep::refs::{self, Name, Ref};
+use keepstep::{Error, Generation, Id, Store, Why};
 
-use crate::failure::Outcome;
+use crate::failure::{Exit, Failure, Outcome};
 use crate::numbers::{moment, now_us};
 use crate::reading::{self, Episode};
 
+/// In so many runs names are looked for that are near to that of a task: each takes a look at the whole store.
+const RUNS_ASKED: usize = 8;
 /// How an episode can stand that nobody ended.
 const UNENDED: [&str; 3] = ["running", "silent", "interrupted"];
 
 /// Options that choose episodes.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Filter {
-    /// Only episodes of this run: its newest generation, or run#generation
+    /// Only episodes of this run; an older generation of it is RUN#0, RUN#1, …
     #[arg(long)]
     run: Option<String>,
     /// Only episodes of this task
     #[arg(long)]
     task: Option<String>,
-    /// Only episodes that ended so, or stand so; several with commas
+    /// Only episodes in this state, such as errored or running; several with commas
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
     ending: Vec<String>,
-    /// Only episodes with a step since then: 90s, 5min, 2h, 3d, 1w, or a date (UTC)
+    /// Only episodes with a step in the last 90s, 5min, 2h, 3d or 1w, or since a date (UTC)
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
 }
@@ -74,6 +76,35 @@ impl Chooser<'_> {
         find_run(store, run).map(|_| ())
     }
 
+    /// An error if the task that was asked for is not among these episodes, which are all of these runs, or of all there are.
+    pub(crate) fn check_task(&self, store: &Store, episodes: &[Episode], runs: &[&Ref]) -> Outcome<()> {
+        let Filter { run, task, .. } = self.filter;
+        let Some(task) = task else { return Ok(()) };
+        let is_it = |it: &Episode| {
+            it.task == *task && run.as_ref().is_none_or(|run| means_run(run, &it.run, it.generation))
+        };
+        if episodes.iter().any(is_it) {
+            return Ok(());
+        }
+        match runs {
+            [] => Err(no_task(store, task, self.runs(store)?)),
+            runs => Err(no_task(store, task, runs.iter().copied().cloned())),
+        }
+    }
+
+    /// The runs that are meant.
+    fn runs(&self, store: &Store) -> Outcome<Vec<Ref>> {
+        let mut runs = Vec::new();
+        for run in store.runs()?.into_iter().flatten() {
+            let generation = Generation { number: run.generation, is_newest: run.is_newest };
+            if self.filter.run.as_ref().is_none_or(|text| means_run(text, &run.name, generation)) {
+                let (name, generation) = (Name::Bare(run.name), generation.said());
+                runs.push(Ref { name, generation, attempt: None, step: None });
+            }
+        }
+        Ok(runs)
+    }
+
     /// True if an episode is meant.
     pub(crate) fn takes(&self, episode: &Episode) -> bool {
         let Filter { run, task, ending, .. } = self.filter;
@@ -113,6 +144,25 @@ pub(crate) fn find_run(store: &Store, text: &str) -> Outcome<(String, Option<Id>
     }
     let wanted = text.parse().unwrap_or_else(|_| Ref::episode(text, "", 0, 0));
     Err(reading::not_there(store, text, &wanted, "run"))
+}
+
+/// No episode has a task. What is known of it, or what it may be called, is found run by run.
+fn no_task(store: &Store, task: &str, runs: impl IntoIterator<Item = Ref>) -> Failure {
+    let failure = Failure::new(format!("no task here is called {task:?}"));
+    if reading::is_incomplete(store) {
+        return failure.hint(reading::MAY_BE_LOST).hint(reading::LOOK).with_exit(Exit::Lost);
+    }
+    for of in runs.into_iter().take(RUNS_ASKED) {
+        let (Name::Bare(run) | Name::Episode { run, .. }) = of.name;
+        let name = Name::Episode { run, task: task.to_owned(), iteration: None, sample: None };
+        let wanted = Ref { name, generation: of.generation, attempt: None, step: None };
+        match refs::not_there(store, &wanted.to_string(), &wanted) {
+            Ok(pruned @ Error::Pruned { .. }) => return Failure::from(pruned),
+            Ok(Error::Unknown { hint, .. }) => return failure.hint(hint).hint(reading::LOOK),
+            _ => {}
+        }
+    }
+    failure.hint(reading::LOOK)
 }
 
 /// Each once, in the order in which they came first. Looking at all that were had for each would take an hour where a

@@ -85,8 +85,20 @@ impl Failure {
 
     /// Prints it to stderr.
     pub(crate) fn tell(&self, screen: &Screen) {
-        let Self::Told { message, hints, .. } = self else { return };
+        let Self::Told { message, .. } = self else { return };
         screen.say(&format!("{} {}", screen.talk.red("error:"), shown(message)));
+        self.tell_hints(screen);
+    }
+
+    /// Says that it is waited for, in place of failing: what is missing may still come.
+    pub(crate) fn say_waiting(&self, screen: &Screen) {
+        let Self::Told { message, .. } = self else { return };
+        screen.say(&format!("{} yet: waiting for it (Ctrl-C stops)", shown(message)));
+        self.tell_hints(screen);
+    }
+
+    fn tell_hints(&self, screen: &Screen) {
+        let Self::Told { hints, .. } = self else { return };
         for hint in hints {
             screen.say(&format!("{} {}", screen.talk.cyan("hint:"), shown(hint)));
         }

@@ -11,6 +11,7 @@ mod comparing;
 mod doctor;
 mod failure;
 mod json;
+mod naming;
 mod numbers;
 mod place;
 mod planned;

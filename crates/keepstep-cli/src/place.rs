@@ -47,33 +47,52 @@ pub(crate) fn open_with(path: &Path, options: Options) -> Outcome<Store> {
 fn stores_below(path: &Path) -> Vec<PathBuf> {
     const SHOWN_MAX: usize = 3;
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-    let stores = entries.map(|entry| entry.path()).filter(|it| it.join("keepstep.json").is_file());
+    let stores = entries.map(|entry| entry.path()).filter(|it| is_store(it));
     let mut stores: Vec<PathBuf> = stores.take(SHOWN_MAX).collect();
     stores.sort();
     stores
 }
 
-/// As [`open_to_read`], after [`split`]: whoever meant a directory is told how to say so.
+/// As [`open_to_read`], after [`split`].
 pub(crate) fn open_split(store: Option<&Path>, targets: &[String]) -> Outcome<(Store, Vec<String>)> {
-    let (path, refs) = split(store, targets.to_vec());
-    let opened = open_to_read(&path).map_err(|failure| match refs.first() {
+    let (path, refs) = split(store, targets);
+    let opened = open_taken(store, &path, refs.first().map(String::as_str));
+    Ok((opened?, refs))
+}
+
+/// Opens what [`split`] took for the store. Whoever meant a directory by the first reference is told how to say so.
+pub(crate) fn open_taken(store: Option<&Path>, path: &Path, first: Option<&str>) -> Outcome<Store> {
+    open_to_read(path).map_err(|failure| match first {
         Some(first) if store.is_none() && path.as_os_str() == "./runs" => failure.hint(format!(
             "{first:?} was taken for a run or an episode; a directory of that name is ./{first}"
         )),
         _ => failure,
-    });
-    Ok((opened?, refs))
+    })
+}
+
+/// True if somebody may still make a store here: there is nothing yet, or a directory with nothing in it.
+pub(crate) fn may_come(path: &Path) -> bool {
+    let is_address = path.to_str().is_some_and(|text| keepstep::refuse_address(text).is_err());
+    match std::fs::read_dir(path) {
+        _ if is_address => false,
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
+}
+
+/// True if a store is here. Its own file is there before anything else is, and whole from the first moment.
+pub(crate) fn is_store(path: &Path) -> bool {
+    path.join("keepstep.json").is_file()
 }
 
 /// Tells a store from references where both may stand: `ls STORE`, `ls RUN`, `ls STORE RUN`.
 ///
 /// The first is a store if it is a directory or looks like a path; with `-s` none is.
-fn split(store: Option<&Path>, mut targets: Vec<String>) -> (PathBuf, Vec<String>) {
-    if store.is_some() || targets.first().is_none_or(|first| !is_path(first)) {
-        return (store_path(store), targets);
+pub(crate) fn split(store: Option<&Path>, targets: &[String]) -> (PathBuf, Vec<String>) {
+    match targets {
+        [first, refs @ ..] if store.is_none() && is_path(first) => (PathBuf::from(first), refs.to_vec()),
+        _ => (store_path(store), targets.to_vec()),
     }
-    let first = targets.remove(0);
-    (PathBuf::from(first), targets)
 }
 
 /// An address counts as one: it is refused as a store, not looked for as a run.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use keepstep::read::Catalog;
-use keepstep::refs::{self, Meant, Ref, SHAPE};
+use keepstep::refs::{self, Meant, Ref, SHAPE, encode};
 use keepstep::segment::cards::{CardFound, read_card};
 use keepstep::{Error, Id, Listed, Store};
 use keepstep_format::card::kind;
@@ -15,6 +15,11 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::json::Json;
 use crate::screen::{Screen, shown};
 
+/// What to do about a name that is not there.
+pub(crate) const LOOK: &str = "`keepstep ls` shows what is there";
+/// What is to be said of a name that is not there, if logs are not there either.
+pub(crate) const MAY_BE_LOST: &str =
+    "part of this store is gone or damaged, and it may have been there: `keepstep verify` says more";
 /// More than these would hide what was asked for.
 const TROUBLES_SHOWN: usize = 10;
 
@@ -108,7 +113,7 @@ impl Episode {
 }
 
 /// All attempts in a catalog, sorted by name.
-fn episodes(store: &Store, catalog: &mut Catalog) -> Outcome<Vec<Episode>> {
+pub(crate) fn episodes(store: &Store, catalog: &mut Catalog) -> Outcome<Vec<Episode>> {
     let mut episodes: Vec<Episode> = store.list(catalog)?.into_iter().map(Episode::of).collect();
     episodes.sort_by(|a, b| {
         let name = |it: &Episode| (it.iteration, it.sample, it.key.attempt, it.key.writer);
@@ -198,11 +203,48 @@ pub(crate) fn one<'e>(
 /// Nothing is found under a reference: it was pruned, or it is called otherwise.
 pub(crate) fn not_there(store: &Store, text: &str, wanted: &Ref, what: &str) -> Failure {
     let failure = Failure::new(format!("no {what} here is called {text:?}"));
-    match refs::not_there(store, text, wanted) {
-        Ok(pruned @ Error::Pruned { .. }) => Failure::from(pruned),
-        Ok(Error::Unknown { hint, .. }) => failure.hint(hint).hint("`keepstep ls` shows what is there"),
-        _ => failure.hint("`keepstep ls` shows what is there").hint(SHAPE),
+    let known = refs::not_there(store, text, wanted);
+    if let Ok(pruned @ Error::Pruned { .. }) = known {
+        return Failure::from(pruned);
     }
+    if is_incomplete(store) {
+        return failure.hint(MAY_BE_LOST).hint(LOOK).with_exit(Exit::Lost);
+    }
+    match (written_otherwise(store, text), known) {
+        (Some(hint), _) => failure.hint(hint).hint(LOOK),
+        (None, Ok(Error::Unknown { hint, .. })) => failure.hint(hint).hint(LOOK),
+        _ => failure.hint(LOOK).hint(SHAPE),
+    }
+}
+
+/// True if logs are known to be gone or cannot be read: then nobody can say that something was never recorded.
+pub(crate) fn is_incomplete(store: &Store) -> bool {
+    store.catalog().is_ok_and(|catalog| !catalog.troubles().is_empty())
+}
+
+/// What is meant by somebody who typed a name as they gave it: with a slash that has to be encoded, or without its run.
+fn written_otherwise(store: &Store, text: &str) -> Option<String> {
+    for run in store.runs().ok()?.into_iter().flatten().filter(|run| run.is_newest) {
+        let (name, rest) = (encode(&run.name), text.strip_prefix(&*run.name));
+        let Some(rest) =
+            rest.filter(|rest| name != run.name && (rest.is_empty() || rest.starts_with(['/', '#'])))
+        else {
+            continue;
+        };
+        let why = "a run's name is written as `keepstep ls` prints it";
+        return Some(format!("perhaps {name}{rest} is meant: {why}"));
+    }
+    // What stands behind the name of a task is no part of it, unless its name has such marks itself.
+    let parted = text.find(['#', '~', '@']).map(|at| text.split_at(at));
+    let (_, episodes) = open(store).ok()?;
+    let mut newest = episodes.iter().filter(|it| it.generation.is_newest);
+    let (found, numbers) = newest.find_map(|it| match parted {
+        _ if it.task == text => Some((it, "")),
+        Some((task, numbers)) if it.task == task => Some((it, numbers)),
+        _ => None,
+    })?;
+    let (run, task) = (encode(&found.run), encode(&found.task));
+    Some(format!("perhaps {run}/{task}{numbers} is meant: the run comes first"))
 }
 
 /// Says what is wrong with which episodes: what was recorded of them rests on something that is not there, or is damaged.

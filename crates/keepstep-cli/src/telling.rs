@@ -20,6 +20,10 @@ const BRIEF_COLUMNS: usize = 56;
 const BRIEF_COLUMNS_MIN: usize = 12;
 /// What stands before them: number, kind, reward, and the spaces between.
 const BEFORE_COLUMNS: usize = 25;
+/// So much is told of an error on one line.
+const ERROR_COLUMNS: usize = 200;
+/// The name of a call that nobody made: it stands for a try of a turn that failed and left the turn pending.
+const TRY: &str = "keepstep.turn";
 
 /// How wide what was said and what was seen are, each, if a line may have so many columns.
 fn brief_columns(width: Option<usize>) -> usize {
@@ -59,6 +63,13 @@ impl Entry {
     /// True if something of it is lost.
     pub(crate) fn is_damaged(&self) -> bool {
         !self.damaged.is_empty() || matches!(&*self.what, "damaged" | "gap")
+    }
+
+    /// True for what only programs want to see: people see the turn itself.
+    pub(crate) fn is_bookkeeping(&self) -> bool {
+        let is_named = self.get("name").and_then(Value::as_str) == Some(TRY);
+        let has_failed = self.get("error").is_some() && self.get("result").is_none();
+        self.what == "call" && is_named && has_failed && !self.is_damaged()
     }
 
     /// As it was read back.
@@ -124,8 +135,12 @@ impl Entry {
             _ => {
                 let told =
                     self.fields.iter().filter(|(name, _)| !matches!(*name, "time_us" | "index" | "birth"));
+                let as_told = |name: &str, value: &Value| match name {
+                    "error" => error_of(value),
+                    _ => brief(value, BRIEF_COLUMNS),
+                };
                 let told: Vec<String> =
-                    told.map(|(name, value)| format!("{name} {}", brief(value, BRIEF_COLUMNS))).collect();
+                    told.map(|(name, value)| format!("{name} {}", as_told(name, value))).collect();
                 format!("{}: {}", self.what, told.join(", "))
             }
         };
@@ -237,12 +252,22 @@ fn arguments_of(arguments: &Value) -> String {
 }
 
 /// What is told of an error on one line: its type and message, without the traceback.
-fn error_of(error: &Value) -> String {
+pub(crate) fn error_of(error: &Value) -> String {
     let text = |name: &str| error.get(name).and_then(Value::as_str);
     match (text("type"), text("message")) {
-        (Some(kind), Some(message)) => shown(&format!("{kind}: {message}")).into_owned(),
-        _ => brief(error, BRIEF_COLUMNS),
+        (Some(kind), Some(message)) => cut(&shown(&format!("{kind}: {message}")), ERROR_COLUMNS).into_owned(),
+        _ => match error.as_str().and_then(|text| text.lines().next()) {
+            Some(first) => cut(&shown(first), ERROR_COLUMNS).into_owned(),
+            None => brief(error, BRIEF_COLUMNS),
+        },
     }
+}
+
+/// The lines that explain an error: its traceback, or what stands behind the first line of a text. Each as it may be shown.
+pub(crate) fn traceback_of(error: &Value) -> Vec<String> {
+    let behind_the_first = || Some(error.as_str()?.split_once('\n')?.1);
+    let text = error.get("traceback").and_then(Value::as_str).or_else(behind_the_first);
+    text.unwrap_or_default().lines().map(|line| shown(line).trim_end().to_owned()).collect()
 }
 
 fn of_step(what: &str, step: &Step) -> Entry {

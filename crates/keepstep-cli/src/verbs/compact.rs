@@ -22,14 +22,17 @@ const LEFT_ALONE_SHOWN: usize = 10;
   keepstep compact /mnt/data/runs
   keepstep compact --grace 0 --json
 
-Others may read and record meanwhile. A recorder that seems gone is told that its log is closed;
-should it live, its episodes are fenced, and it opens them again. What was replaced stays for the
-grace period, for readers that opened it before; the next `compact` or `prune` after that deletes
-it. It can be stopped at any point, and run again.")]
+Others may read and record meanwhile. Only logs of processes that seem to be
+gone are rewritten. Should one of these still live, it is told: its episodes are
+fenced, and it can open them again.
+
+The old files stay for the grace period, for readers that still have them open.
+The next `compact` or `prune` after that deletes them, and files that were left
+half-made. You can stop `compact` at any point, and run it again.")]
 pub(crate) struct Args {
     /// The store
     store: Option<PathBuf>,
-    /// How long what was replaced stays, in seconds
+    /// How long the old files stay, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 3600.0)]
     grace: f64,
     /// Print it as JSON

@@ -12,11 +12,11 @@ use crate::screen::Screen;
 /// Arguments of `keepstep completions`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "Examples:
-  keepstep completions bash > ~/.local/share/bash-completion/completions/keepstep
+  keepstep completions bash >> ~/.bash_completion
   keepstep completions zsh > ~/.zfunc/_keepstep
   keepstep completions fish > ~/.config/fish/completions/keepstep.fish")]
 pub(crate) struct Args {
-    /// The shell to be taught
+    /// Your shell
     #[arg(value_enum)]
     shell: Shell,
 }

@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// How many steps an episode has at most
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(2..=10_000))]
     steps: u64,
-    /// How long the agent thinks, on average
+    /// How long the agent thinks before a step, in milliseconds
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(0..=10_000))]
     pause_ms: u64,
 }

@@ -41,31 +41,33 @@ const ENDING: &str = "ending";
 /// Arguments of `keepstep diff`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "Examples:
-  keepstep diff shop-agent/shop-17#0.0 shop-agent/shop-17#0.1     two samples of a task
-  keepstep diff shop-agent/shop-17~0 shop-agent/shop-17~1         two attempts at an episode
+  keepstep diff shop/17#0.0 shop/17#0.1       two samples of a task
+  keepstep diff shop/17~0 shop/17~1           two attempts at an episode
   keepstep diff A B --fields action,reward --all
   keepstep diff A B --json | jq 'select(.what == \"difference\") | .path'
 
-Steps are compared with the steps of the same number, field by field: prompt, response, action,
-observation, reward, reward_terms, discount, tokens, policy, agent, info, state, error, value;
-then how the two ended (ending). When something was recorded, where and by whom is not compared.
+Steps of the same number are compared, field by field: prompt, response, action,
+observation, reward, reward_terms, discount, tokens, policy, agent, info, state,
+error, value. Then how the two ended (ending). Times, places and processes are
+not compared.
 
-Exit codes: 0 the same, 1 they differ, 3 damage keeps some of it from being compared.")]
+Exit codes: 0 the same, 1 they differ, 3 some of it is damaged and could not be
+compared.")]
 pub(crate) struct Args {
     /// The store
     #[arg(short, long)]
     store: Option<PathBuf>,
     /// An episode, or an attempt at one
     a: String,
-    /// Another
+    /// The other one
     b: String,
     /// Show all steps that differ, not only the first
     #[arg(long)]
     all: bool,
-    /// Compare only these; several with commas
+    /// Compare only these fields; several with commas
     #[arg(long, value_name = "FIELD", value_delimiter = ',')]
     fields: Vec<String>,
-    /// Print one line of JSON for each difference, and one for the whole
+    /// Print a line of JSON for each difference, and one for the whole
     #[arg(long)]
     json: bool,
 }

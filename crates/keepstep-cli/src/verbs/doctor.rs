@@ -27,10 +27,10 @@ const HONEST_SYNC_US: i64 = 15;
   keepstep doctor /mnt/data
   keepstep doctor --json | jq .levels
 
-A few small files are made in a directory of their own there, and removed again.
-To see the promises kept under kill -9: keepstep torture DIR")]
+It makes a few small files in a new directory there, and removes them again.
+`keepstep torture DIR` tests with kill -9 whether the promises are kept.")]
 pub(crate) struct Args {
-    /// A store, or any directory on the disk in question
+    /// A store, or any directory on the disk
     store: Option<PathBuf>,
     /// Print the findings as JSON
     #[arg(long)]

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use keepstep::export::{Jsonl, JsonlCounts, JsonlOptions, NewFile};
 use keepstep::read::{AttemptKey, Catalog, NoteIndex, is_final};
+use keepstep::refs::Ref;
 use keepstep::{Error, Id, Store};
 
 use crate::choosing::{Chooser, Filter};
@@ -24,7 +25,7 @@ use crate::verbs::ls::{chosen, parse_all, told_states};
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "Examples:
   keepstep export jsonl shop-agent -o steps.jsonl
-  keepstep export jsonl --help                      what a line has, and what to choose from")]
+  keepstep export jsonl --help                what a line has, and all options")]
 pub(crate) struct Args {
     #[command(subcommand)]
     format: Format,
@@ -32,7 +33,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Clone, Subcommand)]
 enum Format {
-    /// JSON Lines: a step a line, with all its fields
+    /// JSON Lines: one step per line, with all its fields
     Jsonl(JsonlArgs),
 }
 
@@ -41,20 +42,29 @@ enum Format {
 #[command(after_help = "Examples:
   keepstep export jsonl shop-agent/shop-17#0.0 | jq .reward
   keepstep export jsonl shop-agent -o steps.jsonl
-  keepstep export jsonl shop-agent --ending finished,truncated --new -o steps.jsonl
+  keepstep export jsonl shop-agent --ending finished,truncated -o steps.jsonl
   keepstep export jsonl --all -o everything.jsonl --json
 
-Each line has the names of its episode, how that ended, and the step. The attempt that counts is
-written, with what it inherited; `recorded_in` is the attempt that recorded the step. With --new
-a prompt that goes on from that of the step before is `prompt_new`, behind `prompt_repeats`
-messages or characters of it. What JSON has no word for: {\"$bytes\":base64},
-{\"$array\":dtype,\"shape\":…,\"data\":…}, {\"$float\":\"nan\"}, {\"$media\":…}, {\"$type\":…}.
+A line is one step, with the names of its episode and how that ended. Of each
+episode the attempt that counts is written, with the steps that it inherited;
+`recorded_in` is the attempt that recorded the step.
 
-`kind` is FIRST, MID or LAST for a step; with --calls also CALL, before the step with that `index`,
-with --notes also NOTE: the newest of each name and source, on the step `index` or the attempt
-`on_attempt`, or the episode.
+`kind` says what a line is:
+  FIRST, MID, LAST   a step
+  CALL               with --calls: a call, made before the step `index`
+  NOTE               with --notes: the newest note of each name and source, on
+                     the step `index`, on the attempt `on_attempt`, or on the
+                     episode
 
-A file appears when it is whole; until then what had its name stays.")]
+With --new, a prompt that begins as the prompt of the step before is cut: the
+first `prompt_repeats` messages or characters of that one, then `prompt_new`.
+
+Values that JSON cannot have are written as {\"$bytes\":base64},
+{\"$array\":dtype,\"shape\":…,\"data\":…}, {\"$float\":\"nan\"}, {\"$media\":…},
+{\"$type\":…}.
+
+The output file gets its name when it is complete. An older file of that name
+stays until then.")]
 struct JsonlArgs {
     /// The store
     #[arg(short, long)]
@@ -65,21 +75,21 @@ struct JsonlArgs {
     /// Export all runs
     #[arg(short, long, conflicts_with = "refs")]
     all: bool,
-    /// Where to write to; stdout without it, or for -
+    /// The file to write; without it, or with -, stdout
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write of each prompt only what is new in it
+    /// Of each prompt, write only what is new since the step before
     #[arg(long)]
     new: bool,
-    /// Write calls too: lines of kind CALL
+    /// Write calls too
     #[arg(long)]
     calls: bool,
-    /// Write notes too, whoever made them: lines of kind NOTE, behind the steps of their episode
+    /// Write notes too, after the steps of their episode
     #[arg(long)]
     notes: bool,
     #[command(flatten)]
     filter: Filter,
-    /// Say what was written as JSON on stdout; needs -o
+    /// Print what was written as JSON; needs -o
     #[arg(long)]
     json: bool,
 }
@@ -109,6 +119,8 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     let (catalog, episodes) = reading::open(&store)?;
     chooser.check(&store)?;
     let mut chosen = if args.all { episodes } else { chosen(&store, &episodes, &refs)? };
+    let named: Vec<&Ref> = refs.iter().map(|(_, wanted)| wanted).collect();
+    chooser.check_task(&store, &chosen, &named)?;
     // Without a number it is the attempt that counts.
     let is_named = |it: &Episode| refs.iter().any(|(_, wanted)| reading::fits_attempt(it, wanted));
     chosen.retain(|episode| episode.is_in_force || is_named(episode));

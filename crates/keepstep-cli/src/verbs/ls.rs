@@ -21,32 +21,40 @@ use crate::screen::{Screen, Side, Table};
   keepstep ls                         the runs in KEEPSTEP_STORE, or in ./runs
   keepstep ls /mnt/data/runs
   keepstep ls shop-agent              the episodes of one run
-  keepstep ls shop-agent#0            those of an older generation of it
+  keepstep ls shop-agent#0            those of an older generation of the run
   keepstep ls /mnt/data/runs shop-agent/shop-17
   keepstep ls --ending errored,crashed --since 2h
   keepstep ls --attempts shop-agent/shop-17#0.0
   keepstep ls --all --json | jq 'select(.state == \"errored\") | .ref'
 
-An episode is listed by the attempt that counts, with what it inherited. Its state is how it
-ended, or running, silent (not heard of, not proven dead) or interrupted (dead, and nobody
-recorded it yet: `keepstep reap` does). Of a run with a plan it says how far that is; `--json`
-without a run has it with the errors of what was given up.")]
+An episode is listed by the attempt that counts, which is the newest. Steps and
+return include those that it inherited from earlier attempts.
+
+STATE is how an episode ended: finished, truncated, errored and so on. Or it is:
+  running      a process is recording it
+  interrupted  its process is dead, and nobody has recorded that yet:
+               `keepstep reap` does
+  silent       nobody can tell yet whether its process is alive
+
+If you name a run that has a plan, the last line says how much of it is done.
+`keepstep ls --json` has the plans of all runs, with the errors of the episodes
+that were given up.")]
 pub(crate) struct Args {
-    /// The store, where it does not stand first among the targets
+    /// The store, if you do not name it first
     #[arg(short, long)]
     store: Option<PathBuf>,
-    /// A store, then runs or episodes in it
+    /// A store, then runs or episodes of it
     #[arg(value_name = "STORE|REF")]
     targets: Vec<String>,
     /// List the episodes of all runs
     #[arg(short, long)]
     all: bool,
-    /// List all attempts, not only those that count
+    /// List every attempt, not only the one that counts
     #[arg(long)]
     attempts: bool,
     #[command(flatten)]
     filter: Filter,
-    /// Print one line of JSON for each
+    /// Print a line of JSON for each run, episode or attempt
     #[arg(long)]
     json: bool,
 }
@@ -74,6 +82,8 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
                 .collect();
             episodes = chosen(&store, &episodes, &within)?;
         }
+        let named: Vec<&Ref> = refs.iter().map(|(_, wanted)| wanted).collect();
+        chooser.check_task(&store, &episodes, &named)?;
         episodes.retain(|episode| args.attempts || episode.is_in_force || is_named(episode));
         episodes.retain(|episode| chooser.takes(episode));
         list_episodes(args, &episodes, screen)?;
@@ -223,8 +233,10 @@ fn list_episodes(args: &Args, episodes: &[Episode], screen: &mut Screen) -> Outc
     let mut states = BTreeMap::new();
     for episode in episodes {
         *states.entry(episode.state().to_owned()).or_default() += 1;
+        // Among attempts each says which it is.
+        let name = if args.attempts { refs::reference_of(episode.as_ref()) } else { episode.reference() };
         table.row([
-            episode.reference().to_string(),
+            name.to_string(),
             episode.state().to_owned(),
             count(episode.summary.steps),
             episode.summary.total_reward.map_or("-".to_owned(), reward),
@@ -236,7 +248,8 @@ fn list_episodes(args: &Args, episodes: &[Episode], screen: &mut Screen) -> Outc
     show(&table, screen)?;
     screen.flush()?;
     let noun = if args.attempts { "attempt" } else { "episode" };
-    screen.say(&format!("{}: {}", counted(episodes.len() as u64, noun), told_states(&states)));
+    let number = counted(episodes.len() as u64, noun);
+    screen.say(&if states.is_empty() { number } else { format!("{number}: {}", told_states(&states)) });
     Ok(())
 }
 

@@ -25,11 +25,14 @@ use crate::verbs::ls::parse_all;
   keepstep prune --run old-agent --dry-run --reason 'superseded by v2'
   keepstep prune --run old-agent --reason 'superseded by v2'
   keepstep prune --ending errored,aborted --older-than 30d --reason cleaning
-  keepstep prune -s /mnt/data/runs shop-agent/shop-17#0.2 --reason 'holds a secret'
+  keepstep prune -s /mnt/data/runs shop/17#0.2 --reason 'holds a secret'
 
-What fits all that is said goes, each episode as a whole; what may still be recorded stays. Opening
-one that is gone says when it went, and why. Its bytes go when the grace period is over, with the
-next `prune` or `compact`.")]
+An episode is deleted if all that you say is true of it, and always as a whole.
+One that may still be recorded stays. Whoever opens a deleted episode is told
+when it was deleted, and why.
+
+Its bytes stay for the grace period. The next `prune` or `compact` after that
+deletes them.")]
 pub(crate) struct Args {
     /// The store
     #[arg(short, long)]
@@ -37,25 +40,25 @@ pub(crate) struct Args {
     /// Only these runs or episodes
     #[arg(value_name = "REF")]
     refs: Vec<String>,
-    /// Only episodes of this run: its newest generation, or run#generation
+    /// Only episodes of this run; an older generation of it is RUN#0, RUN#1, …
     #[arg(long)]
     run: Option<String>,
-    /// Only episodes that ended so; several with commas
+    /// Only episodes with this ending, such as errored; several with commas
     #[arg(long, value_name = "ENDING", value_delimiter = ',')]
     ending: Vec<String>,
-    /// Only episodes without a step for so long: 90s, 5min, 2h, 3d, 1w
+    /// Only episodes without a step in the last 90s, 5min, 2h, 3d or 1w
     #[arg(long, value_name = "AGE")]
     older_than: Option<String>,
-    /// Why, for whoever looks for them later
+    /// Why they are deleted, for whoever looks for them later
     #[arg(long)]
     reason: String,
-    /// Say what would go, and delete nothing
+    /// Only say what would be deleted
     #[arg(long)]
     dry_run: bool,
-    /// How long their bytes stay, in seconds
+    /// How long the bytes stay, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 3600.0)]
     grace: f64,
-    /// Print one line of JSON for each episode, and one for the whole
+    /// Print a line of JSON for each episode, and one for the whole
     #[arg(long)]
     json: bool,
 }

@@ -21,25 +21,28 @@ use crate::values::brief;
 #[command(after_help = "Examples:
   keepstep reap                       in KEEPSTEP_STORE, or in ./runs
   keepstep reap /mnt/data/runs --dry-run
-  keepstep reap --wait                also those that are only silent so far
+  keepstep reap --wait                also those whose process is silent
   keepstep reap --json | jq -r .ref
 
-An episode that crashed can be resumed, like all that is not finished or truncated. A recorder whose
-lock tells nothing counts as dead when its heartbeat stands still for the lease; until then its
-episodes are silent.")]
+A crashed episode can be resumed, like every episode that is not finished or
+truncated.
+
+A process counts as dead when its lock is free. Where a lock proves nothing, it
+counts as dead when its heartbeat has stood still for --lease seconds; until
+then its episodes are silent.")]
 pub(crate) struct Args {
     /// The store
     store: Option<PathBuf>,
-    /// Say what would be recorded, and record nothing
+    /// Only say what would be marked
     #[arg(long)]
     dry_run: bool,
-    /// Wait out the lease of those that are silent
+    /// Wait until silent processes are heard of again, or count as dead
     #[arg(long)]
     wait: bool,
-    /// How long a recorder may be silent, in seconds
+    /// How long a heartbeat may stand still, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
     lease: f64,
-    /// Print one line of JSON for each
+    /// Print a line of JSON for each attempt
     #[arg(long)]
     json: bool,
 }

@@ -11,20 +11,29 @@ use crate::numbers::{counted, date, reward, span_us};
 use crate::place::{open_to_read, store_path};
 use crate::reading::{self, Episode};
 use crate::screen::{Screen, shown};
-use crate::telling::{Entry, titles};
+use crate::telling::{Entry, error_of, titles, traceback_of};
 use crate::values::brief;
 use crate::verbs::ls::parse_all;
+
+/// Of a traceback the last lines are shown: they say where it happened.
+const TRACEBACK_LINES: usize = 20;
+/// Notes of these names are how good an episode was: their numbers stand in its heading.
+const SCORES: [&str; 2] = ["reward", "score"];
 
 /// Arguments of `keepstep show`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "Examples:
   keepstep show shop-agent/shop-17            all steps, one line each
-  keepstep show shop-agent/shop-17#0.2@14     everything that step 14 has
-  keepstep show shop-agent/shop-17#0.2~0      the first attempt, also if another goes on from it
+  keepstep show shop-agent/shop-17#0.2@14     everything about step 14
+  keepstep show shop-agent/shop-17#0.2~0      the first attempt, and only that
   keepstep show -s /mnt/data/runs 9c9e9966    by the beginning of its id
-  keepstep show shop-agent/shop-17 --json | jq 'select(.what == \"step\") | .reward'
+  keepstep show shop/17 --json | jq 'select(.what == \"step\") | .reward'
 
-Without ~attempt it is the one that counts, with the steps that it inherited from others.")]
+Without ~attempt you see the attempt that counts, which is the newest, with the
+steps that it inherited from earlier attempts.
+
+Of a failed episode you see the error and the end of its traceback; --json has
+all of it, and also the calls by which keepstep keeps track of failed turns.")]
 pub(crate) struct Args {
     /// The store
     #[arg(short, long)]
@@ -32,7 +41,7 @@ pub(crate) struct Args {
     /// An episode, or a step of one
     #[arg(required = true, value_name = "REF")]
     refs: Vec<String>,
-    /// Print one line of JSON for each thing that happened
+    /// Print a line of JSON for each thing that happened
     #[arg(long)]
     json: bool,
 }
@@ -108,10 +117,11 @@ impl Shown<'_> {
 
     /// All that happened. False if something is damaged.
     fn all(&self, screen: &mut Screen) -> Outcome<bool> {
+        let notes = self.notes();
         if self.args.json {
             self.lineage_json(screen)?;
         } else {
-            self.heading(screen)?;
+            self.heading(notes.as_deref().unwrap_or_default(), screen)?;
         }
         let mut is_whole = self.view.missing().is_empty();
         for told in self.view.told() {
@@ -130,8 +140,8 @@ impl Shown<'_> {
             is_whole &= self.tell(&Entry::of_pending(&step), screen)?;
         }
         // Those that the attempt recorded itself were told in their place.
-        for (key, said) in self.notes_of_the_run()? {
-            is_whole &= self.tell(&Entry::of_note_said(&key, &said), screen)?;
+        for (key, said) in notes?.iter().filter(|(_, said)| !said.is_own) {
+            is_whole &= self.tell(&Entry::of_note_said(key, said), screen)?;
         }
         if let Some(end) = self.view.ending()? {
             is_whole &= end.damaged.is_empty();
@@ -142,25 +152,28 @@ impl Shown<'_> {
         Ok(is_whole)
     }
 
-    fn notes_of_the_run(&self) -> Outcome<Vec<(NoteKey, NoteSaid)>> {
+    /// The notes that count for this attempt: its own, and those of the run.
+    fn notes(&self) -> Outcome<Vec<(NoteKey, NoteSaid)>> {
         let (notes, _) = self.store.notes(self.episode.birth)?.episode(&self.view.id())?;
-        Ok(self.view.counting(&notes).into_iter().filter(|(_, said)| !said.is_own).collect())
+        Ok(self.view.counting(&notes))
     }
 
     /// Prints one thing that happened. False if something of it is damaged.
     fn tell(&self, entry: &Entry, screen: &mut Screen) -> Outcome<bool> {
         match self.args.json {
             true => screen.json(&entry.json(self.names()))?,
+            false if entry.is_bookkeeping() => {}
             false => screen.line(&entry.line(screen.data, screen.width))?,
         }
         Ok(!entry.is_damaged())
     }
 
-    fn heading(&self, screen: &mut Screen) -> Outcome<()> {
+    fn heading(&self, notes: &[(NoteKey, NoteSaid)], screen: &mut Screen) -> Outcome<()> {
         let episode = self.episode;
         let summary = &episode.summary;
         let mut said = vec![episode.state().to_owned(), counted(self.view.steps(), "step")];
         said.extend(summary.total_reward.map(|total| format!("return {}", reward(total))));
+        said.extend(SCORES.iter().filter_map(|name| newest_number(notes, name)));
         let name = screen.data.bold(&episode.reference().to_string());
         screen.line(&format!("{name}  {}", shown(&said.join(", "))))?;
         let attempts = match episode.attempts {
@@ -191,10 +204,20 @@ impl Shown<'_> {
         let mut said = vec![end.why.unwrap_or_else(|| "how is lost".to_owned())];
         said.extend(end.limit.map(|limit| format!("limit {limit}")));
         said.extend(end.said_by.map(|who| format!("said by {who}")));
-        said.extend(end.error.map(|error| format!("error {}", brief(&error, CHARS_MAX))));
+        said.extend(end.error.as_ref().map(|error| format!("error {}", error_of(error))));
         let evidence = end.evidence.filter(|evidence| *evidence != keepstep::Value::Null);
         said.extend(evidence.map(|evidence| format!("evidence {}", brief(&evidence, CHARS_MAX))));
-        screen.line(&format!("ended   {}", shown(&said.join(", "))))
+        screen.line(&format!("ended   {}", shown(&said.join(", "))))?;
+        self.traceback_lines(&end.error.map(|error| traceback_of(&error)).unwrap_or_default(), screen)
+    }
+
+    fn traceback_lines(&self, lines: &[String], screen: &mut Screen) -> Outcome<()> {
+        let left_out = lines.len().saturating_sub(TRACEBACK_LINES);
+        if left_out > 0 {
+            let more = counted(left_out as u64, "line");
+            screen.line(&format!("        … {more} before these: --json has them all"))?;
+        }
+        lines[left_out..].iter().try_for_each(|line| screen.line(&format!("        {line}")))
     }
 
     /// Which steps come from which attempt, and by whom; nothing if all are its own.
@@ -289,6 +312,14 @@ impl Shown<'_> {
             (steps, _) => failure.hint(format!("it has {}, from 0 to {}", counted(steps, "step"), steps - 1)),
         })
     }
+}
+
+/// What was said last under a name of the episode as a whole, if it is a number: `score 0.5`.
+fn newest_number(notes: &[(NoteKey, NoteSaid)], name: &str) -> Option<String> {
+    let is_meant = |key: &NoteKey| key.name == name && key.target.step.is_none();
+    let (_, newest) = notes.iter().filter(|(key, _)| is_meant(key)).max_by_key(|(_, said)| said.time)?;
+    let number = newest.value.as_float().or_else(|| Some(newest.value.as_int()? as f64))?;
+    Some(format!("{name} {}", reward(number)))
 }
 
 /// Who recorded a part, also if somebody copied it since.

@@ -28,7 +28,7 @@ const SAMPLE: usize = 64;
 pub(crate) struct Args {
     /// The store
     store: Option<PathBuf>,
-    /// Read everything to know how much smaller the store is, in place of a sample
+    /// Read everything to tell how well it is compressed, not only a sample
     #[arg(long)]
     full: bool,
     /// Print it as JSON

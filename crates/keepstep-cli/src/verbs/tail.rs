@@ -1,18 +1,20 @@
 //! `keepstep tail`: what was recorded last, and what comes in.
 
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use keepstep::format::commit::What;
+use keepstep::format::frame::Kind;
 use keepstep::read::{AttemptKey, Catalog, End, Follow, FollowFrom, Item, Told};
-use keepstep::{Began, Id, Liveness, Store};
+use keepstep::refs::{self, Meant, Ref};
+use keepstep::{Began, Error, Id, Liveness, Store};
 
 use crate::columns::{columns, cut};
 use crate::failure::{Exit, Outcome};
 use crate::json::Json;
 use crate::numbers::date;
-use crate::place::open_split;
+use crate::place::{is_store, may_come, open_taken, split};
 use crate::reading::{self, Episode};
 use crate::screen::{Screen, shown};
 use crate::telling::Entry;
@@ -26,42 +28,45 @@ const ASK_OWNER_EVERY: Duration = Duration::from_millis(500);
 /// Arguments of `keepstep tail`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "Examples:
-  keepstep tail                               what was recorded last, in any episode
-  keepstep tail -f /mnt/data/runs             and what comes in, until Ctrl-C
+  keepstep tail                               the last records of any episode
+  keepstep tail -f /mnt/data/runs             also what comes in, until Ctrl-C
   keepstep tail -f shop-agent/shop-17#0.2     one episode, until it ends
   keepstep tail -f shop-agent/shop-17#0.2~0   one attempt at it, until that ends
   keepstep tail -n 100 --json shop-agent/shop-17
 
-A step shows as soon as it is durable; following sleeps while nothing happens. An episode is
-followed from attempt to attempt: if its recorder dies, it goes on with whoever takes it over.")]
+A step is shown as soon as it is durable. An episode is followed from attempt to
+attempt: if its process dies, `tail -f` waits for the next attempt, and goes on
+with that. A store or an episode that is not there yet is waited for too.")]
 pub(crate) struct Args {
-    /// The store, where it does not stand first
+    /// The store, if you do not name it first
     #[arg(short, long)]
     store: Option<PathBuf>,
-    /// A store, or an episode
+    /// A store, then perhaps an episode of it
     #[arg(value_name = "STORE|REF")]
     targets: Vec<String>,
-    /// Go on with what comes in
+    /// Follow: go on with what comes in, or wait for it
     #[arg(short, long)]
     follow: bool,
     /// How many of the last records to show
     #[arg(short = 'n', long, default_value_t = 10)]
     lines: usize,
-    /// Print one line of JSON for each record
+    /// Print a line of JSON for each record
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
-    let (store, refs) = open_split(args.store.as_deref(), &args.targets)?;
+    let (path, refs) = split(args.store.as_deref(), &args.targets);
     let refs = parse_all(&refs)?;
-    if refs.len() > 1 {
-        return Err(crate::usage("more than one episode was named", "name one, or none to see them all"));
+    if let [(first, _), _, ..] = &refs[..] {
+        let failure = crate::usage("more than one episode was named", "name one, or none to see them all");
+        let hint = format!("{first:?} is no directory; one that is not there yet is ./{first}");
+        return Err(if args.store.is_none() { failure.hint(hint) } else { failure });
     }
+    let store = store_at(args, &path, &refs, screen)?;
     match refs.first() {
         Some((text, wanted)) => {
-            let (_, episodes) = reading::open(&store)?;
-            let episode = reading::one(&store, &episodes, text, wanted)?.clone();
+            let episode = episode_called(args, &store, text, wanted, screen)?;
             Tail::new(args, &store, vec![episode.clone()]).one_episode(
                 &episode,
                 wanted.attempt.is_some(),
@@ -69,6 +74,46 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
             )
         }
         None => Tail::new(args, &store, Vec::new()).whole_store(screen),
+    }
+}
+
+/// Opens the store. One that is not there yet is waited for, if it is to be followed.
+fn store_at(args: &Args, path: &Path, refs: &[(String, Ref)], screen: &Screen) -> Outcome<Store> {
+    let first = refs.first().map(|(text, _)| &**text);
+    let opened = open_taken(args.store.as_deref(), path, first);
+    let failure = match opened {
+        Err(failure) if may_come(path) => failure,
+        opened => return opened,
+    };
+    if !args.follow {
+        return Err(failure.hint("`keepstep tail -f` waits until it is there"));
+    }
+    failure.say_waiting(screen);
+    while !is_store(path) {
+        std::thread::sleep(ASK_OWNER_EVERY);
+    }
+    open_taken(args.store.as_deref(), path, first)
+}
+
+/// The one episode that is meant. One that has not begun yet is waited for, if it is to be followed.
+fn episode_called(args: &Args, store: &Store, text: &str, wanted: &Ref, screen: &Screen) -> Outcome<Episode> {
+    let mut catalog = store.catalog()?;
+    let mut is_told = false;
+    loop {
+        let episodes = reading::episodes(store, &mut catalog)?;
+        let is_there = !matches!(refs::meant(&episodes, wanted), Meant::Nothing);
+        if is_there || !args.follow {
+            return reading::one(store, &episodes, text, wanted).cloned();
+        }
+        if !is_told {
+            // What was pruned never comes back.
+            if let Ok(pruned @ Error::Pruned { .. }) = refs::not_there(store, text, wanted) {
+                return Err(pruned.into());
+            }
+            reading::not_there(store, text, wanted, "episode").say_waiting(screen);
+            is_told = true;
+        }
+        std::thread::sleep(ASK_OWNER_EVERY);
     }
 }
 
@@ -107,7 +152,7 @@ impl<'a> Tail<'a> {
             None
         };
         let catalog = self.store.catalog()?;
-        for item in &last_of(&catalog, episode, self.args.lines)? {
+        for item in &last_of(&catalog, episode, self.args)? {
             self.tell(episode.key, item, screen)?;
         }
         screen.flush()?;
@@ -202,7 +247,7 @@ impl<'a> Tail<'a> {
         let mut last: Vec<(i64, AttemptKey, Item)> = Vec::new();
         for episode in episodes.iter().take(self.args.lines) {
             let mut time = 0;
-            for item in last_of(&catalog, episode, self.args.lines)? {
+            for item in last_of(&catalog, episode, self.args)? {
                 time = time_of(&item).unwrap_or(time);
                 last.push((time, episode.key, item));
             }
@@ -266,6 +311,9 @@ impl<'a> Tail<'a> {
     }
 
     fn print(&self, key: AttemptKey, entry: &Entry, screen: &mut Screen) -> Outcome<()> {
+        if !self.args.json && entry.is_bookkeeping() {
+            return Ok(());
+        }
         let name =
             self.names.get(&(key.episode, key.attempt)).cloned().unwrap_or_else(|| key.episode.to_string());
         if self.args.json {
@@ -286,18 +334,30 @@ impl<'a> Tail<'a> {
     }
 }
 
-/// The last records of an attempt.
-fn last_of(catalog: &Catalog, episode: &Episode, count: usize) -> Outcome<VecDeque<Item>> {
-    let mut last = VecDeque::new();
-    // Sequences are dense but for gaps, so at least so many records come from here on.
-    let from = u32::try_from(episode.records.saturating_sub(count as u64)).unwrap_or(0);
-    for item in catalog.reader(&episode.key)?.records_from(from) {
-        last.push_back(item?);
-        if last.len() > count {
-            last.pop_front();
+/// The last records of an attempt that are to be shown.
+fn last_of(catalog: &Catalog, episode: &Episode, args: &Args) -> Outcome<VecDeque<Item>> {
+    let mut wide = args.lines as u64;
+    loop {
+        // Sequences are dense but for gaps, so at least so many records come from here on.
+        let from = u32::try_from(episode.records.saturating_sub(wide)).unwrap_or(0);
+        let mut last = VecDeque::new();
+        for item in catalog.reader(&episode.key)?.records_from(from) {
+            let item = item?;
+            let is_call = matches!(&item, Item::Record(record) if record.kind == Kind::Call as u8);
+            if is_call && !args.json && Entry::of_item(&item).is_bookkeeping() {
+                continue;
+            }
+            last.push_back(item);
+            if last.len() > args.lines {
+                last.pop_front();
+            }
         }
+        if from == 0 || last.len() >= args.lines {
+            return Ok(last);
+        }
+        // Some of them are not shown: there are others before them.
+        wide = wide.saturating_mul(4);
     }
-    Ok(last)
 }
 
 fn time_of(item: &Item) -> Option<i64> {

@@ -36,31 +36,31 @@ const ERRORS_MAX: u64 = 20;
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "Examples:
   keepstep torture /mnt/data/try --seconds 60
-  keepstep torture /mnt/data/try --seconds 60 --processes 24 --threads 2 --json
+  keepstep torture /mnt/data/try --processes 24 --threads 2 --json
   keepstep torture /mnt/data/try --seconds 60 --company
-  keepstep torture /mnt/data/try --seed 1234          the same again, as far as scheduling allows
+  keepstep torture /mnt/data/try --seed 1234      the same choices again
 
-The store stays in DIR/store to be looked at.
-Exit code 3 means that a promise was broken: keep the store, and report it.")]
+The store stays in DIR/store, so that you can look at it.
+Exit code 3: a promise was broken. Keep the store, and report it.")]
 pub(crate) struct Args {
-    /// A directory on the disk to be tried; recording goes to DIR/store
+    /// A directory on the disk to test; steps are recorded to DIR/store
     dir: PathBuf,
-    /// For how long to record and kill
+    /// How long to record and kill, in seconds
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
     /// How many recorders at once
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
     processes: u32,
-    /// How many threads in each
+    /// How many threads in each recorder
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: u32,
-    /// Where chance begins; without it, anywhere
+    /// The seed of all random choices; without it, a new one each time
     #[arg(long)]
     seed: Option<u64>,
-    /// What each step waits for: that it survives the death of its process, or a power cut
+    /// What each step waits for: to survive kill -9 (kill), or a power cut (power)
     #[arg(long, value_enum, default_value = "power")]
     level: LevelArg,
-    /// Others work at the store too: compact, prune, reap, follow, read and copy it
+    /// Meanwhile let others compact, prune, reap, follow, read and copy the store
     #[arg(long, conflicts_with = "level")]
     company: bool,
     // The negative control: recorders say too early that a step was acknowledged.

@@ -1,6 +1,6 @@
 //! `keepstep verify`: reads everything, finds and places all damage, and says what it cost.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use keepstep::format::commit::{Bind, What};
@@ -11,14 +11,18 @@ use keepstep::{Id, OrphanNote, Store};
 
 use crate::failure::{Exit, Outcome};
 use crate::json::Json;
+use crate::naming::Names;
 use crate::numbers::{bytes, count, counted};
 use crate::place::{open_to_read, store_path};
 use crate::progress;
-use crate::reading;
 use crate::screen::{Screen, shown};
 
 /// More lines than these of one kind say no more; `--json` has them all.
 const LINES_MAX: usize = 40;
+
+/// What a leftover is, and how to be rid of it. Deleting is left to `compact`, which waits until nobody can be making it any more.
+const LEFTOVERS: &str = "a leftover is a file that somebody was making when they stopped. It does no harm: nothing reads it. \
+`keepstep compact` deletes it when you run it twice, an hour apart.";
 
 /// Arguments of `keepstep verify`.
 #[derive(Debug, Clone, clap::Args)]
@@ -27,17 +31,31 @@ const LINES_MAX: usize = 40;
   keepstep verify /mnt/data/runs --heal
   keepstep verify --json | jq '.lost[].ref'
 
-Exit code 0: every byte is what was written. A torn end, where a recorder was killed in
-mid-write, is no damage: nothing in it had been acknowledged. Nor are orphans: notes about
-episodes, attempts or steps that were never there, which older versions took.
-A file that is gone is damage where something else names it. Lines that begin with claimed,
-unclaimed or unsealed are about what may be gone, or may never have been: nobody can tell.
-Exit code 3: something is damaged. What it cost is listed; the rest is readable.")]
+Each line begins with what it is about. Damage, with exit code 3:
+  damaged    bytes are not what was written, or a file is gone that others name
+  lost       what that cost: records or fields of an episode
+  healed     it was lost, and a copy was found elsewhere in the store
+  missing    records of an episode that are in no log
+No damage:
+  torn       the end of a log, whose process was killed in mid-write: nothing in
+             it had been acknowledged
+  leftover   a file that somebody was making when they stopped: it does no harm,
+             and `keepstep compact` deletes it
+  orphan     a note about something that was never there: older versions took
+             such notes
+It may be damage, and nobody can tell:
+  claimed    an episode of which nothing is recorded: it was stopped before its
+             first step, or its log is gone
+  unclaimed  an episode without the file that says whose it is: the store is
+             older than these files, or all are gone
+  unsealed   a group whose seal was never made, or is gone
+
+What is not listed as damaged, lost or missing is whole, and can be read.")]
 pub(crate) struct Args {
     /// The store
     store: Option<PathBuf>,
-    /// Look for copies of lost values elsewhere in the store, and publish them; write keepstep.json again if that is gone
-    /// or damaged; nothing else that was written is changed
+    /// Look for copies of lost values elsewhere in the store, and use them from now on. Write keepstep.json again if it is
+    /// gone or damaged. No other file is changed
     #[arg(long)]
     heal: bool,
     /// List each record and field that was lost, not only each episode
@@ -57,7 +75,9 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     let store = open_to_read(&path)?;
     let healed = if args.heal { Some(with_bar("healing", |told| store.heal(told))?) } else { None };
     let report = with_bar("verifying", |told| store.verify(told))?;
-    let found = Found { names: names(&store), report, healed, orphans: store.orphan_notes()? };
+    let orphans = store.orphan_notes()?;
+    let names = Names::of(&store, to_be_named(&report, &orphans));
+    let found = Found { names, report, healed, orphans };
     if args.json {
         screen.json(&found.json())?;
     } else {
@@ -76,15 +96,40 @@ fn with_bar<T>(what: &str, work: impl FnOnce(&mut dyn FnMut(Progress)) -> keepst
     Ok(result?)
 }
 
-/// What episodes are called, as far as the store can still tell.
-fn names(store: &Store) -> HashMap<(Id, u32), Ref> {
-    let episodes = reading::open(store).map(|(_, episodes)| episodes).unwrap_or_default();
-    let named = episodes.into_iter().filter(|episode| !episode.run.is_empty());
-    named.map(|episode| ((episode.key.episode, episode.key.attempt), episode.reference())).collect()
+/// The ids that are told of, which people know by other names.
+fn to_be_named(report: &Report, orphans: &[OrphanNote]) -> BTreeSet<Id> {
+    let binds = report.lost.iter().filter_map(|it| it.bind).chain(report.missing.iter().map(|it| it.bind));
+    let cards = report.damage.iter().filter_map(|damage| card_of(&damage.path)).map(|(id, _)| id);
+    let listed = report.unrecorded.iter().chain(&report.unclaimed).chain(&report.unsealed).copied();
+    let noted = orphans.iter().map(|orphan| orphan.target.episode);
+    binds.map(|bind| bind.id).chain(cards).chain(listed).chain(noted).collect()
+}
+
+/// What a card is about.
+enum About {
+    Attempt(u32),
+    Episode,
+    Group,
+}
+
+/// What a card is about, by its path.
+fn card_of(path: &str) -> Option<(Id, About)> {
+    let (folder, rest) = path.split_once('/')?;
+    let mut parts = rest.rsplit('/').next()?.splitn(3, '.');
+    let id = parts.next()?.parse().ok()?;
+    let number = parts.next()?;
+    let about = match (folder, parts.next()) {
+        ("groups", _) => About::Group,
+        // It counts who scored it, not attempts at it.
+        ("claims", Some("scoring")) => About::Episode,
+        ("claims" | "ends", _) => About::Attempt(number.parse().ok()?),
+        _ => return None,
+    };
+    Some((id, about))
 }
 
 struct Found {
-    names: HashMap<(Id, u32), Ref>,
+    names: Names,
     report: Report,
     healed: Option<HealReport>,
     orphans: Vec<OrphanNote>,
@@ -95,23 +140,28 @@ impl Found {
     fn name(&self, bind: Option<&Bind>, step: Option<i64>) -> String {
         let Some(bind) = bind else { return "somebody".to_owned() };
         let step = step.and_then(|step| u64::try_from(step).ok());
-        let prefix = match bind.what {
-            What::Attempt => "",
-            What::Copied { .. } => "a copy of ",
-            What::Stream => "stream ",
-            What::Run => "run ",
-            What::Log => "log ",
-        };
-        let named = match self.names.get(&(bind.id, bind.attempt)) {
-            Some(named) => Ref { step, ..named.clone() }.to_string(),
-            None => format!(
-                "{}~{}{}",
-                bind.id,
-                bind.attempt,
-                step.map_or(String::new(), |step| format!("@{step}"))
-            ),
-        };
-        format!("{prefix}{named}")
+        let attempt = || self.names.attempt(&bind.id, bind.attempt, step);
+        match bind.what {
+            What::Attempt => attempt(),
+            What::Copied { .. } => format!("a copy of {}", attempt()),
+            What::Stream => format!("stream {}", bind.id),
+            What::Run => format!("run {}", self.names.run(&bind.id)),
+            What::Log => format!("log {}", bind.id),
+        }
+    }
+
+    /// What people call what a card is about, if it is about an episode or a group.
+    fn name_of_card(&self, path: &str) -> Option<String> {
+        Some(match card_of(path)? {
+            (id, About::Attempt(attempt)) => self.names.attempt(&id, attempt, None),
+            (id, About::Episode) => self.episode(&id),
+            (id, About::Group) => format!("group {}", self.names.group(&id)),
+        })
+    }
+
+    /// What people call an episode.
+    fn episode(&self, id: &Id) -> String {
+        self.names.episode(id).map_or_else(|| id.to_string(), Ref::to_string)
     }
 
     fn show(&self, is_full: bool, screen: &mut Screen) -> Outcome<()> {
@@ -119,7 +169,7 @@ impl Found {
         let paint = screen.data;
         let red = |word: &str| paint.red(&format!("{word:<9}"));
         let plain = |word: &str| format!("{word:<9}");
-        list(&report.damage, screen, |it| format!("{}{}", red("damaged"), shown(&damage_line(it))))?;
+        list(&report.damage, screen, |it| format!("{}{}", red("damaged"), shown(&self.damage_line(it))))?;
         if is_full {
             list(&report.lost, screen, |it| {
                 let word = if it.healed { plain("healed") } else { red("lost") };
@@ -135,20 +185,16 @@ impl Found {
         list(&report.torn, screen, |it| format!("{}{}", plain("torn"), torn_line(it)))?;
         list(&report.leftovers, screen, |it| format!("{}{}", plain("leftover"), shown(it)))?;
         list(&report.unrecorded, screen, |it| {
-            format!(
-                "{}{it}: nothing was recorded of it; whoever began it stopped first, or its log is gone",
-                plain("claimed")
-            )
+            let why = "nothing was recorded of it; whoever began it stopped first, or its log is gone";
+            format!("{}{}: {why}", plain("claimed"), self.episode(it))
         })?;
         list(&report.unclaimed, screen, |it| {
             let why = "the store has no claims: it is older than they are, or all are gone";
-            format!("{} {it}: {why}", plain("unclaimed"))
+            format!("{} {}: {why}", plain("unclaimed"), self.episode(it))
         })?;
         list(&report.unsealed, screen, |it| {
-            format!(
-                "{}group {it} was about to be sealed: its seal was not made, or is gone",
-                plain("unsealed")
-            )
+            let why = "was about to be sealed: its seal was not made, or is gone";
+            format!("{}group {} {why}", plain("unsealed"), self.names.group(it))
         })?;
         list(&self.orphans, screen, |it| format!("{}{}", plain("orphan"), shown(&self.orphan_line(it))))?;
         if let Some(healed) = &self.healed {
@@ -172,6 +218,9 @@ impl Found {
     fn say_what_next(&self, screen: &mut Screen) -> Outcome<()> {
         screen.flush()?;
         let hint = screen.talk.cyan("hint:");
+        if !self.report.leftovers.is_empty() {
+            screen.say(&format!("{hint} {LEFTOVERS}"));
+        }
         if self.report.lost_for_good().next().is_some() && self.healed.is_none() {
             screen.say(&format!("{hint} `keepstep verify --full` says where each of them stood"));
             screen.say(&format!(
@@ -185,6 +234,15 @@ impl Found {
             ));
         }
         Ok(())
+    }
+
+    fn damage_line(&self, damage: &Damage) -> String {
+        let of = self.name_of_card(&damage.path).map_or(String::new(), |name| format!("{name}: "));
+        let size =
+            if damage.bytes > 0 { format!(", {}", counted(damage.bytes, "byte")) } else { String::new() };
+        let detail = if damage.detail.is_empty() { String::new() } else { format!(": {}", damage.detail) };
+        let (path, wrong) = (&damage.path, damage.wrong.name());
+        format!("{of}{path}, at byte {}{size} ({wrong}){detail}", damage.offset)
     }
 
     /// What was lost, a line for each episode: how many records of each kind, and of how many each field.
@@ -210,13 +268,10 @@ impl Found {
 
     fn orphan_name(&self, orphan: &OrphanNote, step: Option<u64>) -> String {
         let target = &orphan.target;
-        let attempt = target.attempt.unwrap_or(0);
-        let named = self.names.iter().find(|((id, it), _)| *id == target.episode && *it == attempt);
-        let named = named.or_else(|| self.names.iter().find(|((id, _), _)| *id == target.episode));
         let run = run_reference(&orphan.run, orphan.generation.said());
-        named.map_or_else(
+        self.names.episode(&target.episode).map_or_else(
             || format!("{} of run {run}", target.episode),
-            |(_, named)| Ref { attempt: target.attempt, step, ..named.clone() }.to_string(),
+            |named| Ref { attempt: target.attempt, step, ..named.clone() }.to_string(),
         )
     }
 
@@ -270,7 +325,7 @@ impl Found {
         Json::map([
             ("whole", Json::Bool(report.is_whole())),
             ("counts", counts),
-            ("damage", Json::list(report.damage.iter().map(damage_json))),
+            ("damage", Json::list(report.damage.iter().map(|damage| self.damage_json(damage)))),
             ("lost", Json::list(report.lost.iter().map(|lost| self.lost_json(lost)))),
             ("missing", Json::list(report.missing.iter().map(|missing| self.missing_json(missing)))),
             ("torn", Json::list(report.torn.iter().map(torn_json))),
@@ -280,6 +335,19 @@ impl Found {
             ("unsealed", Json::list(report.unsealed.iter().map(|id| Json::from(id.to_string())))),
             ("orphans", Json::list(self.orphans.iter().map(|orphan| self.orphan_json(orphan)))),
             ("heal", self.healed.as_ref().map_or(Json::Null, heal_json)),
+        ])
+    }
+
+    fn damage_json(&self, damage: &Damage) -> Json {
+        Json::map([
+            ("path", Json::from(&*damage.path)),
+            ("ref", self.name_of_card(&damage.path).into()),
+            ("writer", Json::from(damage.writer.map(|writer| writer.to_string()))),
+            ("segment", damage.segment.into()),
+            ("offset", damage.offset.into()),
+            ("bytes", damage.bytes.into()),
+            ("wrong", Json::from(damage.wrong.name())),
+            ("detail", Json::from(&*damage.detail)),
         ])
     }
 
@@ -333,12 +401,6 @@ fn kind_name(kind: u8) -> String {
         .map_or_else(|| format!("record of kind {kind:#x}"), |kind| format!("{kind:?}").to_lowercase())
 }
 
-fn damage_line(damage: &Damage) -> String {
-    let size = if damage.bytes > 0 { format!(", {}", counted(damage.bytes, "byte")) } else { String::new() };
-    let detail = if damage.detail.is_empty() { String::new() } else { format!(": {}", damage.detail) };
-    format!("{}, at byte {}{size} ({}){detail}", damage.path, damage.offset, damage.wrong.name())
-}
-
 fn torn_line(torn: &Torn) -> String {
     format!(
         "segment {} of {}, at byte {}: {} of a write that its recorder did not live to finish",
@@ -361,18 +423,6 @@ fn heal_line(healed: &HealReport) -> String {
         count(healed.found),
         counted(healed.wanted, "lost value")
     )
-}
-
-fn damage_json(damage: &Damage) -> Json {
-    Json::map([
-        ("path", Json::from(&*damage.path)),
-        ("writer", Json::from(damage.writer.map(|writer| writer.to_string()))),
-        ("segment", damage.segment.into()),
-        ("offset", damage.offset.into()),
-        ("bytes", damage.bytes.into()),
-        ("wrong", Json::from(damage.wrong.name())),
-        ("detail", Json::from(&*damage.detail)),
-    ])
 }
 
 fn torn_json(torn: &Torn) -> Json {
