@@ -150,7 +150,7 @@ pub(crate) fn find_run(store: &Store, text: &str) -> Outcome<(String, Option<Id>
 fn no_task(store: &Store, task: &str, runs: impl IntoIterator<Item = Ref>) -> Failure {
     let failure = Failure::new(format!("no task here is called {task:?}"));
     if reading::is_incomplete(store) {
-        return failure.hint(reading::MAY_BE_LOST).hint(reading::LOOK).with_exit(Exit::Lost);
+        return failure.hint(keepstep::refs::MAY_BE_LOST).hint(reading::LOOK).with_exit(Exit::Lost);
     }
     for of in runs.into_iter().take(RUNS_ASKED) {
         let (Name::Bare(run) | Name::Episode { run, .. }) = of.name;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use keepstep::read::Catalog;
-use keepstep::refs::{self, Meant, Ref, SHAPE, encode};
+use keepstep::refs::{self, MAY_BE_LOST, Meant, Ref, SHAPE, encode};
 use keepstep::segment::cards::{CardFound, read_card};
 use keepstep::{Error, Id, Listed, Store};
 use keepstep_format::card::kind;
@@ -17,9 +17,6 @@ use crate::screen::{Screen, shown};
 
 /// What to do about a name that is not there.
 pub(crate) const LOOK: &str = "`keepstep ls` shows what is there";
-/// What is to be said of a name that is not there, if logs are not there either.
-pub(crate) const MAY_BE_LOST: &str =
-    "part of this store is gone or damaged, and it may have been there: `keepstep verify` says more";
 /// More than these would hide what was asked for.
 const TROUBLES_SHOWN: usize = 10;
 

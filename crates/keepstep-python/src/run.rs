@@ -384,7 +384,7 @@ impl Remaining {
         self.run.store().check_process().or_raise(py)?;
         let next = py.detach(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner).try_next());
         Ok(match next.or_raise(py)? {
-            Next::Job(job) => Py::new(py, Job::new(job, &self.run, self.context.clone_ref(py)))?.into_any(),
+            Next::Job(job) => Py::new(py, Job::new(*job, &self.run, self.context.clone_ref(py)))?.into_any(),
             Next::Rest(time) => time.as_secs_f64().into_pyobject(py)?.into_any().unbind(),
             Next::Nothing => py.None(),
         })

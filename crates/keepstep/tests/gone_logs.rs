@@ -146,6 +146,13 @@ fn the_folder_of_a_writer_is_missed() {
     let one = listed(&scratch, "t");
     assert!(one.trouble.is_some() && one.summary.total_reward.is_none(), "{one:?}");
     assert!(!scratch.store().catalog().expect("reads").troubles().is_empty());
+    // Nor is it said that it runs, or has not begun.
+    let run = scratch.run();
+    run.plan(["t", "new"].map(str::to_owned), PlanOptions::default()).expect("plans");
+    let progress = run.progress(&RemainingOptions::default()).expect("looks");
+    assert_eq!((progress.running, progress.damaged, progress.not_begun), (0, 1, 1));
+    let told = keepstep::refs::find(run.store(), "run/new").expect_err("is not there").to_string();
+    assert!(told.contains("may have been there"), "{told}");
 }
 
 /// Of a writer whose log was compacted nothing is left to be missed; notes are read wherever they are.

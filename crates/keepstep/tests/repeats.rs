@@ -31,7 +31,7 @@ fn end(job: Job, why: &str, steps: u64) {
 
 fn job(remaining: &mut Remaining) -> Job {
     match remaining.try_next().expect("looks") {
-        Next::Job(job) => job,
+        Next::Job(job) => *job,
         next => panic!("a job, not {next:?}"),
     }
 }

@@ -170,6 +170,10 @@ pub fn explain(store: &Store, text: &str, error: Error) -> Error {
     parsed(text).and_then(|wanted| not_there(store, text, &wanted)).unwrap_or(error)
 }
 
+/// What is to be said of a name that is not there, if logs are not there either.
+pub const MAY_BE_LOST: &str =
+    "part of this store is gone or damaged, and it may have been there: `keepstep verify` says more";
+
 /// Why nothing is found under a reference: it was pruned, it has not begun, or it is called otherwise. Looks at the whole store.
 pub fn not_there(store: &Store, text: &str, wanted: &Ref) -> Result<Error> {
     let mut catalog = store.catalog()?;
@@ -186,6 +190,10 @@ pub fn not_there(store: &Store, text: &str, wanted: &Ref) -> Result<Error> {
     if wanted.attempt.is_some() && !matching(&episodes, &whole).is_empty() {
         let number = wanted.attempt.unwrap_or(0);
         return Ok(Error::Unknown { what, hint: format!("{whole} has no attempt {number}") });
+    }
+    // Where logs are gone nobody knows what has not begun, or is called otherwise.
+    if !catalog.troubles().is_empty() {
+        return Ok(Error::Unknown { what, hint: MAY_BE_LOST.to_owned() });
     }
     if is_planned(store, &runs, wanted)? {
         let hint = "it is planned and has not begun".to_owned();

@@ -1,4 +1,4 @@
-//! Whether a writer seems gone: a hint, for those who then tell it before they act.
+//! Whether a writer seems gone, or is known to be there: a hint, for those who then tell it before they act.
 
 use keepstep_format::Id;
 
@@ -9,5 +9,10 @@ impl Store {
     /// True if a writer counts as gone: its lock is free, or its lease is over.
     pub(super) fn is_gone(&self, writer: &Id) -> bool {
         matches!(self.leases().standing(writer), Standing::Dead(_))
+    }
+
+    /// True if a writer is known to be there.
+    pub(super) fn is_live(&self, writer: &Id) -> bool {
+        self.leases().standing(writer) == Standing::Live
     }
 }

@@ -267,7 +267,7 @@ enum Pick {
 #[derive(Debug)]
 pub enum Next {
     /// Here is one.
-    Job(Job),
+    Job(Box<Job>),
     /// There is none yet: what errored rests for so long.
     Rest(Duration),
     /// Nothing remains that this process could do now.
@@ -281,7 +281,7 @@ impl Iterator for Remaining {
     fn next(&mut self) -> Option<Result<Job>> {
         loop {
             match self.try_next() {
-                Ok(Next::Job(job)) => return Some(Ok(job)),
+                Ok(Next::Job(job)) => return Some(Ok(*job)),
                 Ok(Next::Rest(time)) => self.run.store().disk().sleep(time.min(REST_AT_ONCE)),
                 Ok(Next::Nothing) => return None,
                 Err(error) => return Some(Err(error)),
@@ -344,7 +344,7 @@ impl Remaining {
                 };
             };
             if let Some(job) = self.take_or_tell(pick)? {
-                return Ok(Next::Job(job));
+                return Ok(Next::Job(Box::new(job)));
             }
         }
     }

@@ -388,14 +388,17 @@ impl Judge<'_> {
         if !is_left {
             // Somebody has it, or had it: only what a dead one left can be taken.
             let owner = self.owner(&at.id, holding, cards)?;
-            if is_ours(&owner) || !self.is_left(&owner, &at.id, holding)? {
+            if is_ours(&owner) {
                 return Ok(Verdict::Running);
             }
             // What was said may stand where nothing can be read: it must not be done again as if nobody had said anything.
             let counts = why.is_none().then(|| self.owner(&at.id, named.in_force, cards)).transpose()?;
             let unread = [Some(owner), counts].iter().flatten().find_map(|it| self.outcomes.unreadable(it));
-            if let Some(error) = unread {
+            if let Some(error) = unread.filter(|_| !self.run.store().is_live(&owner)) {
                 return Err(error);
+            }
+            if !self.is_left(&owner, &at.id, holding)? {
+                return Ok(Verdict::Running);
             }
         }
         let in_a_row = match why.as_deref() {
