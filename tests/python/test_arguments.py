@@ -46,10 +46,11 @@ def takes(name: str, given: Any) -> bool:
             "generation",
             "least",
             "policy",
+            "pause_s",
         }
         return (given >= 0 and name in numbers) or name in {"since", "min_policy", "policy"}
     if isinstance(given, float):
-        return name == "since"
+        return name == "since" or (given >= 0 and name == "pause_s")
     return False
 
 

@@ -516,7 +516,7 @@ def test_a_store_that_is_closed_under_an_environment_says_so(flavour: Flavour, r
     env = keepstep.record(inner := flavour.make(), run, task="t", sample=0)
     flavour.reset(env)
     run.store.close()
-    with pytest.raises(keepstep.Ended, match="aborted"):
+    with pytest.raises(keepstep.Closed, match="store was closed"):
         flavour.step(env, 1)
     assert inner.corridor.taken == 0
     with pytest.raises(keepstep.Closed):
