@@ -37,7 +37,7 @@ CIRCLES: dict[str, list[list[str]]] = {
     "own": [["closing", "mailbox"]],
     "tend": [["bases", "named", "subjects", "verify"]],
     "store": [
-        ["board", "episode", "opening", "plan", "policy", "retry", "run", "survey"],
+        ["episode", "opening", "plan", "plan_cache", "policy", "retry", "run", "survey"],
         ["group", "slots"],
     ],
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import weakref
 from collections.abc import Callable
@@ -127,8 +128,10 @@ class Calling:
                 return await self._finish(call, make(), awaited=awaited)
         finally:
             flights.end(flight)
-            if awaited and not is_made:
-                _close(make())
+            if not is_made:
+                flights.fail(self._place, call, self._fn)
+                if awaited:
+                    _close(make())
 
     def _tell_apart(self, flight: Flight) -> None:
         if self._written is not None:
@@ -138,27 +141,45 @@ class Calling:
         arguments: Any = list(self._args)
         if self._kwargs:
             arguments = {"args": arguments, "kwargs": self._kwargs}
-        was_awaited, found = self._native.known(self._name, self._key, arguments)
+        flights, is_called_so = self._episode._flights, functools.partial(self._is_called_so, arguments)
+        was_awaited: bool | None = None
+        if self._key is not None or (found := flights.again(self._place, self._fn, is_called_so)) is None:
+            was_awaited, found = self._native.known(self._name, self._key, arguments)
         if was_awaited is not None:
             self._episode._is_unread = False
+            self._answered()
         # With arguments, only what is made now can be compared: of what is given again there is nothing to compare.
         if self._key is None and (was_awaited is None or not arguments):
             self._written = Written(found if arguments else None, self._fn, weakref.ref(caller()))
-            self._episode._flights.write(self._place, self._written)
+            flights.write(self._place, self._written)
         return was_awaited, found
+
+    def _is_called_so(self, arguments: Any, call: Any) -> bool:
+        return bool(self._native.is_called_so(call, arguments))
+
+    def _answered(self) -> None:
+        """Arguments are compared by the engine; where there are none, only the functions tell calls of one key apart."""
+        if not self._args and not self._kwargs:
+            self._episode._flights.answer(self._place, self._fn)
 
     def _make(self, call: Any) -> Any:
         try:
             return self._fn(*self._args, **self._kwargs)
-        except Exception as raised:
-            self._record_failed(call, raised)
+        except BaseException as raised:
+            self._failed(call, raised)
             raise
+
+    def _failed(self, call: Any, raised: BaseException) -> None:
+        """An error is recorded; of what was cancelled nobody knows what came of it. Either may be tried again."""
+        self._episode._flights.fail(self._place, call, self._fn)
+        if isinstance(raised, Exception):
+            self._record_failed(call, raised)
 
     async def _finish(self, call: Any, came: Any, *, awaited: bool) -> Any:
         try:
             value = (await came) if inspect.isawaitable(came) else came
-        except Exception as raised:
-            self._record_failed(call, raised)
+        except BaseException as raised:
+            self._failed(call, raised)
             raise
         recorded, given = self._came(call, value)
         try:
@@ -177,11 +198,12 @@ class Calling:
                 self._check_same(came.difference(given))
         except Misfit as misfit:
             refused = BadInput(f"call {self._name!r}: {misfit}: {self._hint()}")
-            self._record_failed(call, refused)
+            self._failed(call, refused)
             raise refused from None
         except BadInput as refused:
-            self._record_failed(call, refused)
+            self._failed(call, refused)
             raise
+        self._answered()
         return came, given
 
     def _check_same(self, found: tuple[str, str] | None) -> None:

@@ -183,7 +183,8 @@ class Episode(Scope):
             **kwargs: its keyword arguments. One that is named `key` or `returns` is given by a lambda.
         """
         _checks.text("name", name)
-        _checks.text_or_none("key", key)
+        if key is not None:
+            _checks.text("key", key, empty=False)
         check_function(name, fn)
         calling = Calling(self, name, fn, args, kwargs, key, returns)
         if _is_async(fn):

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import os
 import threading
 import types
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -90,13 +91,17 @@ _warned: set[str] = set()
 class Flights:
     """The calls of one episode that are under way."""
 
-    __slots__ = ("_is_left", "_keyed", "_now", "_turn", "_written")
+    __slots__ = ("_answered", "_failed", "_is_left", "_keyed", "_now", "_turn", "_written")
 
     def __init__(self) -> None:
         self._now: set[Flight] = set()
         self._keyed: dict[Place, Flight] = {}
         # By name: the calls of the turn without a key.
         self._written: dict[str, deque[Written]] = {}
+        # Those of them that failed, with their functions: whoever tries one again makes the same call.
+        self._failed: dict[str, deque[tuple[Any, Any]]] = {}
+        # By name and key: the functions of the calls of the turn that have an answer, and show no arguments.
+        self._answered: dict[tuple[str, str], Any] = {}
         self._turn = 0
         self._is_left = False
 
@@ -125,11 +130,53 @@ class Flights:
         if place.name in _warned:
             return
         with _lock:
-            if self._turn != place.turn:
-                self._written.clear()
-                self._turn = place.turn
+            self._go_to(place.turn)
             self._written.setdefault(place.name, deque(maxlen=COMPARED_MAX)).append(written)
         self._warn_of_order(place, written)
+
+    def _go_to(self, turn: int) -> None:
+        if self._turn != turn:
+            self._written.clear()
+            self._failed.clear()
+            self._answered.clear()
+            self._turn = turn
+
+    def fail(self, place: Place, call: Any, fn: Any) -> None:
+        """Remembers a call without a key that failed or was cancelled: it has its number, and no answer."""
+        if place.key is None:
+            with _lock:
+                self._go_to(place.turn)
+                self._failed.setdefault(place.name, deque(maxlen=COMPARED_MAX)).append((call, fn))
+
+    def again(self, place: Place, fn: Any, is_called_so: Callable[[Any], bool]) -> Any:
+        """The call that failed before and is now tried again, if this is one: a resumed attempt comes to it once."""
+        with _lock:
+            self._go_to(place.turn)
+            alike = [it for it in self._failed.get(place.name, ()) if _is_same_call(it[1], fn)]
+        for tried in alike:
+            if is_called_so(tried[0]):
+                with _lock, contextlib.suppress(KeyError, ValueError):
+                    self._failed[place.name].remove(tried)
+                    return tried[0]
+        return None
+
+    def forget_failed(self) -> None:
+        """The turn is tried again as a whole: its calls are numbered from the first on."""
+        with _lock:
+            self._failed.clear()
+
+    def answer(self, place: Place, fn: Any) -> None:
+        """Refuses the answer of a key to another call than the one that it was the key of, as far as the functions tell."""
+        if place.key is None:
+            return
+        with _lock:
+            self._go_to(place.turn)
+            known = self._answered.setdefault((place.name, place.key), fn)
+        if not _is_same_call(known, fn):
+            raise BadInput(
+                f"key: {place.key!r} was the key of another call of {place.name!r} in this turn, which has its answer: give "
+                "each call a key of its own, and the arguments behind the function, so that they are compared"
+            )
 
     def tell_apart(self, flight: Flight, written: Written) -> None:
         """Refuses a call without a key that is made beside another, if nothing says which of the two is which."""
@@ -280,6 +327,37 @@ def _is_same_function(one: Any, other: Any) -> bool:
     if isinstance(one, types.MethodType) and isinstance(other, types.MethodType):
         return one.__self__ is other.__self__ and one.__func__ is other.__func__
     return one is other
+
+
+def _is_same_call(one: Any, other: Any) -> bool:
+    """True if two functions do the same, as far as that can be seen: a lambda that is written once is made many times."""
+    if _is_same_function(one, other):
+        return True
+    if isinstance(one, functools.partial) and isinstance(other, functools.partial):
+        same = _is_same_call(one.func, other.func)
+        return same and _are_equal((one.args, one.keywords), (other.args, other.keywords))
+    code = getattr(one, "__code__", None)
+    if code is None or code is not getattr(other, "__code__", None):
+        return False
+    return all(_are_equal(_seen_by(one, name), _seen_by(other, name)) for name in _SEEN)
+
+
+# What a function sees beside its arguments.
+_SEEN = ("__closure__", "__defaults__", "__kwdefaults__")
+
+
+def _seen_by(fn: Any, name: str) -> Any:
+    seen = getattr(fn, name, None)
+    # A cell that is empty yet has no contents.
+    return [getattr(cell, "cell_contents", None) for cell in seen or ()] if name == "__closure__" else seen
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    try:
+        return one is other or bool(one == other)
+    except Exception:
+        # Nothing can be told: arrays are compared one by one.
+        return True
 
 
 def _tell_of_waiting(flights: list[Flight]) -> None:

@@ -155,6 +155,9 @@ class NullEpisode:
     def known(self, name: str, key: str | None, arguments: Any) -> tuple[None, NullCall]:
         return None, NullCall(arguments)
 
+    def is_called_so(self, call: NullCall, arguments: Any) -> bool:
+        return False
+
     def came(self, call: NullCall, value: Any) -> NullResult:
         return NullResult(value)
 

@@ -5,11 +5,10 @@
 mod args;
 mod chance;
 mod child;
-mod choosing;
 mod columns;
-mod comparing;
 mod doctor;
 mod failure;
+mod filter;
 mod json;
 mod naming;
 mod numbers;
@@ -17,9 +16,10 @@ mod place;
 mod planned;
 mod progress;
 mod reading;
+mod render;
 mod screen;
-mod telling;
 mod torture;
+mod value_diff;
 mod values;
 mod verbs;
 

@@ -10,8 +10,8 @@ use keepstep::{Error, Id, Listed, Store};
 use keepstep_format::card::kind;
 use keepstep_format::fields;
 
-use crate::choosing::each_once;
 use crate::failure::{Exit, Failure, Outcome};
+use crate::filter::each_once;
 use crate::json::Json;
 use crate::screen::{Screen, shown};
 

@@ -270,6 +270,11 @@ impl Episode {
         }
     }
 
+    /// True if a call that is not recorded was called with these arguments.
+    fn is_called_so(&self, call: &Call, arguments: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(Walk::new(self.context.get()).value(arguments, "arguments")? == call.0.arguments)
+    }
+
     /// What is recorded of the result of a call. Refused if it could not come back.
     fn came(&self, call: &Call, result: &Bound<'_, PyAny>) -> PyResult<Came> {
         Ok(Came(Walk::new(self.context.get()).result(result, &call.0.name)?))

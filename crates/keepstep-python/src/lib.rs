@@ -3,7 +3,6 @@
 //! The interpreter is never held while something waits for the disk or for another thread, and the committer's thread
 //! never touches the interpreter.
 
-mod bell;
 mod command;
 mod episode;
 mod errors;
@@ -21,6 +20,7 @@ mod table;
 mod tokens;
 mod values;
 mod view;
+mod waker;
 
 use pyo3::prelude::*;
 
@@ -42,7 +42,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<group::Group>()?;
     module.add_class::<stream::Stream>()?;
     module.add_class::<receipt::Receipt>()?;
-    module.add_class::<bell::LoopBell>()?;
+    module.add_class::<waker::LoopBell>()?;
     module.add_class::<view::View>()?;
     module.add_class::<listing::Listing>()?;
     module.add_class::<follow::StepFollow>()?;

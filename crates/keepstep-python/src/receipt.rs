@@ -8,8 +8,8 @@ use keepstep::Level;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-use crate::bell::LoopBell;
 use crate::errors::{OrRaise, bad_input, raise};
+use crate::waker::LoopBell;
 
 /// A record on its way, or there.
 #[pyclass(frozen, module = "keepstep")]
@@ -20,7 +20,7 @@ pub(crate) struct Receipt {
 }
 
 thread_local! {
-    /// The event loop of this thread that was used last, with its bell: looked up once, not once per step.
+    /// The event loop of this thread that was used last, with its waker: looked up once, not once per step.
     static LOOP: RefCell<Option<(Py<PyAny>, Py<LoopBell>)>> = const { RefCell::new(None) };
 }
 
@@ -103,7 +103,7 @@ fn future_of<'py>(receipt: &Bound<'py, Receipt>) -> PyResult<Bound<'py, PyAny>> 
     let py = receipt.py();
     // A forked child would wait for ever: nobody there commits.
     receipt.get().store.check_process().or_raise(py)?;
-    let (event_loop, bell) = running_loop(py, &receipt.get().store)?;
+    let (event_loop, waker) = running_loop(py, &receipt.get().store)?;
     let future = event_loop.call_method0("create_future")?;
     match receipt.get().poll() {
         Some(Ok(())) => {
@@ -113,36 +113,36 @@ fn future_of<'py>(receipt: &Bound<'py, Receipt>) -> PyResult<Bound<'py, PyAny>> 
             future.call_method1("set_exception", (raise(py, &error),))?;
         }
         None => {
-            let bell = bell.get();
-            bell.add(receipt.clone().unbind(), future.clone().unbind());
+            let waker = waker.get();
+            waker.add(receipt.clone().unbind(), future.clone().unbind());
             if receipt.get().poll().is_some() {
-                bell.ring_now();
+                waker.ring_now();
             }
         }
     }
     Ok(future)
 }
 
-/// The running loop, and its bell, which the store rings.
+/// The running loop, and its waker, which the store rings.
 fn running_loop<'py>(
     py: Python<'py>,
     store: &keepstep::Store,
 ) -> PyResult<(Bound<'py, PyAny>, Py<LoopBell>)> {
     let event_loop = get_running_loop(py)?.call0()?;
     let known = LOOP.with_borrow(|last| match last {
-        Some((last, bell)) if last.is(&event_loop) => Some(bell.clone_ref(py)),
+        Some((last, waker)) if last.is(&event_loop) => Some(waker.clone_ref(py)),
         _ => None,
     });
-    let bell = match known {
-        Some(bell) => bell,
+    let waker = match known {
+        Some(waker) => waker,
         None => {
-            let bell = bell_of(py)?.call1((&event_loop,))?.cast_into::<LoopBell>()?.unbind();
-            LOOP.set(Some((event_loop.clone().unbind(), bell.clone_ref(py))));
-            bell
+            let waker = bell_of(py)?.call1((&event_loop,))?.cast_into::<LoopBell>()?.unbind();
+            LOOP.set(Some((event_loop.clone().unbind(), waker.clone_ref(py))));
+            waker
         }
     };
-    store.add_bell(bell.get().bell());
-    Ok((event_loop, bell))
+    store.add_waker(waker.get().waker());
+    Ok((event_loop, waker))
 }
 
 /// Waiting on an event loop's thread stops all its tasks: said once.

@@ -59,7 +59,7 @@ impl Store {
             lease: seconds_of("lease_s", lease_s).or_raise(py)?,
             stall: seconds_of("stall_s", stall_s).or_raise(py)?,
             // Callers share the interpreter.
-            late_press: true,
+            compress_late: true,
             interrupt: Some(crate::interrupt::is_interrupted),
             ..Options::default()
         };

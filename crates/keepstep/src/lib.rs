@@ -79,13 +79,13 @@ pub use options::{Level, Options};
 pub use read::NoteTarget;
 pub use segment::Liveness;
 pub use store::{
-    BURIED_AT_ONCE, Began, Conflict, Ending, Episode, EpisodeFilter, EpisodeName, Generation, GivenUp, Group,
-    GroupView, Happened, Job, Jobs, Known, Listed, Member, NewPolicy, Next, Opening, OrphanNote, PlanOptions,
-    PolicyName, Progress, Reaped, Remaining, RemainingOptions, Resume, Run, RunEvent, RunFollow, RunInfo,
-    RunOptions, Said, SealedGroups, Search, StepFollow, StepNews, Store, Stream, StreamView, Turn, View,
-    WeakStore, WhenBusy, refuse_address,
+    Began, Conflict, Ending, Episode, EpisodeEvents, EpisodeFilter, EpisodeName, Generation, GivenUp, Group,
+    GroupView, Job, Jobs, Known, Listed, MARKED_AT_ONCE, Member, NewPolicy, Next, Opening, OrphanNote,
+    PlanOptions, PolicyName, Progress, Reaped, Remaining, RemainingOptions, Resume, Run, RunEvent, RunFollow,
+    RunInfo, RunOptions, Said, SealedGroups, Search, StepFollow, StepNews, Store, Stream, StreamView, Turn,
+    View, WeakStore, WhenBusy, refuse_address,
 };
-pub use write::{Bell, CallKey, CallMade, Prepared, Receipt, Recorder, Step, Tokens, WriterStats};
+pub use write::{CallKey, CallMade, Prepared, Receipt, Recorder, Step, Tokens, Waker, WriterStats};
 
 /// The examples of the README are run as tests.
 #[doc = include_str!("../README.md")]

@@ -45,7 +45,7 @@ pub struct Options {
     pub background: bool,
     /// Whether short steps that are submitted, and not waited for, are compressed by the committer: for callers that share
     /// one thread, as the tasks of an event loop do. Callers with threads of their own compress best themselves.
-    pub late_press: bool,
+    pub compress_late: bool,
     /// Asked now and then by a caller's thread that waits for the disk: true ends the wait with
     /// [`crate::Error::Interrupted`]. What was handed over goes on being written.
     pub interrupt: Option<fn() -> bool>,
@@ -67,7 +67,7 @@ impl Default for Options {
             index_bytes_max: 64 << 20,
             background_sync: Duration::from_millis(100),
             background: true,
-            late_press: false,
+            compress_late: false,
             interrupt: None,
             dictionary: true,
             #[cfg(feature = "simulate")]

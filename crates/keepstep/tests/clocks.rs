@@ -3,15 +3,15 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #![allow(unreachable_pub, reason = "a test has no outside: `pub` says which parts of a module others use")]
 
-#[path = "tending/door.rs"]
-mod door;
+#[path = "tending/hooked_disk.rs"]
+mod hooked_disk;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use door::Door;
+use hooked_disk::HookedDisk;
 use keepstep::disk::sim::SimDisk;
 use keepstep::disk::{Clock, Files, RealDisk};
 use keepstep::{EpisodeName, Error, NoteTarget, Opening, Options, Run, Step, Store, Value, WhenBusy};
@@ -94,7 +94,7 @@ fn waited_s<T>(
     let sim = SimDisk::new(9);
     let (jumps, was_set) = (sim.clone(), Arc::new(AtomicBool::new(true)));
     let is_due = Arc::clone(&was_set);
-    let disk = Door::new(sim.process(), move |call| {
+    let disk = HookedDisk::new(sim.process(), move |call| {
         if call.starts_with("sleep") && !is_due.swap(true, Ordering::AcqRel) {
             jumps.set_clock_by(by_s);
         }

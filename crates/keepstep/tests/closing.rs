@@ -2,15 +2,15 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #![allow(unreachable_pub, reason = "a test has no outside: `pub` says which parts of a module others use")]
 
-#[path = "tending/door.rs"]
-mod door;
+#[path = "tending/hooked_disk.rs"]
+mod hooked_disk;
 mod scratch;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use door::Door;
+use hooked_disk::HookedDisk;
 use keepstep::disk::sim::SimDisk;
 use keepstep::{
     Episode, EpisodeName, Error, NoteTarget, Opening, Options, PlanOptions, RemainingOptions, Run, Step,
@@ -110,7 +110,7 @@ fn closed_at(way: u64, at: u64) -> bool {
     run_on(sim.process()).plan(["planned".to_owned()], PlanOptions::default()).expect("plans");
     let closed: Arc<Mutex<Closed>> = Arc::default();
     let (inside, calls) = (Arc::clone(&closed), AtomicU64::new(0));
-    let run = run_on(Door::new(sim.process(), move |_| {
+    let run = run_on(HookedDisk::new(sim.process(), move |_| {
         let Ok(mut inside) = inside.try_lock() else { return };
         if inside.0.is_some() && calls.fetch_add(1, Ordering::Relaxed) == at {
             inside.1 = inside.0.take().map(|run| begin_to_close(&run));

@@ -10,14 +10,14 @@
 )]
 #![allow(unreachable_pub, reason = "a test has no outside: `pub` says which parts of a module others use")]
 
-#[path = "tending/door.rs"]
-mod door;
+#[path = "tending/hooked_disk.rs"]
+mod hooked_disk;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use door::Door;
+use hooked_disk::HookedDisk;
 use keepstep::disk::Files;
 use keepstep::disk::sim::{SimDisk, SimProcess};
 use keepstep::tend::{CompactOptions, PruneFilter};
@@ -258,7 +258,7 @@ fn owner_inside(
     act.waits(&sim);
     let (calls, said) = (AtomicU64::new(0), Arc::new(Mutex::new(None)));
     let (inside, slot, clock) = (Arc::clone(&owner), Arc::clone(&said), sim.clone());
-    let disk = Door::booted(sim.process(), wrong.boot(), move |call| {
+    let disk = HookedDisk::booted(sim.process(), wrong.boot(), move |call| {
         if calls.fetch_add(1, Ordering::Relaxed) == at {
             wrong.happens(&clock);
             let came = inside.step();
@@ -285,10 +285,10 @@ fn owner_outside(
     let (calls, said) = (Arc::new(AtomicU64::new(u64::MAX / 2)), Arc::new(Mutex::new(None)));
     let (count, slot, disk) = (Arc::clone(&calls), Arc::clone(&said), sim.clone());
     let owner = Owner::start(&sim, wrong, |process| {
-        Door::new(process, move |call| {
+        HookedDisk::new(process, move |call| {
             if count.fetch_add(1, Ordering::Relaxed) == at {
                 wrong.happens(&disk);
-                let other = Door::booted(disk.process(), wrong.boot(), |_| {});
+                let other = HookedDisk::booted(disk.process(), wrong.boot(), |_| {});
                 let acted = act.on(&run_on(other, broken));
                 *slot.lock().expect("no panic") = Some((call.to_owned(), acted.err()));
             }
@@ -432,7 +432,7 @@ fn a_stopped_taker(broken: Option<Broken>) -> Stopped {
     let (inside, process, disk) = (Arc::clone(&owner), Arc::clone(&taker), sim.clone());
     let seen: Arc<Mutex<(Vec<String>, bool)>> = Arc::default();
     let slot = Arc::clone(&seen);
-    let door = Door::new(taker, move |call| {
+    let door = HookedDisk::new(taker, move |call| {
         if !(call.starts_with("link claims/") && call.ends_with(".1.base")) {
             return;
         }
@@ -485,7 +485,7 @@ fn an_owner_that_answers_keeps_its_log() {
         disk.open_rw(&format!("writers/{writer}/lock")).unwrap().write_at(b"x", 30).unwrap();
         let inside = Arc::clone(&owner);
         let asker = run_on(
-            Door::new(sim.process(), move |call| {
+            HookedDisk::new(sim.process(), move |call| {
                 if answers && call.starts_with("sleep") {
                     assert_eq!(inside.step(), Came::Recorded);
                 }
@@ -547,7 +547,7 @@ fn whoever_publishes_goes_on_when_its_file_is_swept_away() {
         left_by_a_killed_process(&sim, "left");
         let (count, is_over, other) = (AtomicU64::new(0), Arc::new(Mutex::new(None)), sim.clone());
         let said = Arc::clone(&is_over);
-        let door = Door::new(sim.process(), move |call| {
+        let door = HookedDisk::new(sim.process(), move |call| {
             if count.fetch_add(1, Ordering::Relaxed) == at {
                 *said.lock().expect("no panic") = Some(call.to_owned());
                 sweep(&other);
@@ -571,13 +571,13 @@ fn a_number_that_was_taken_back_is_used_again() {
     let sim = SimDisk::new(84);
     left_by_a_killed_process(&sim, "first");
     let (other, times) = (sim.clone(), AtomicU64::new(0));
-    let door = Door::new(sim.process(), move |call| {
+    let door = HookedDisk::new(sim.process(), move |call| {
         if call == "link grouped/0.manifest" && times.fetch_add(1, Ordering::Relaxed) == 0 {
             // A pruner that is killed when it has announced what it wants: its manifest holds no segment.
             left_by_a_killed_process(&other, "second");
             let process = other.process();
             let killed = Arc::clone(&process);
-            let announced = Door::new(process, move |call| {
+            let announced = HookedDisk::new(process, move |call| {
                 if call == "link grouped/0.copy" {
                     killed.kill();
                 }

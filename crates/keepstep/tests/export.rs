@@ -6,7 +6,7 @@ mod scratch;
 use std::time::Duration;
 
 use keepstep::export::{Jsonl, JsonlCounts, JsonlOptions};
-use keepstep::read::Told;
+use keepstep::read::EpisodeEvent;
 use keepstep::tend::CompactOptions;
 use keepstep::{Ending, EpisodeName, Error, Listed, NoteTarget, Opening, Resume, Run, Step, Value, WhenBusy};
 
@@ -296,10 +296,10 @@ fn telling_is_reading() {
     let (mut steps, mut calls, mut ends) = (Vec::new(), 0, 0);
     for told in view.told() {
         match told.expect("is read") {
-            Told::Step(step) => steps.push(*step),
-            Told::Call(_) => calls += 1,
-            Told::End(_) => ends += 1,
-            Told::Begin(_) => {}
+            EpisodeEvent::Step(step) => steps.push(*step),
+            EpisodeEvent::Call(_) => calls += 1,
+            EpisodeEvent::End(_) => ends += 1,
+            EpisodeEvent::Begin(_) => {}
             other => panic!("{other:?}"),
         }
     }

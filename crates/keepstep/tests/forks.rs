@@ -11,8 +11,8 @@
 )]
 #![allow(unreachable_pub, reason = "a test has no outside: `pub` says which parts of a module others use")]
 
-#[path = "tending/door.rs"]
-mod door;
+#[path = "tending/hooked_disk.rs"]
+mod hooked_disk;
 mod scratch;
 
 use std::cell::{Cell, RefCell};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
-use door::Door;
+use hooked_disk::HookedDisk;
 use keepstep::disk::RealDisk;
 use keepstep::read::{Catalog, FollowFrom};
 use keepstep::{
@@ -100,7 +100,7 @@ struct Mine {
 fn open(dir: &Path, stop: &Arc<Stop>) -> Store {
     let disk = Arc::new(RealDisk::create(dir).expect("opens"));
     let stop = Arc::clone(stop);
-    Store::on_files(Door::new(disk, move |_| stop.before()), options()).expect("opens")
+    Store::on_files(HookedDisk::new(disk, move |_| stop.before()), options()).expect("opens")
 }
 
 fn shared(dir: &Path, stop: &Arc<Stop>) -> Shared {

@@ -5,8 +5,8 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #![allow(unreachable_pub, reason = "a test has no outside: `pub` says which parts of a module others use")]
 
-#[path = "tending/door.rs"]
-mod door;
+#[path = "tending/hooked_disk.rs"]
+mod hooked_disk;
 #[path = "more/tended.rs"]
 mod tended;
 
@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use door::Door;
+use hooked_disk::HookedDisk;
 use keepstep::disk::Files;
 use keepstep::disk::sim::SimDisk;
-use keepstep::read::Told;
+use keepstep::read::EpisodeEvent;
 use keepstep::tend::{CompactOptions, PruneFilter};
 use keepstep::{
     Ending, Episode, EpisodeName, Error, Jobs, NoteTarget, Opening, Options, PlanOptions, RemainingOptions,
@@ -139,7 +139,7 @@ fn it_goes_on_from_an_end_that_was_adopted() {
     drop(episode);
     assert_eq!(seen(&run), (2, 3, Some("finished".to_owned())));
     let view = run.view(&name()).expect("reads");
-    let ends = view.told().filter(|it| matches!(it, Ok(Told::End(_)))).count();
+    let ends = view.told().filter(|it| matches!(it, Ok(EpisodeEvent::End(_)))).count();
     assert_eq!(ends, 1, "the END that was adopted is no part of what goes on");
     assert_eq!(listed(&run), [(0, "truncated", 2), (1, "truncated", 2), (2, "finished", 3)].map(state));
     let mut told = told_to(&run, &mut None);
@@ -213,7 +213,7 @@ fn inside_at<T>(
 ) -> Option<(String, T)> {
     let (calls, said) = (Arc::new(AtomicU64::new(u64::MAX)), Arc::new(Mutex::new(None)));
     let (count, slot) = (Arc::clone(&calls), Arc::clone(&said));
-    let run = run_on(Door::new(sim.process(), move |call| {
+    let run = run_on(HookedDisk::new(sim.process(), move |call| {
         // Not while the store is opened.
         let is_on = count.load(Ordering::Relaxed) != u64::MAX;
         if is_on && count.fetch_add(1, Ordering::Relaxed) == at {

@@ -2,14 +2,14 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #![allow(unreachable_pub, reason = "a test has no outside: `pub` says which parts of a module others use")]
 
-#[path = "tending/door.rs"]
-mod door;
+#[path = "tending/hooked_disk.rs"]
+mod hooked_disk;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use door::Door;
+use hooked_disk::HookedDisk;
 use keepstep::disk::Files;
 use keepstep::disk::sim::SimDisk;
 use keepstep::read::Item;
@@ -110,7 +110,7 @@ fn viewed_at(at: u64) -> u64 {
     killed(&sim, &name, MANY, MANY + SOME);
     let (calls, inside) = (Arc::new(AtomicU64::new(0)), sim.clone());
     let count = Arc::clone(&calls);
-    let reader = run_of(Door::new(sim.process(), move |_| {
+    let reader = run_of(HookedDisk::new(sim.process(), move |_| {
         if count.fetch_add(1, Ordering::Relaxed) == at {
             compact_and_delete(&inside);
         }

@@ -9,14 +9,14 @@
 )]
 #![allow(unreachable_pub, reason = "a test has no outside: `pub` says which parts of a module others use")]
 
-#[path = "tending/door.rs"]
-mod door;
+#[path = "tending/hooked_disk.rs"]
+mod hooked_disk;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use door::Door;
+use hooked_disk::HookedDisk;
 use keepstep::disk::Files;
 use keepstep::disk::sim::{Errno, Fault, On, SimDisk};
 use keepstep::{EpisodeName, Options, Run, Step, Store, Value};
@@ -123,7 +123,7 @@ fn reaping_many_shares_syncs() {
     let sim = killed(EPISODES);
     let syncs = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&syncs);
-    let run = run_on(Door::new(sim.process(), move |call| {
+    let run = run_on(HookedDisk::new(sim.process(), move |call| {
         counted.fetch_add(u64::from(call.starts_with("sync_dir ")), Ordering::Relaxed);
     }));
     syncs.store(0, Ordering::Relaxed);

@@ -2,8 +2,8 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #![allow(unreachable_pub, reason = "a test has no outside: `pub` says which parts of a module others use")]
 
-#[path = "tending/door.rs"]
-mod door;
+#[path = "tending/hooked_disk.rs"]
+mod hooked_disk;
 
 mod scratch;
 
@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use door::Door;
+use hooked_disk::HookedDisk;
 use keepstep::disk::sim::SimDisk;
 use keepstep::{
     Ending, Episode, EpisodeName, Error, Group, Opening, Options, Resume, Run, Step, Store, Value, WhenBusy,
@@ -134,7 +134,7 @@ fn claiming_can_wait_for_a_slot() {
         let owner = on(sim.process());
         let episode = owner.episode(name(0)).expect("begins");
         let (episode, sleeps) = (Mutex::new(Some(episode)), AtomicU64::new(0));
-        let waiter = on(Door::new(sim.process(), move |call| {
+        let waiter = on(HookedDisk::new(sim.process(), move |call| {
             if call.starts_with("sleep") && sleeps.fetch_add(1, Ordering::Relaxed) == 3 {
                 end(&episode.lock().expect("no panic").take().expect("ends once"), why);
             }

@@ -58,9 +58,9 @@ fn steps_are_read_while_they_are_written() {
 /// Who compresses a step changes nothing of what is stored: the caller, or the committer with a dictionary that came meanwhile.
 #[test]
 fn a_step_pressed_late_is_the_same_step() {
-    let record = |late_press: bool, dictionary: bool, steps: u64| {
-        let scratch = Scratch::new(&format!("late-{late_press}-{dictionary}"));
-        let options = Options { late_press, dictionary, ..Options::default() };
+    let record = |compress_late: bool, dictionary: bool, steps: u64| {
+        let scratch = Scratch::new(&format!("late-{compress_late}-{dictionary}"));
+        let options = Options { compress_late, dictionary, ..Options::default() };
         let store = scratch.open(options);
         let recorder = store.run("run", Value::Null).expect("opens").episode(name(0)).expect("begins");
         let page = |step: u64| {

@@ -9,10 +9,10 @@
 )]
 #![allow(unreachable_pub, reason = "a test has no outside: `pub` says which parts of a module others use")]
 
-#[path = "takeover/door.rs"]
-mod door;
 #[path = "takeover/oracle.rs"]
 mod oracle;
+#[path = "takeover/scheduled_disk.rs"]
+mod scheduled_disk;
 #[path = "takeover/script.rs"]
 mod script;
 #[path = "takeover/search.rs"]

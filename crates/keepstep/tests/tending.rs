@@ -9,8 +9,8 @@
 
 #[path = "tending/cuts.rs"]
 mod cuts;
-#[path = "tending/door.rs"]
-mod door;
+#[path = "tending/hooked_disk.rs"]
+mod hooked_disk;
 #[path = "tending/pruning.rs"]
 mod pruning;
 #[path = "tending/races.rs"]
@@ -18,7 +18,7 @@ mod races;
 #[path = "tending/world.rs"]
 mod world;
 
-use door::Door;
+use hooked_disk::HookedDisk;
 use keepstep::Broken;
 use keepstep::disk::sim::SimDisk;
 use keepstep::read::{FollowFrom, Item};
@@ -175,7 +175,7 @@ fn the_loser_of_a_race_begins_again() {
             open(&other).compact(at_once(), &mut |_| {}).expect("compacts");
         }
     };
-    let disk = Door::new(sim.process(), overtake);
+    let disk = HookedDisk::new(sim.process(), overtake);
     let report = world::open_as(disk, None).compact(at_once(), &mut |_| {}).expect("compacts");
     assert_eq!((report.logs, report.segments_made), (0, 0), "the other had done it all: {report:?}");
     assert_eq!(everything(&open(&sim)).expect("reads"), before);

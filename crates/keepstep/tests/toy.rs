@@ -3,8 +3,6 @@
 //! What a test says about files (`is_toy()` ends it early) is about a directory, and is left to it.
 #![allow(clippy::duplicate_mod, reason = "each file of tests brings its own scratch directory along")]
 
-#[path = "bells.rs"]
-mod bells;
 #[path = "episodes.rs"]
 mod episodes;
 #[path = "export.rs"]
@@ -21,3 +19,5 @@ mod scoring;
 mod slots;
 #[path = "store.rs"]
 mod store;
+#[path = "wakers.rs"]
+mod wakers;

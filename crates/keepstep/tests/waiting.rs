@@ -2,14 +2,14 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #![allow(unreachable_pub, reason = "a test has no outside: `pub` says which parts of a module others use")]
 
-#[path = "tending/door.rs"]
-mod door;
+#[path = "tending/hooked_disk.rs"]
+mod hooked_disk;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use door::Door;
+use hooked_disk::HookedDisk;
 use keepstep::disk::Files;
 use keepstep::disk::sim::SimDisk;
 use keepstep::{Ending, Episode, EpisodeName, Error, Opening, Options, Run, Step, Store, Value, WhenBusy};
@@ -43,7 +43,7 @@ fn waited_for(
     episode.step(step(1)).expect("records");
     let owner = Owner { process, run, episode };
     let (todo, sleeps, disk) = (Mutex::new(Some((then, owner))), AtomicU64::new(0), sim.clone());
-    let waiter = run_on(Door::new(sim.process(), move |call| {
+    let waiter = run_on(HookedDisk::new(sim.process(), move |call| {
         if call.starts_with("sleep") && sleeps.fetch_add(1, Ordering::Relaxed) == SLEEPS {
             let (then, owner) = todo.lock().expect("no panic").take().expect("happens once");
             then(&disk, owner);

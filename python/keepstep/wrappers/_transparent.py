@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ._doors import run_blocking
+from ._env_recorder import EnvRecorder
 from ._how import Flavour, how_of
-from ._tape import Tape
 
 if TYPE_CHECKING:
     from .._run import Run
@@ -21,7 +21,7 @@ class Transparent:
     """Round an environment: all but `reset`, `step` and leaving passes through."""
 
     env: Any
-    _keepstep: Tape
+    _keepstep: EnvRecorder
 
     # What is set on the wrapper itself; all else is set on the environment.
     _own: ClassVar[frozenset[str]] = frozenset({"env", "_keepstep"})
@@ -38,7 +38,7 @@ class Transparent:
     def _init_base(self, env: Any) -> None:
         """Begins what a base class of the flavour wants begun."""
 
-    def _tape_of(self, env: Any, run: Run, how: dict[str, Any]) -> Tape:
+    def _tape_of(self, env: Any, run: Run, how: dict[str, Any]) -> EnvRecorder:
         raise NotImplementedError
 
     @classmethod
@@ -103,9 +103,9 @@ class Blocking(Transparent):
         return left
 
 
-def tape_of(flavour: Flavour, door: Any, env: Any, run: Run, how: dict[str, Any]) -> Tape:
+def tape_of(flavour: Flavour, door: Any, env: Any, run: Run, how: dict[str, Any]) -> EnvRecorder:
     """What records an environment, from the arguments of `record`."""
-    return Tape(env, how_of(flavour, env, run, **how), flavour, door)
+    return EnvRecorder(env, how_of(flavour, env, run, **how), flavour, door)
 
 
 def _class_for(flavour: type[Transparent], env: Any) -> type:

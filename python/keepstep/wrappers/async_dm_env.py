@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._null import NullEpisode
 from ._doors import AwaitingDoor
-from ._tape import Tape
+from ._env_recorder import EnvRecorder
 from ._transparent import Transparent, action_of, given_to, tape_of
 from .dm_env import FLAVOUR
 
@@ -20,7 +20,7 @@ _DOOR = AwaitingDoor()
 class RecordedAsyncDmEnv(Transparent):
     """An async environment with `reset`, `step` and `close` that is recorded."""
 
-    def _tape_of(self, env: Any, run: Run, how: dict[str, Any]) -> Tape:
+    def _tape_of(self, env: Any, run: Run, how: dict[str, Any]) -> EnvRecorder:
         return tape_of(FLAVOUR, _DOOR, env, run, how)
 
     @classmethod
@@ -49,11 +49,11 @@ class RecordedAsyncDmEnv(Transparent):
 
 def _make_step() -> Any:
     async def step(self: Any, *args: Any, **given: Any) -> Any:
-        tape, call = self._keepstep, self.env.step
-        if tape.native.__class__ is NullEpisode:
-            return await tape.astep_unrecorded(call, args, given)
+        recorder, call = self._keepstep, self.env.step
+        if recorder.native.__class__ is NullEpisode:
+            return await recorder.astep_unrecorded(call, args, given)
         action = action_of(call, args, given)
-        return await tape.step(action, lambda: call(*args, **given))
+        return await recorder.step(action, lambda: call(*args, **given))
 
     return step
 

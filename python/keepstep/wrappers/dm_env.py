@@ -10,7 +10,7 @@ from .._endings import Ending
 from .._null import NullEpisode
 from ..errors import Ended
 from ._doors import BlockingDoor, run_blocking
-from ._tape import Tape
+from ._env_recorder import EnvRecorder
 from ._transparent import Blocking, action_of, given_to, tape_of
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class RecordedDmEnv(Blocking):
         base: Any = getattr(sys.modules.get("dm_env"), "Environment", None)
         return (base,) if base is not None and isinstance(env, base) else ()
 
-    def _tape_of(self, env: Any, run: Run, how: dict[str, Any]) -> Tape:
+    def _tape_of(self, env: Any, run: Run, how: dict[str, Any]) -> EnvRecorder:
         return tape_of(FLAVOUR, _DOOR, env, run, how)
 
     @classmethod
@@ -127,14 +127,14 @@ class RecordedDmEnv(Blocking):
 
 def _make_step() -> Any:
     def step(self: Any, *args: Any, **given: Any) -> Any:
-        tape, call = self._keepstep, self.env.step
-        if tape.may_begin_by_step:
+        recorder, call = self._keepstep, self.env.step
+        if recorder.may_begin_by_step:
             # By its contract a dm_env environment begins the next episode with such a step, and ignores the action.
-            return run_blocking(tape.begin(lambda **_: call(*args, **given), {}))
-        if tape.native.__class__ is NullEpisode:
-            return tape.step_unrecorded(call, args, given)
+            return run_blocking(recorder.begin(lambda **_: call(*args, **given), {}))
+        if recorder.native.__class__ is NullEpisode:
+            return recorder.step_unrecorded(call, args, given)
         action = action_of(call, args, given)
-        return run_blocking(tape.step(action, lambda: call(*args, **given)))
+        return run_blocking(recorder.step(action, lambda: call(*args, **given)))
 
     return step
 

@@ -10,7 +10,7 @@ from .._endings import Ending
 from .._null import NullEpisode
 from ..errors import Ended
 from ._doors import BlockingDoor, run_blocking
-from ._tape import Tape
+from ._env_recorder import EnvRecorder
 from ._transparent import Blocking, action_of, given_to, tape_of
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class RecordedGymnasium(Blocking):
         for base in self._bases_for(env):
             base.__init__(self, env)  # type: ignore[misc]
 
-    def _tape_of(self, env: Any, run: Run, how: dict[str, Any]) -> Tape:
+    def _tape_of(self, env: Any, run: Run, how: dict[str, Any]) -> EnvRecorder:
         return tape_of(_FLAVOUR, _DOOR, env, run, how)
 
     @classmethod
@@ -145,11 +145,11 @@ class RecordedGymnasium(Blocking):
 
 def _make_step() -> Any:
     def step(self: Any, *args: Any, **given: Any) -> Any:
-        tape, call = self._keepstep, self.env.step
-        if tape.native.__class__ is NullEpisode:
-            return tape.step_unrecorded(call, args, given)
+        recorder, call = self._keepstep, self.env.step
+        if recorder.native.__class__ is NullEpisode:
+            return recorder.step_unrecorded(call, args, given)
         action = action_of(call, args, given)
-        return run_blocking(tape.step(action, lambda: call(*args, **given)))
+        return run_blocking(recorder.step(action, lambda: call(*args, **given)))
 
     return step
 

@@ -2,17 +2,17 @@
 
 use std::path::PathBuf;
 
-use keepstep::read::{Catalog, Told};
-use keepstep::{Happened, Store, Value, View};
+use keepstep::read::{Catalog, EpisodeEvent};
+use keepstep::{EpisodeEvents, Store, Value, View};
 
-use crate::comparing::{Difference, compare};
 use crate::failure::{Exit, Outcome};
 use crate::json::{self, Json};
 use crate::numbers::{count, counted};
 use crate::place::{open_to_read, store_path};
 use crate::reading::{self, Episode};
+use crate::render::Entry;
 use crate::screen::{Screen, shown};
-use crate::telling::Entry;
+use crate::value_diff::{Difference, compare};
 use crate::verbs::ls::parse_all;
 
 /// More differences of one step would hide where they began.
@@ -114,7 +114,7 @@ impl<'a> Side<'a> {
 /// The steps of one side, and at last the turn that is pending.
 struct Rows<'v> {
     view: &'v View,
-    told: Happened<'v>,
+    told: EpisodeEvents<'v>,
     is_over: bool,
     damaged: u64,
 }
@@ -123,12 +123,12 @@ impl Rows<'_> {
     fn next(&mut self) -> Outcome<Option<Row>> {
         for told in self.told.by_ref() {
             match told? {
-                Told::Step(step) => {
+                EpisodeEvent::Step(step) => {
                     self.damaged += u64::from(!step.damaged.is_empty());
                     let index = step.index;
-                    return Ok(Some(Row { index, entry: Entry::of_told(&Told::Step(step)) }));
+                    return Ok(Some(Row { index, entry: Entry::of_told(&EpisodeEvent::Step(step)) }));
                 }
-                Told::Gap(_) | Told::Damaged(_) => self.damaged += 1,
+                EpisodeEvent::Gap(_) | EpisodeEvent::Damaged(_) => self.damaged += 1,
                 _ => {}
             }
         }

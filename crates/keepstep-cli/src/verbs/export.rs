@@ -11,8 +11,8 @@ use keepstep::read::{AttemptKey, Catalog, NoteIndex, is_final};
 use keepstep::refs::Ref;
 use keepstep::{Error, Id, Store};
 
-use crate::choosing::{Chooser, Filter};
 use crate::failure::{Exit, Failure, Outcome};
+use crate::filter::{Chooser, Filter};
 use crate::json::Json;
 use crate::numbers::{bytes, counted};
 use crate::place::{open_to_read, store_path};

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use keepstep::refs::{self, Name, Ref, run_reference};
 use keepstep::{Id, Store};
 
-use crate::choosing::{Filter, each_once};
 use crate::failure::{Exit, Outcome};
+use crate::filter::{Filter, each_once};
 use crate::json::Json;
 use crate::numbers::{count, counted, now_us, reward, span_us};
 use crate::place::open_split;

@@ -8,8 +8,8 @@ use keepstep::refs::{self, Ref};
 use keepstep::tend::{Candidate, PruneFilter, PruneReport};
 use keepstep::{Id, Store, Why};
 
-use crate::choosing::find_run;
 use crate::failure::{Exit, Outcome};
+use crate::filter::find_run;
 use crate::json::Json;
 use crate::numbers::{bytes, count, counted};
 use crate::place::{open_to_read, store_path};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use keepstep::read::AttemptKey;
-use keepstep::{BURIED_AT_ONCE, Options, Reaped, Search, Store};
+use keepstep::{MARKED_AT_ONCE, Options, Reaped, Search, Store};
 
 use crate::failure::{Exit, Outcome};
 use crate::json::{self, Json};
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         found = wait_for_the_silent(&store, found)?;
     }
     let silent = found.silent.len() as u64;
-    let reaped = if args.dry_run { found.dead } else { bury_all(&store, &found.dead)? };
+    let reaped = if args.dry_run { found.dead } else { mark_crashed(&store, &found.dead)? };
     show(args, &store, &reaped, screen)?;
     screen.flush()?;
     let noun = if reaped.len() == 1 { "attempt" } else { "attempts" };
@@ -74,11 +74,11 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
 }
 
 /// Records what was found; gives what nobody else had recorded.
-fn bury_all(store: &Store, dead: &[Reaped]) -> Outcome<Vec<Reaped>> {
+fn mark_crashed(store: &Store, dead: &[Reaped]) -> Outcome<Vec<Reaped>> {
     let bar = progress::bar(dead.len() as u64, "recording");
     let mut reaped = Vec::new();
-    for some in dead.chunks(BURIED_AT_ONCE) {
-        reaped.extend(store.bury_all(some)?);
+    for some in dead.chunks(MARKED_AT_ONCE) {
+        reaped.extend(store.mark_crashed(some)?);
         bar.inc(some.len() as u64);
     }
     bar.finish_and_clear();

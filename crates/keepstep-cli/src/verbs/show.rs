@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use keepstep::read::{LineagePart, NoteKey, NoteSaid, Step, Told};
+use keepstep::read::{EpisodeEvent, LineagePart, NoteKey, NoteSaid, Step};
 use keepstep::{Liveness, Store, View};
 
 use crate::failure::{Exit, Failure, Outcome};
@@ -10,8 +10,8 @@ use crate::json::Json;
 use crate::numbers::{counted, date, reward, span_us};
 use crate::place::{open_to_read, store_path};
 use crate::reading::{self, Episode};
+use crate::render::{Entry, error_of, titles, traceback_of};
 use crate::screen::{Screen, shown};
-use crate::telling::{Entry, error_of, titles, traceback_of};
 use crate::values::brief;
 use crate::verbs::ls::parse_all;
 
@@ -128,8 +128,8 @@ impl Shown<'_> {
             let told = told?;
             // How it ended comes last, and may be in no log; the heading says it already, and how it began.
             let is_told_elsewhere = match told {
-                Told::End(_) => true,
-                Told::Begin(_) => !self.args.json,
+                EpisodeEvent::End(_) => true,
+                EpisodeEvent::Begin(_) => !self.args.json,
                 _ => false,
             };
             if !is_told_elsewhere {
@@ -146,7 +146,7 @@ impl Shown<'_> {
         if let Some(end) = self.view.ending()? {
             is_whole &= end.damaged.is_empty();
             if self.args.json {
-                self.tell(&Entry::of_told(&Told::End(Box::new(end))), screen)?;
+                self.tell(&Entry::of_told(&EpisodeEvent::End(Box::new(end))), screen)?;
             }
         }
         Ok(is_whole)
@@ -286,12 +286,12 @@ impl Shown<'_> {
         if index < self.view.steps() {
             let step = self.view.step(index)?;
             if is_it(&step) {
-                return Ok(Some(Entry::of_told(&Told::Step(Box::new(step)))));
+                return Ok(Some(Entry::of_told(&EpisodeEvent::Step(Box::new(step)))));
             }
         }
         for told in self.view.told() {
             let told = told?;
-            if matches!(&told, Told::Step(step) if is_it(step)) {
+            if matches!(&told, EpisodeEvent::Step(step) if is_it(step)) {
                 return Ok(Some(Entry::of_told(&told)));
             }
         }
@@ -302,7 +302,7 @@ impl Shown<'_> {
         let failure = Failure::new(format!("{} has no step {index}", self.episode.reference()));
         let mut has_gap = false;
         for told in self.view.told() {
-            has_gap |= matches!(told?, Told::Gap(_) | Told::Damaged(_));
+            has_gap |= matches!(told?, EpisodeEvent::Gap(_) | EpisodeEvent::Damaged(_));
         }
         Ok(match (self.view.steps(), has_gap) {
             (_, true) => failure

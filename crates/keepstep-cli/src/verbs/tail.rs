@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use keepstep::format::commit::What;
 use keepstep::format::frame::Kind;
-use keepstep::read::{AttemptKey, Catalog, End, Follow, FollowFrom, Item, Told};
+use keepstep::read::{AttemptKey, Catalog, End, EpisodeEvent, Follow, FollowFrom, Item};
 use keepstep::refs::{self, Meant, Ref};
 use keepstep::{Began, Error, Id, Liveness, Store};
 
@@ -16,8 +16,8 @@ use crate::json::Json;
 use crate::numbers::date;
 use crate::place::{is_store, may_come, open_taken, split};
 use crate::reading::{self, Episode};
+use crate::render::Entry;
 use crate::screen::{Screen, shown};
-use crate::telling::Entry;
 use crate::verbs::ls::parse_all;
 
 /// How often a follower of a store looks up.
@@ -235,7 +235,7 @@ impl<'a> Tail<'a> {
     fn tell_found_end(&self, key: AttemptKey, screen: &mut Screen) -> Outcome<()> {
         let Some((why, evidence)) = self.store.found_end(&key.episode, key.attempt)? else { return Ok(()) };
         let end = End { why: Some(why), evidence: Some(evidence), ..End::default() };
-        self.print(key, &Entry::of_told(&Told::End(Box::new(end))), screen)
+        self.print(key, &Entry::of_told(&EpisodeEvent::End(Box::new(end))), screen)
     }
 
     fn whole_store(mut self, screen: &mut Screen) -> Outcome {

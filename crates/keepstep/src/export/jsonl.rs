@@ -10,7 +10,7 @@ use keepstep_format::value::Value;
 
 use super::json::{write_text, write_value};
 use crate::error::{Doing, Result};
-use crate::read::{Call, NoteIndex, NoteKey, NoteSaid, NoteTarget, Step, StepKind, Told};
+use crate::read::{Call, EpisodeEvent, NoteIndex, NoteKey, NoteSaid, NoteTarget, Step, StepKind};
 use crate::store::{Listed, View};
 
 /// How lines are written.
@@ -65,14 +65,14 @@ impl<W: io::Write> Jsonl<W> {
         let mut gaps = 0;
         for told in view.told() {
             match told? {
-                Told::Step(step) => {
+                EpisodeEvent::Step(step) => {
                     self.step(&names, &step, view, before.as_ref())?;
                     before = step.prompt;
                     after();
                 }
-                Told::Call(call) if self.options.calls => self.call(&names, &call)?,
-                Told::Gap(_) => gaps += 1,
-                Told::Damaged(_) => self.counts.damaged += 1,
+                EpisodeEvent::Call(call) if self.options.calls => self.call(&names, &call)?,
+                EpisodeEvent::Gap(_) => gaps += 1,
+                EpisodeEvent::Damaged(_) => self.counts.damaged += 1,
                 _ => {}
             }
         }

@@ -21,7 +21,7 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(2);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
 
 /// Where a process makes its claims.
-pub(crate) struct ClaimDesk {
+pub(crate) struct ClaimBatcher {
     disk: Arc<dyn Disk>,
     store: Id,
     key: ContentKey,
@@ -35,18 +35,18 @@ pub(crate) struct ClaimDesk {
 
 #[derive(Default)]
 struct Queue {
-    waiting: Vec<Arc<Wish>>,
+    waiting: Vec<Arc<WantedClaim>>,
     is_served: bool,
 }
 
 /// A claim that somebody wants.
-struct Wish {
+struct WantedClaim {
     path: String,
     content: Vec<u8>,
     outcome: Mutex<Option<Result<bool>>>,
 }
 
-impl ClaimDesk {
+impl ClaimBatcher {
     pub(crate) fn new(disk: Arc<dyn Disk>, store: Id, key: ContentKey, options: &Options) -> Self {
         let stall = options.stall;
         let interrupt = options.interrupt;
@@ -58,7 +58,7 @@ impl ClaimDesk {
         self.claim_at(&claim_path(episode, attempt), episode, attempt, writer, birth)
     }
 
-    /// As [`ClaimDesk::claim`], under another name.
+    /// As [`ClaimBatcher::claim`], under another name.
     pub(crate) fn claim_at(
         &self,
         path: &str,
@@ -86,7 +86,7 @@ impl ClaimDesk {
         let started_us = self.disk.uptime_us();
         let (mut backoff, mut has_failed) = (BACKOFF_FIRST, false);
         loop {
-            let tried = match self.wait_for(Arc::new(Wish {
+            let tried = match self.wait_for(Arc::new(WantedClaim {
                 path: path.to_owned(),
                 content: content.to_vec(),
                 outcome: Mutex::new(None),
@@ -121,7 +121,7 @@ impl ClaimDesk {
         Ok(is_ours)
     }
 
-    fn wait_for(&self, wish: Arc<Wish>) -> Result<bool> {
+    fn wait_for(&self, wish: Arc<WantedClaim>) -> Result<bool> {
         let mut queue = lock(&self.queue);
         queue.waiting.push(Arc::clone(&wish));
         loop {
@@ -142,7 +142,7 @@ impl ClaimDesk {
         }
     }
 
-    fn serve(&self, wishes: &[Arc<Wish>]) {
+    fn serve(&self, wishes: &[Arc<WantedClaim>]) {
         let cards = wishes.iter().map(|wish| NewCard { path: &wish.path, content: &wish.content });
         let outcomes = self.disk.put_all(&cards.collect::<Vec<_>>());
         for (wish, outcome) in wishes.iter().zip(outcomes) {

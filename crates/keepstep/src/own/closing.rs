@@ -8,7 +8,7 @@ use keepstep_format::card::kind;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
-use super::mailbox::{Letter, Postman};
+use super::mailbox::{FenceNotice, NoticePoster};
 use crate::disk;
 use crate::error::{Doing, Error, Result};
 use crate::segment::Storage;
@@ -45,8 +45,8 @@ fn answer_path(writer: &Id, number: u64) -> String {
 }
 
 /// Asks a writer whether its log may be closed; the number of the question. Durable when it returns.
-pub(crate) fn ask(storage: &Storage, postman: &Postman, writer: &Id) -> Result<u64> {
-    postman.post(storage, writer, &Letter::Question)
+pub(crate) fn ask(storage: &Storage, postman: &NoticePoster, writer: &Id) -> Result<u64> {
+    postman.post(storage, writer, &FenceNotice::Question)
 }
 
 /// Answers a question, unless somebody has: what holds from now on. Durable when it returns.

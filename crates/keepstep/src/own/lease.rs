@@ -17,7 +17,7 @@ use crate::disk::Disk;
 
 /// What is known of an owner.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Standing {
+pub(crate) enum OwnerState {
     /// It lives.
     Live,
     /// It is gone, and this shows it.
@@ -47,13 +47,13 @@ impl Leases {
     }
 
     /// What is known of a writer now.
-    pub(crate) fn standing(&self, writer: &Id) -> Standing {
+    pub(crate) fn state(&self, writer: &Id) -> OwnerState {
         match look_at_lock(&*self.disk, &self.store, writer) {
             LockTells::Live => {
                 self.lock().remove(writer);
-                Standing::Live
+                OwnerState::Live
             }
-            LockTells::Dead(why) => Standing::Dead(self.evidence(writer, why)),
+            LockTells::Dead(why) => OwnerState::Dead(self.evidence(writer, why)),
             LockTells::Nothing => self.by_heartbeat(writer),
             LockTells::Failed => self.unheard(),
         }
@@ -76,7 +76,7 @@ impl Leases {
         self.lease
     }
 
-    fn by_heartbeat(&self, writer: &Id) -> Standing {
+    fn by_heartbeat(&self, writer: &Id) -> OwnerState {
         let counter = match self.disk.get(&beat_path(writer)) {
             Ok(data) => Beat::decode(&data).map(|beat| beat.counter),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -92,14 +92,14 @@ impl Leases {
         drop(seen);
         if heard >= self.lease {
             let why = format!("its heartbeat stood still for {} s", heard.as_secs());
-            return Standing::Dead(self.evidence(writer, &why));
+            return OwnerState::Dead(self.evidence(writer, &why));
         }
-        Standing::Silent { heard, left: self.lease - heard }
+        OwnerState::Silent { heard, left: self.lease - heard }
     }
 
     /// Nothing is known of it, so it has all of its time.
-    fn unheard(&self) -> Standing {
-        Standing::Silent { heard: Duration::ZERO, left: self.lease }
+    fn unheard(&self) -> OwnerState {
+        OwnerState::Silent { heard: Duration::ZERO, left: self.lease }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Id, Seen>> {

@@ -60,7 +60,7 @@ impl Mailbox {
         let CardFound::Card(letter) = read_card(&self.storage, path, card::kind::MAIL)? else {
             return Err(bad());
         };
-        if letter.number(fields::WHAT) == Some(u64::from(Letter::LOG)) {
+        if letter.number(fields::WHAT) == Some(u64::from(FenceNotice::LOG)) {
             return Ok(match closing::answer(&self.storage, &self.writer, self.next, Answer::Alive)? {
                 Answer::Alive => None,
                 Answer::Closed => Some(Mail::Closed),
@@ -74,7 +74,7 @@ impl Mailbox {
 
 /// What is posted to a writer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Letter {
+pub(crate) enum FenceNotice {
     /// To somebody who may still believe that an episode or a stream is theirs.
     Claimed {
         /// As in a BIND: 1 an episode, 3 a stream.
@@ -98,21 +98,21 @@ const MAILBOXES_MAX: usize = 1024;
 /// Remembers how full the mailboxes of others were: one that thousands wrote to is not listed again for each letter. A
 /// hint only: the name that is free decides.
 #[derive(Debug, Default)]
-pub(crate) struct Postman {
+pub(crate) struct NoticePoster {
     taken: Mutex<HashMap<Id, u64>>,
 }
 
-impl Postman {
+impl NoticePoster {
     /// Puts a letter into a mailbox, under the next number that is free, and says which. Durable when it returns.
-    pub(crate) fn post(&self, storage: &Storage, to: &Id, letter: &Letter) -> Result<u64> {
+    pub(crate) fn post(&self, storage: &Storage, to: &Id, letter: &FenceNotice) -> Result<u64> {
         let next = self.next_of(storage.disk(), to)?;
         let number = post_from(storage, to, letter, next)?;
         self.remember(to, number + 1);
         Ok(number)
     }
 
-    /// As [`Postman::post`], many letters to one mailbox, which share their syncs.
-    pub(crate) fn post_all(&self, storage: &Storage, to: &Id, mut letters: &[Letter]) -> Result<()> {
+    /// As [`NoticePoster::post`], many letters to one mailbox, which share their syncs.
+    pub(crate) fn post_all(&self, storage: &Storage, to: &Id, mut letters: &[FenceNotice]) -> Result<()> {
         let (disk, dir) = (storage.disk(), format!("mail/{to}"));
         for _ in 0..RACES_MAX {
             if letters.is_empty() {
@@ -122,7 +122,7 @@ impl Postman {
                 Some(next) => next,
                 None => list_numbered(disk, &dir)?.last().map_or(0, |last| last + 1),
             };
-            let encoded = |(letter, number): (&Letter, u64)| {
+            let encoded = |(letter, number): (&FenceNotice, u64)| {
                 let path = format!("{dir}/{number}");
                 let content = letter.encode(storage, &path);
                 (path, content)
@@ -169,7 +169,7 @@ fn first_free(disk: &dyn Disk, dir: &str, mut next: u64) -> Result<Option<u64>> 
 }
 
 /// Posts under the first number from `next` on that is free, and says which.
-fn post_from(storage: &Storage, to: &Id, letter: &Letter, next: Option<u64>) -> Result<u64> {
+fn post_from(storage: &Storage, to: &Id, letter: &FenceNotice, next: Option<u64>) -> Result<u64> {
     let (disk, dir) = (storage.disk(), format!("mail/{to}"));
     let next = match next {
         Some(next) => next,
@@ -185,7 +185,7 @@ fn post_from(storage: &Storage, to: &Id, letter: &Letter, next: Option<u64>) -> 
     Err(Error::Busy { what: dir, why: "others post to it faster than we can".to_owned() })
 }
 
-impl Letter {
+impl FenceNotice {
     /// As in a BIND: the log itself.
     const LOG: u8 = 0;
 

@@ -19,9 +19,9 @@ use keepstep_format::hash::ContentKey;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
-pub(crate) use claims::ClaimDesk;
-pub(crate) use lease::{Leases, Standing};
-pub(crate) use mailbox::{Letter, Mail, Mailbox, Postman};
+pub(crate) use claims::ClaimBatcher;
+pub(crate) use lease::{Leases, OwnerState};
+pub(crate) use mailbox::{FenceNotice, Mail, Mailbox, NoticePoster};
 
 use crate::disk::{self, Disk, HeldLock, LockState};
 use crate::error::{Doing, Error, Result};

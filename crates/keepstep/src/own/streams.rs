@@ -11,7 +11,7 @@ use keepstep_format::fields;
 use keepstep_format::hash::Hash;
 use keepstep_format::value::Value;
 
-use super::{Letter, Postman};
+use super::{FenceNotice, NoticePoster};
 use crate::disk;
 use crate::error::{Doing, Error, Result};
 use crate::segment::Storage;
@@ -132,9 +132,9 @@ impl StreamFiles {
     /// Tells every claimant that the stream is closed.
     pub(crate) fn post_to_all(&self, storage: &Storage, from: &Id) -> Result<()> {
         let what = What::Stream.number();
-        let letter = Letter::Claimed { what, id: self.stream, attempt: COPIED, from: *from };
+        let letter = FenceNotice::Claimed { what, id: self.stream, attempt: COPIED, from: *from };
         for writer in self.claimants(storage)? {
-            Postman::default().post(storage, &writer, &letter)?;
+            NoticePoster::default().post(storage, &writer, &letter)?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use keepstep_format::Id;
 use keepstep_format::commit::Bind;
 
-use super::fold::{Fold, Told};
+use super::fold::{EpisodeEvent, Fold};
 use super::places::{Next, Parts};
 use super::records::{DamagedRecord, Gap, Item, Records};
 use super::step::{Begin, Call, Discarded, End, Note, Step};
@@ -128,17 +128,17 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    fn add(&mut self, told: Told) {
+    fn add(&mut self, told: EpisodeEvent) {
         match told {
             // Of an attempt that goes on from another, the last beginning and the last end are its own.
-            Told::Begin(begin) => self.begin = Some(*begin),
-            Told::Step(step) => self.steps.push(*step),
-            Told::Discarded(discarded) => self.discarded.push(*discarded),
-            Told::Call(call) => self.calls.push(*call),
-            Told::Note(note) => self.notes.push(*note),
-            Told::End(end) => self.end = Some(*end),
-            Told::Damaged(damaged) => self.damaged.push(damaged),
-            Told::Gap(gap) => self.gaps.push(gap),
+            EpisodeEvent::Begin(begin) => self.begin = Some(*begin),
+            EpisodeEvent::Step(step) => self.steps.push(*step),
+            EpisodeEvent::Discarded(discarded) => self.discarded.push(*discarded),
+            EpisodeEvent::Call(call) => self.calls.push(*call),
+            EpisodeEvent::Note(note) => self.notes.push(*note),
+            EpisodeEvent::End(end) => self.end = Some(*end),
+            EpisodeEvent::Damaged(damaged) => self.damaged.push(damaged),
+            EpisodeEvent::Gap(gap) => self.gaps.push(gap),
         }
     }
 
@@ -158,7 +158,7 @@ impl Attempt {
 pub struct Steps<'r> {
     records: Records<'r>,
     fold: Fold,
-    ready: VecDeque<Told>,
+    ready: VecDeque<EpisodeEvent>,
     is_over: bool,
 }
 
@@ -170,9 +170,9 @@ impl Steps<'_> {
 }
 
 impl Iterator for Steps<'_> {
-    type Item = Result<Told>;
+    type Item = Result<EpisodeEvent>;
 
-    fn next(&mut self) -> Option<Result<Told>> {
+    fn next(&mut self) -> Option<Result<EpisodeEvent>> {
         loop {
             if let Some(told) = self.ready.pop_front() {
                 return Some(Ok(told));

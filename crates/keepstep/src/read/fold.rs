@@ -11,7 +11,7 @@ use super::step::{Begin, Call, Discarded, End, Note, Step, StepKind};
 
 /// What happened in an attempt, in order.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Told {
+pub enum EpisodeEvent {
     /// It began.
     Begin(Box<Begin>),
     /// A step was completed.
@@ -36,7 +36,7 @@ pub enum Told {
 #[derive(Debug, Default)]
 pub struct Fold {
     /// What can be told; the newest step, if there is one, comes first.
-    held: VecDeque<Told>,
+    held: VecDeque<EpisodeEvent>,
     pending: Vec<Step>,
     next_index: i64,
 }
@@ -48,16 +48,16 @@ impl Fold {
     }
 
     /// Adds what comes next, and gives what can be told now.
-    pub fn add(&mut self, item: Item) -> Vec<Told> {
+    pub fn add(&mut self, item: Item) -> Vec<EpisodeEvent> {
         match item {
             Item::Record(record) => self.record(&record),
             Item::Damaged(lost) => self.damaged(&lost),
-            Item::Gap(gap) => self.hold(Told::Gap(gap)),
+            Item::Gap(gap) => self.hold(EpisodeEvent::Gap(gap)),
         }
     }
 
     /// Nothing more comes, for now: gives what was held back.
-    pub fn finish(&mut self) -> Vec<Told> {
+    pub fn finish(&mut self) -> Vec<EpisodeEvent> {
         self.held.drain(..).collect()
     }
 
@@ -66,17 +66,17 @@ impl Fold {
         &self.pending
     }
 
-    fn record(&mut self, record: &Record) -> Vec<Told> {
+    fn record(&mut self, record: &Record) -> Vec<EpisodeEvent> {
         let Some(kind) = record.kind() else {
             // Of a later version. Some of those may be passed over, as the spec says; that is told of the others.
             let (seq, kind, place) = (record.seq, record.kind, record.place);
             return match kind >= KIND_SKIPPABLE {
                 true => Vec::new(),
-                false => self.hold(Told::Damaged(DamagedRecord { seq, kind, place })),
+                false => self.hold(EpisodeEvent::Damaged(DamagedRecord { seq, kind, place })),
             };
         };
         match kind {
-            Kind::Begin => self.hold(Told::Begin(Box::new(Begin::of(record)))),
+            Kind::Begin => self.hold(EpisodeEvent::Begin(Box::new(Begin::of(record)))),
             Kind::First | Kind::Step | Kind::Item => {
                 let mut step = self.step_of(kind);
                 step.add(record);
@@ -99,8 +99,8 @@ impl Fold {
                 self.completed(step)
             }
             Kind::Discard => self.discarded(record),
-            Kind::Call => self.hold(Told::Call(Box::new(Call::of(record)))),
-            Kind::Note => self.hold(Told::Note(Box::new(Note::of(record)))),
+            Kind::Call => self.hold(EpisodeEvent::Call(Box::new(Call::of(record)))),
+            Kind::Note => self.hold(EpisodeEvent::Note(Box::new(Note::of(record)))),
             Kind::End => self.ended(End::of(record)),
             // Not records of an attempt.
             Kind::Put
@@ -115,8 +115,8 @@ impl Fold {
         }
     }
 
-    fn damaged(&mut self, lost: &DamagedRecord) -> Vec<Told> {
-        let Some(kind) = Kind::from_u8(lost.kind) else { return self.hold(Told::Damaged(*lost)) };
+    fn damaged(&mut self, lost: &DamagedRecord) -> Vec<EpisodeEvent> {
+        let Some(kind) = Kind::from_u8(lost.kind) else { return self.hold(EpisodeEvent::Damaged(*lost)) };
         match kind.effect() {
             Effect::CompletesStep => {
                 let mut step = self.step_of(kind);
@@ -134,7 +134,7 @@ impl Fold {
                 step.lose(lost);
                 self.completed(step)
             }
-            Effect::ClosesTurn | Effect::None => self.hold(Told::Damaged(*lost)),
+            Effect::ClosesTurn | Effect::None => self.hold(EpisodeEvent::Damaged(*lost)),
         }
     }
 
@@ -160,35 +160,35 @@ impl Fold {
         Some(self.pending.remove(at))
     }
 
-    fn completed(&mut self, step: Step) -> Vec<Told> {
+    fn completed(&mut self, step: Step) -> Vec<EpisodeEvent> {
         self.next_index = step.index.saturating_add(1);
         let told = self.held.drain(..).collect();
-        self.held.push_back(Told::Step(Box::new(step)));
+        self.held.push_back(EpisodeEvent::Step(Box::new(step)));
         told
     }
 
-    fn discarded(&mut self, record: &Record) -> Vec<Told> {
+    fn discarded(&mut self, record: &Record) -> Vec<EpisodeEvent> {
         let index = index_of(record);
         let step = self.take_pending(index).map(Box::new);
         let index = index.or(step.as_ref().map(|step| step.index)).unwrap_or(self.next_index);
         let reason = record.get(fields::REASON).and_then(|value| value.as_str()).map(str::to_owned);
         let time = record.get(fields::TIME).and_then(|value| value.as_int());
-        self.hold(Told::Discarded(Box::new(Discarded { index, reason, time, step })))
+        self.hold(EpisodeEvent::Discarded(Box::new(Discarded { index, reason, time, step })))
     }
 
-    fn ended(&mut self, end: End) -> Vec<Told> {
+    fn ended(&mut self, end: End) -> Vec<EpisodeEvent> {
         if end.makes_last()
-            && let Some(Told::Step(step)) = self.held.front_mut()
+            && let Some(EpisodeEvent::Step(step)) = self.held.front_mut()
             && !step.kind_was_said
         {
             step.kind = StepKind::Last;
         }
-        self.held.push_back(Told::End(Box::new(end)));
+        self.held.push_back(EpisodeEvent::End(Box::new(end)));
         self.held.drain(..).collect()
     }
 
     /// Tells at once if no step is held back before it.
-    fn hold(&mut self, told: Told) -> Vec<Told> {
+    fn hold(&mut self, told: EpisodeEvent) -> Vec<EpisodeEvent> {
         if self.held.is_empty() {
             return vec![told];
         }

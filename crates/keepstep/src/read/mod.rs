@@ -18,7 +18,7 @@ mod tests;
 
 pub use attempt::{Attempt, AttemptReader, Steps};
 pub use catalog::{AttemptInfo, AttemptKey, Catalog, Trouble};
-pub use fold::{Fold, Told};
+pub use fold::{EpisodeEvent, Fold};
 pub(crate) use follow::Unsettled;
 pub use follow::{Follow, FollowFrom, Followed, Origin, Position};
 pub use lineage::{Line, Lineage, LineagePart};

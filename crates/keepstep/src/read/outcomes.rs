@@ -169,7 +169,7 @@ fn look(
         }
         (Contents::Open(scanned), Some(head)) => {
             let whose = (head.writer, head.number);
-            let mut source = SegmentRecords::new(storage, whose, log.doors(), RECORD_BYTES);
+            let mut source = SegmentRecords::new(storage, whose, log.readable(), RECORD_BYTES);
             for entry in scanned.entries.iter().filter(|entry| entry.bind.what == What::Attempt) {
                 let is_new = |record: &ScannedRecord| record.offset >= looked_to;
                 if !entry.records.last().is_some_and(is_new) && scanned.lost.is_empty() {

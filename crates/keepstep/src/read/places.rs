@@ -13,10 +13,12 @@ use keepstep_format::footer::FooterEntry;
 use super::attempt::AttemptReader;
 use super::catalog::Catalog;
 use crate::error::Result;
-use crate::segment::bodies::Doors;
+use crate::segment::bodies::ReadableSegments;
 use crate::segment::scanned::{LostRecord, ScannedRecord};
 use crate::segment::summary::Stored;
-use crate::segment::{Contents, Log, ScanUnsealed, Scanned, SealedIndex, SegmentHead, Standing, Storage};
+use crate::segment::{
+    Contents, Log, ScanUnsealed, Scanned, SealedIndex, SegmentHead, Storage, UnsealedFacts,
+};
 
 /// Where a record stands, in the log of its writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -69,7 +71,7 @@ struct Part {
 
 #[derive(Debug, Clone)]
 enum Source {
-    Sealed { index: Arc<SealedIndex>, entry: Box<FooterEntry>, rescan: Option<(SegmentHead, Standing)> },
+    Sealed { index: Arc<SealedIndex>, entry: Box<FooterEntry>, rescan: Option<(SegmentHead, UnsealedFacts)> },
     Open(Arc<Vec<ScannedRecord>>),
 }
 
@@ -78,7 +80,7 @@ enum Source {
 pub(super) struct Parts {
     storage: Arc<Storage>,
     scan: Arc<dyn ScanUnsealed>,
-    doors: Arc<Doors>,
+    readable: Arc<ReadableSegments>,
     writer: Id,
     bind: Bind,
     parts: Vec<Part>,
@@ -90,7 +92,7 @@ pub(super) struct Parts {
 impl Parts {
     /// What `writer` recorded; `log` is its own, or that of what `compact` made.
     pub(super) fn new(log: &Log, writer: &Id, bind: Bind, scan: Arc<dyn ScanUnsealed>) -> Self {
-        let (storage, doors) = (Arc::clone(log.storage()), Arc::clone(log.doors()));
+        let (storage, readable) = (Arc::clone(log.storage()), Arc::clone(log.readable()));
         let mut parts = Vec::new();
         let mut lost = BTreeMap::new();
         let mut scanned_why = None;
@@ -121,7 +123,7 @@ impl Parts {
                 Contents::Unreadable(_) => {}
             }
         }
-        Self { storage, scan, doors, writer: *writer, bind, parts, lost, scanned_why }
+        Self { storage, scan, readable, writer: *writer, bind, parts, lost, scanned_why }
     }
 
     /// A reader of the same, with a new look at where it is: `compact` may have moved it, and the newest manifest says
@@ -184,14 +186,14 @@ impl Parts {
     /// The lists of an index are damaged: the frames still say it all.
     fn scan_instead(
         &self,
-        rescan: Option<&(SegmentHead, Standing)>,
+        rescan: Option<&(SegmentHead, UnsealedFacts)>,
         entry: &FooterEntry,
     ) -> Result<Vec<ScannedRecord>> {
         // What `compact` made is not scanned: its lists were made again from its blocks, as far as that goes.
         let rescan = rescan.filter(|(head, _)| head.writer != Id::NONE);
-        let Some((head, standing)) = rescan else { return Ok(Vec::new()) };
+        let Some((head, facts)) = rescan else { return Ok(Vec::new()) };
         let mut scanned = Scanned::new();
-        self.scan.scan(&self.storage, head, &self.doors, standing, &mut scanned)?;
+        self.scan.scan(&self.storage, head, &self.readable, facts, &mut scanned)?;
         let (mut records, _) = open_records(&scanned, &self.bind);
         let to = entry.first_seq.saturating_add(entry.count);
         records.retain(|record| (entry.first_seq..to).contains(&record.seq));

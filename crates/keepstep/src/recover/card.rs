@@ -13,10 +13,10 @@ use crate::segment::cards::{CardFound, Fields, read_card};
 use crate::segment::names::scan_path;
 use crate::segment::scanned::{LostRange, LostRecord, ScannedRecord};
 use crate::segment::summary::{Stored, has_summary};
-use crate::segment::{Scanned, SegmentHead, Standing, Storage};
+use crate::segment::{Scanned, SegmentHead, Storage, UnsealedFacts};
 
 /// What stands under the name of a segment's card.
-pub(super) enum Told {
+pub(super) enum CardSays {
     /// Nothing that fits the segment as it is now.
     Nothing,
     /// Somebody scanned it, and found this.
@@ -28,36 +28,36 @@ pub(super) enum Told {
 }
 
 /// What was published about a segment.
-pub(super) fn read(storage: &Storage, head: &SegmentHead, standing: &Standing) -> Result<Told> {
+pub(super) fn read(storage: &Storage, head: &SegmentHead, facts: &UnsealedFacts) -> Result<CardSays> {
     let path = scan_path(&head.writer, head.number);
     let card = match read_card(storage, &path, kind::SCAN) {
         Ok(CardFound::Card(card)) => card,
-        Ok(CardFound::Nothing) => return Ok(Told::Nothing),
+        Ok(CardFound::Nothing) => return Ok(CardSays::Nothing),
         Err(error @ Error::NewerFormat { .. }) => return Err(error),
         // The segment can be scanned without it.
-        Ok(CardFound::Damaged) | Err(_) => return Ok(Told::Damaged),
+        Ok(CardFound::Damaged) | Err(_) => return Ok(CardSays::Damaged),
     };
     if card.get(fields::FOOTER).is_none() {
-        return Ok(card.number(fields::FILE_BYTES).map_or(Told::Damaged, Told::Closed));
+        return Ok(card.number(fields::FILE_BYTES).map_or(CardSays::Damaged, CardSays::Closed));
     }
     Ok(match scanned(&card, head) {
-        Some((found, file_bytes)) if fits(&found, file_bytes, standing) => Told::Scanned(Box::new(found)),
+        Some((found, file_bytes)) if fits(&found, file_bytes, facts) => CardSays::Scanned(Box::new(found)),
         // The segment grew since, or more of it was voided: then the card is of no use, and says nothing against it.
-        Some(_) => Told::Nothing,
-        None => Told::Damaged,
+        Some(_) => CardSays::Nothing,
+        None => CardSays::Damaged,
     })
 }
 
 /// A segment that is shorter now was cut: the card knows what is missing.
-fn fits(found: &Scanned, file_bytes: u64, standing: &Standing) -> bool {
-    standing.file_bytes <= file_bytes && standing.voided_from.is_none_or(|from| found.valid_to <= from)
+fn fits(found: &Scanned, file_bytes: u64, facts: &UnsealedFacts) -> bool {
+    facts.file_bytes <= file_bytes && facts.voided_from.is_none_or(|from| found.valid_to <= from)
 }
 
 /// The fields of the card. Nothing if what was found cannot be written as an index.
 pub(super) fn fields(
     storage: &Storage,
     head: &SegmentHead,
-    standing: &Standing,
+    facts: &UnsealedFacts,
     found: &Scanned,
 ) -> Option<Vec<(u8, Value)>> {
     let mut lists = Vec::new();
@@ -92,7 +92,7 @@ pub(super) fn fields(
         (fields::SEGMENT, number(head.number)?),
         (fields::SYNCED_TO, number(found.synced_to)?),
         (fields::VALID_TO, number(found.valid_to)?),
-        (fields::FILE_BYTES, number(standing.file_bytes)?),
+        (fields::FILE_BYTES, number(facts.file_bytes)?),
         (fields::HOLES, Value::list(found.lost.iter().map(hole_value))),
         (fields::FOOTER, Value::bytes(footer)),
         (fields::LISTS, Value::bytes(lists)),

@@ -13,11 +13,11 @@ use keepstep_format::Id;
 use keepstep_format::scan::Walk;
 
 use crate::error::{Doing, Error, Result};
-use crate::segment::bodies::Doors;
+use crate::segment::bodies::ReadableSegments;
 use crate::segment::names::{scan_path, segment_path};
 use crate::segment::summing::SegmentRecords;
 use crate::segment::window::{RECORD_BYTES, SCAN_BYTES, Window, feed};
-use crate::segment::{Liveness, ScanUnsealed, Scanned, SegmentHead, Standing, Storage};
+use crate::segment::{Liveness, ScanUnsealed, Scanned, SegmentHead, Storage, UnsealedFacts};
 
 /// Says whether a writer is still there.
 pub type AskLiveness = Box<dyn Fn(&Id) -> Liveness + Send + Sync>;
@@ -64,73 +64,73 @@ impl ScanUnsealed for Recovery {
         &self,
         storage: &Arc<Storage>,
         head: &SegmentHead,
-        doors: &Arc<Doors>,
-        standing: &Standing,
+        readable: &Arc<ReadableSegments>,
+        facts: &UnsealedFacts,
         known: &mut Scanned,
     ) -> Result<()> {
-        if standing.liveness == Liveness::Live && !standing.is_settled() {
-            return go_on(storage, head, standing, known);
+        if facts.liveness == Liveness::Live && !facts.is_settled() {
+            return go_on(storage, head, facts, known);
         }
-        let mut standing = *standing;
+        let mut facts = *facts;
         let mut card_is_damaged = false;
         let mut name_is_taken = false;
-        if standing.liveness != Liveness::Live {
+        if facts.liveness != Liveness::Live {
             // A cache, and no proof of anything: it says what a scan would find, while the file is as long.
-            match card::read(storage, head, &standing)? {
-                card::Told::Nothing => {}
-                card::Told::Scanned(found) => {
+            match card::read(storage, head, &facts)? {
+                card::CardSays::Nothing => {}
+                card::CardSays::Scanned(found) => {
                     *known = *found;
                     return Ok(());
                 }
-                card::Told::Closed(bytes) => {
-                    standing.sealed_bytes = Some(bytes);
+                card::CardSays::Closed(bytes) => {
+                    facts.sealed_bytes = Some(bytes);
                     // It may have been written and closed since it was measured: that is not a cut.
                     let path = segment_path(&head.writer, head.number);
                     let file_bytes = storage.file(&head.writer, head.number)?.bytes();
-                    standing.file_bytes = file_bytes.doing("measure", &path)?.max(standing.file_bytes);
+                    facts.file_bytes = file_bytes.doing("measure", &path)?.max(facts.file_bytes);
                     name_is_taken = true;
                 }
-                card::Told::Damaged => (card_is_damaged, name_is_taken) = (true, true),
+                card::CardSays::Damaged => (card_is_damaged, name_is_taken) = (true, true),
             }
         }
-        *known = scan_all(storage, head, &standing)?;
+        *known = scan_all(storage, head, &facts)?;
         known.card_is_damaged = card_is_damaged;
         // What is told apart by a header that may come back is not for ever.
-        let is_final = standing.liveness == Liveness::Dead && !standing.void_is_unknown;
+        let is_final = facts.liveness == Liveness::Dead && !facts.void_is_unknown;
         if is_final && self.publishes && !name_is_taken {
-            publish(storage, head, doors, &standing, known)?;
+            publish(storage, head, readable, &facts, known)?;
         }
         Ok(())
     }
 }
 
 /// Reads all of a segment, window by window.
-fn scan_all(storage: &Storage, head: &SegmentHead, standing: &Standing) -> Result<Scanned> {
+fn scan_all(storage: &Storage, head: &SegmentHead, facts: &UnsealedFacts) -> Result<Scanned> {
     let path = segment_path(&head.writer, head.number);
     let file = storage.file(&head.writer, head.number)?;
-    let mut walk = Walk::new(&head.header(), standing.rules());
-    feed(&mut walk, &file, standing.file_bytes, true, &mut |_| {}).doing("read", &path)?;
+    let mut walk = Walk::new(&head.header(), facts.rules());
+    feed(&mut walk, &file, facts.file_bytes, true, &mut |_| {}).doing("read", &path)?;
     let mut found = walk.finish();
-    standing.give_up_what_is_uncertain(&mut found);
+    facts.give_up_what_is_uncertain(&mut found);
     refuse_newer(found.newer, &path)?;
     let mut scanned = Scanned::new();
     let mut window = Window::new(file, RECORD_BYTES);
     scanned.add(&mut window, head, &found.frames)?;
     scanned.lose(&found.holes);
     (scanned.synced_to, scanned.valid_to) = (found.synced_to, found.valid_to);
-    scanned.sealed_bytes = standing.sealed_bytes;
+    scanned.sealed_bytes = facts.sealed_bytes;
     Ok(scanned)
 }
 
 /// Goes on in the log of a writer that is alive: only what is known to be synced exists yet.
-fn go_on(storage: &Storage, head: &SegmentHead, standing: &Standing, known: &mut Scanned) -> Result<()> {
+fn go_on(storage: &Storage, head: &SegmentHead, facts: &UnsealedFacts, known: &mut Scanned) -> Result<()> {
     let path = segment_path(&head.writer, head.number);
     let file = storage.file(&head.writer, head.number)?;
     if known.walk.is_none() {
         *known = Scanned::new();
     }
-    let mut walk = known.walk.take().unwrap_or_else(|| Walk::new(&head.header(), standing.rules()));
-    feed(&mut walk, &file, standing.file_bytes, false, &mut |_| {}).doing("read", &path)?;
+    let mut walk = known.walk.take().unwrap_or_else(|| Walk::new(&head.header(), facts.rules()));
+    feed(&mut walk, &file, facts.file_bytes, false, &mut |_| {}).doing("read", &path)?;
     let seen = walk.take();
     refuse_newer(seen.newer, &path)?;
     let mut window = Window::new(file, RECORD_BYTES);
@@ -155,8 +155,8 @@ fn refuse_newer(newer: Option<u8>, path: &str) -> Result<()> {
 fn publish(
     storage: &Arc<Storage>,
     head: &SegmentHead,
-    doors: &Arc<Doors>,
-    standing: &Standing,
+    readable: &Arc<ReadableSegments>,
+    facts: &UnsealedFacts,
     scanned: &mut Scanned,
 ) -> Result<()> {
     let file = storage.file(&head.writer, head.number)?;
@@ -164,9 +164,9 @@ fn publish(
     if scanned.valid_to > scanned.synced_to && file.sync().is_err() {
         return Ok(());
     }
-    let mut source = SegmentRecords::new(storage, (head.writer, head.number), doors, SCAN_BYTES);
+    let mut source = SegmentRecords::new(storage, (head.writer, head.number), readable, SCAN_BYTES);
     scanned.sum_all(head.number, &mut source);
-    let Some(fields) = card::fields(storage, head, standing, scanned) else { return Ok(()) };
+    let Some(fields) = card::fields(storage, head, facts, scanned) else { return Ok(()) };
     let path = scan_path(&head.writer, head.number);
     let _ = crate::segment::cards::publish_card(storage, &path, keepstep_format::card::kind::SCAN, &fields);
     Ok(())

@@ -299,7 +299,7 @@ fn a_log_that_is_closed_while_it_is_read_is_whole() {
     maker.save(&store);
     publish_closing(&store, &maker, maker.segments()[0].1.len());
     let mut found = Scanned::new();
-    Recovery::dirty().scan(&store.storage(), &head, log.doors(), &measured, &mut found).unwrap();
+    Recovery::dirty().scan(&store.storage(), &head, log.readable(), &measured, &mut found).unwrap();
     assert!(found.lost.is_empty(), "{:?}", found.lost);
     assert_eq!(sequences(&found, &bind), [0, 1, 2, 3]);
 }

@@ -22,7 +22,7 @@ use crate::error::Error;
 const CACHE_BYTES_MAX: usize = 16 << 20;
 /// What must be known of a segment to take records out of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Door {
+pub struct ReadableSegment {
     /// The salt of its frames.
     pub salt: u64,
     /// Records from here on do not exist.
@@ -30,7 +30,7 @@ pub struct Door {
 }
 
 /// The segments of a writer that can be read, by number.
-pub type Doors = BTreeMap<u64, Door>;
+pub type ReadableSegments = BTreeMap<u64, ReadableSegment>;
 
 /// A record, unpacked.
 #[derive(Debug, Clone)]
@@ -75,7 +75,7 @@ struct Opened {
 pub struct LogBodies {
     storage: Arc<Storage>,
     writer: Id,
-    doors: Arc<Doors>,
+    readable: Arc<ReadableSegments>,
     /// One window for the records that are read in order, one for those that they refer to.
     windows: [Option<(u64, Window)>; 2],
     ahead_bytes: usize,
@@ -95,11 +95,11 @@ impl std::fmt::Debug for LogBodies {
 
 impl LogBodies {
     /// For the log of `writer`.
-    pub fn new(storage: Arc<Storage>, writer: Id, doors: Arc<Doors>) -> Self {
+    pub fn new(storage: Arc<Storage>, writer: Id, readable: Arc<ReadableSegments>) -> Self {
         Self {
             storage,
             writer,
-            doors,
+            readable,
             windows: [None, None],
             ahead_bytes: RECORD_BYTES,
             bodies: Lru::new(CACHE_BYTES_MAX),
@@ -137,9 +137,9 @@ impl LogBodies {
     }
 
     /// Goes on with newer segments. Records never change, so all that is remembered stays true.
-    pub fn renew(&mut self, doors: &Arc<Doors>) {
-        if !Arc::ptr_eq(&self.doors, doors) {
-            self.doors = Arc::clone(doors);
+    pub fn renew(&mut self, readable: &Arc<ReadableSegments>) {
+        if !Arc::ptr_eq(&self.readable, readable) {
+            self.readable = Arc::clone(readable);
         }
     }
 
@@ -229,8 +229,8 @@ impl LogBodies {
         segment: u64,
         offset: u64,
     ) -> Result<StoredRecord, Unreadable> {
-        let door = *self.doors.get(&segment).ok_or(Unreadable::Missing)?;
-        if door.voided_from.is_some_and(|from| offset >= from) {
+        let readable = *self.readable.get(&segment).ok_or(Unreadable::Missing)?;
+        if readable.voided_from.is_some_and(|from| offset >= from) {
             return Err(Unreadable::Missing);
         }
         let is_open = self.windows[which].as_ref().is_some_and(|(number, _)| *number == segment);
@@ -240,7 +240,7 @@ impl LogBodies {
             self.windows[which] = Some((segment, window));
         }
         match &mut self.windows[which] {
-            Some((_, window)) => load(window, door.salt, segment, offset),
+            Some((_, window)) => load(window, readable.salt, segment, offset),
             None => Err(Unreadable::Missing),
         }
     }

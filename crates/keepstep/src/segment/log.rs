@@ -11,13 +11,13 @@ use keepstep_format::frame::FIRST_FRAME;
 use keepstep_format::segment::Trailer;
 use keepstep_format::{Id, fields};
 
-use super::bodies::{Door, Doors, LogBodies};
+use super::bodies::{LogBodies, ReadableSegment, ReadableSegments};
 use super::cards::{CardFound, read_card};
 use super::head::{SegmentHead, has_frame};
 use super::names::{list_segments, scan_path, segment_path, writer_dir};
 use super::scanned::Scanned;
 use super::sealed::{SealedIndex, read_trailer};
-use super::{Liveness, ScanUnsealed, Standing, Storage};
+use super::{Liveness, ScanUnsealed, Storage, UnsealedFacts};
 use crate::error::{Doing, Error, Result, or_told};
 
 /// The log of one writer.
@@ -27,7 +27,7 @@ pub struct Log {
     pub(super) writer: Id,
     pub(super) liveness: Liveness,
     pub(super) segments: BTreeMap<u64, Segment>,
-    doors: Arc<Doors>,
+    readable: Arc<ReadableSegments>,
     is_finished: bool,
 }
 
@@ -120,8 +120,8 @@ impl Segment {
 impl Log {
     /// A log of which nothing is known yet.
     pub fn new(storage: Arc<Storage>, writer: Id) -> Self {
-        let (segments, doors) = (BTreeMap::new(), Arc::new(Doors::new()));
-        Self { storage, writer, liveness: Liveness::Unknown, segments, doors, is_finished: false }
+        let (segments, readable) = (BTreeMap::new(), Arc::new(ReadableSegments::new()));
+        Self { storage, writer, liveness: Liveness::Unknown, segments, readable, is_finished: false }
     }
 
     /// Whose log it is.
@@ -155,13 +155,13 @@ impl Log {
     }
 
     /// What must be known to fetch its records.
-    pub fn doors(&self) -> &Arc<Doors> {
-        &self.doors
+    pub fn readable(&self) -> &Arc<ReadableSegments> {
+        &self.readable
     }
 
     /// Fetches its records.
     pub fn bodies(&self) -> LogBodies {
-        LogBodies::new(Arc::clone(&self.storage), self.writer, Arc::clone(&self.doors))
+        LogBodies::new(Arc::clone(&self.storage), self.writer, Arc::clone(&self.readable))
     }
 
     /// Sums up what the records of unsealed segments say, as far as it was not done yet.
@@ -174,7 +174,7 @@ impl Log {
                 continue;
             }
             let (whose, ahead) = ((head.writer, head.number), super::window::RECORD_BYTES);
-            let mut source = super::summing::SegmentRecords::new(&self.storage, whose, &self.doors, ahead);
+            let mut source = super::summing::SegmentRecords::new(&self.storage, whose, &self.readable, ahead);
             scanned.sum_up(&mut source);
         }
         Ok(())
@@ -310,11 +310,11 @@ impl Log {
         }
         let open = self.segments.values().filter_map(|segment| {
             let head = segment.head.as_ref()?;
-            Some((segment.number, Door { salt: head.salt, voided_from: segment.voided_from }))
+            Some((segment.number, ReadableSegment { salt: head.salt, voided_from: segment.voided_from }))
         });
-        let doors: Doors = open.collect();
-        if doors != *self.doors {
-            self.doors = Arc::new(doors);
+        let readable: ReadableSegments = open.collect();
+        if readable != *self.readable {
+            self.readable = Arc::new(readable);
         }
     }
 
@@ -368,7 +368,7 @@ impl Log {
         let void_is_unknown = self.void_is_unknown(segment);
         let complete = segment.voided_from.is_none() && self.goes_on_behind(number)?;
         let Some(segment) = self.segments.get_mut(&number) else { return Ok(()) };
-        let standing = Standing {
+        let facts = UnsealedFacts {
             liveness: self.liveness,
             file_bytes: segment.file_bytes,
             trailer: segment.trailer,
@@ -380,9 +380,9 @@ impl Log {
         let (Contents::Open(scanned), Some(head)) = (&mut segment.contents, &segment.head) else {
             return Ok(());
         };
-        if scanned.looked_at != Some(standing) {
-            scan.scan(&self.storage, head, &self.doors, &standing, scanned)?;
-            scanned.looked_at = Some(standing);
+        if scanned.looked_at != Some(facts) {
+            scan.scan(&self.storage, head, &self.readable, &facts, scanned)?;
+            scanned.looked_at = Some(facts);
         }
         Ok(())
     }
@@ -418,9 +418,9 @@ impl Log {
     }
 
     /// What is needed to scan a segment although it has an index, should its lists be damaged.
-    pub fn rescan(&self, number: u64) -> Option<(SegmentHead, Standing)> {
+    pub fn rescan(&self, number: u64) -> Option<(SegmentHead, UnsealedFacts)> {
         let segment = self.segments.get(&number)?;
-        let standing = Standing {
+        let facts = UnsealedFacts {
             liveness: self.liveness,
             file_bytes: segment.file_bytes,
             trailer: segment.trailer,
@@ -429,7 +429,7 @@ impl Log {
             sealed_bytes: segment.sealed_bytes,
             void_is_unknown: self.void_is_unknown(segment),
         };
-        Some((segment.head.clone()?, standing))
+        Some((segment.head.clone()?, facts))
     }
 }
 

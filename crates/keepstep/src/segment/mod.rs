@@ -57,7 +57,7 @@ pub enum Liveness {
 
 /// What is known of an unsealed segment from outside of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct UnsealedFacts {
     /// Whether its writer is still there.
     pub liveness: Liveness,
     /// How long it is.
@@ -74,7 +74,7 @@ pub struct Standing {
     pub void_is_unknown: bool,
 }
 
-impl Standing {
+impl UnsealedFacts {
     /// True if nothing in the segment changes any more, whether or not its writer lives.
     pub fn is_settled(&self) -> bool {
         let was_closed = self.voided_from.is_some() || self.trailer.is_some() || self.sealed_bytes.is_some();
@@ -115,13 +115,13 @@ pub trait ScanUnsealed: Send + Sync {
     /// Whether a writer is still there.
     fn liveness(&self, writer: &Id) -> Liveness;
 
-    /// Brings what is known of a segment up to date. `doors` are the readable segments of the same writer.
+    /// Brings what is known of a segment up to date. `readable` are the readable segments of the same writer.
     fn scan(
         &self,
         storage: &Arc<Storage>,
         head: &SegmentHead,
-        doors: &Arc<bodies::Doors>,
-        standing: &Standing,
+        readable: &Arc<bodies::ReadableSegments>,
+        facts: &UnsealedFacts,
         known: &mut Scanned,
     ) -> Result<()>;
 }

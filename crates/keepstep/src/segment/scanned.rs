@@ -6,7 +6,7 @@ use keepstep_format::commit::{Bind, Listed};
 use keepstep_format::frame::{FIRST_FRAME, Kind};
 use keepstep_format::scan::{FrameRef, Hole, Walk};
 
-use super::Standing;
+use super::UnsealedFacts;
 use super::head::SegmentHead;
 use super::record::{Unreadable, load};
 use super::summary::{Summary, has_summary};
@@ -86,7 +86,7 @@ pub struct Scanned {
     /// Earlier segments that references point to, as this number minus theirs, rising; known once all is summed up.
     pub depends_on: Vec<u64>,
     /// What was looked at: while that is the same, so is what was found.
-    pub looked_at: Option<Standing>,
+    pub looked_at: Option<UnsealedFacts>,
     /// Where to go on in the log of a writer that is alive.
     pub walk: Option<Walk>,
     /// It had been sealed, and so long it was then.

@@ -11,7 +11,7 @@ use keepstep_format::decode::{NoBodies, read_fields_of};
 use keepstep_format::footer::FooterEntry;
 use keepstep_format::frame::Kind;
 
-use super::bodies::{Doors, LogBodies};
+use super::bodies::{LogBodies, ReadableSegments};
 use super::log::{Contents, Log, Segment};
 use super::record::StoredRecord;
 use super::scanned::{Scanned, ScannedEntry, ScannedRecord};
@@ -32,14 +32,14 @@ pub struct SegmentRecords {
 }
 
 impl SegmentRecords {
-    /// Those of segment `number` of a writer, read `ahead_bytes` at a time. What they refer to may stand in any of `doors`.
+    /// Those of segment `number` of a writer, read `ahead_bytes` at a time. What they refer to may stand in any of `readable`.
     pub fn new(
         storage: &Arc<Storage>,
         (writer, number): (Id, u64),
-        doors: &Arc<Doors>,
+        readable: &Arc<ReadableSegments>,
         ahead_bytes: usize,
     ) -> Self {
-        let bodies = LogBodies::new(Arc::clone(storage), writer, Arc::clone(doors));
+        let bodies = LogBodies::new(Arc::clone(storage), writer, Arc::clone(readable));
         Self { bodies: bodies.caching(CACHE_BYTES_MAX).reading_ahead(ahead_bytes), number }
     }
 
@@ -166,7 +166,7 @@ impl Log {
             records.extend(numbered.map(|(seq, (offset, kind))| ScannedRecord { offset, seq, kind }));
         }
         let mut source =
-            SegmentRecords::new(self.storage(), (*self.writer(), number), self.doors(), RECORD_BYTES);
+            SegmentRecords::new(self.storage(), (*self.writer(), number), self.readable(), RECORD_BYTES);
         let last_is_passed_over = records.last().is_some_and(|last| !is_told_by_0_1(last.kind));
         if doubt == Doubt::All || (doubt == Doubt::End && last_is_passed_over) {
             let mut summary = Summary::default();

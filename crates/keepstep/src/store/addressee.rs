@@ -68,7 +68,7 @@ impl Run {
     /// An episode without a name, or one whose claims cannot be read: found in the logs.
     fn attempts_without_claims(&self, target: &NoteTarget, called: &str) -> Result<Vec<u32>> {
         let store = self.store();
-        if store.seats().recorder(&target.episode).is_some() {
+        if store.open_episodes().recorder(&target.episode).is_some() {
             return Ok(vec![0]);
         }
         let listed = match store.list_one(&mut store.catalog()?, &target.episode) {
@@ -99,7 +99,7 @@ impl Run {
     fn check_step(&self, target: &NoteTarget, step: u64, links: &[Link], called: &str) -> Result<()> {
         let store = self.store();
         // Whoever records it knows better than the log: what was handed over is on its way.
-        if let Some(recorder) = store.seats().recorder(&target.episode)
+        if let Some(recorder) = store.open_episodes().recorder(&target.episode)
             && target.attempt.is_none_or(|attempt| attempt == recorder.attempt())
             && recorder.has_step(step)
         {

@@ -13,7 +13,7 @@ use keepstep_format::card::kind;
 use super::Store;
 use crate::disk;
 use crate::error::{Doing, Result};
-use crate::own::Standing;
+use crate::own::OwnerState;
 use crate::own::closing::{self, Answer};
 use crate::read::Catalog;
 use crate::recover::Recovery;
@@ -84,16 +84,16 @@ impl CloseLogs for Closer<'_> {
             if self.is_closed(&writer)? {
                 continue;
             }
-            let standing = self.store.leases().standing(&writer);
-            if standing == Standing::Live {
+            let state = self.store.leases().state(&writer);
+            if state == OwnerState::Live {
                 not_closed.insert(writer, "its writer is there".to_owned());
                 continue;
             }
-            let number = closing::ask(self.store.cards(), self.store.postman(), &writer)?;
+            let number = closing::ask(self.store.cards(), self.store.notices(), &writer)?;
             let asked = Asked { writer, number };
             // A lock that is free needs no waiting: wrong evidence is unkind to its owner, and costs no data.
-            match standing {
-                Standing::Dead(_) => self.decide(&asked, &mut not_closed)?,
+            match state {
+                OwnerState::Dead(_) => self.decide(&asked, &mut not_closed)?,
                 _ => waiting.push(asked),
             }
         }

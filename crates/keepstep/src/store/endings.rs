@@ -10,7 +10,7 @@ use keepstep_format::{Id, Why, fields};
 use super::Store;
 use crate::disk::NewCard;
 use crate::error::{Doing, Error, Result, or_told};
-use crate::own::{Letter, Standing};
+use crate::own::{FenceNotice, OwnerState};
 use crate::read::{AttemptKey, End};
 use crate::segment::cards::{CardFound, encode_fields, read_card};
 use crate::segment::chain::{Chain, read_base, read_claim};
@@ -41,7 +41,7 @@ pub(super) struct FoundEnd<'e> {
 }
 
 /// So many attempts that were found dead are recorded as one: more would not share more.
-pub const BURIED_AT_ONCE: usize = 256;
+pub const MARKED_AT_ONCE: usize = 256;
 
 /// The folder of endings that were found.
 const ENDS: &str = "ends";
@@ -75,8 +75,8 @@ impl Store {
     /// An owner that is only silent is waited for: run it again after the lease.
     pub fn reap(&self) -> Result<Vec<Reaped>> {
         let mut reaped = Vec::new();
-        for dead in self.find_dead()?.dead.chunks(BURIED_AT_ONCE) {
-            reaped.extend(self.bury_all(dead)?);
+        for dead in self.find_dead()?.dead.chunks(MARKED_AT_ONCE) {
+            reaped.extend(self.mark_crashed(dead)?);
         }
         Ok(reaped)
     }
@@ -87,20 +87,20 @@ impl Store {
         let mut found = Search::default();
         for listed in self.list(&mut catalog)?.iter().filter(|listed| listed.summary.why.is_none()) {
             let key = listed.key;
-            let standing = self.leases().standing(&key.writer);
+            let state = self.leases().state(&key.writer);
             // Of a log that cannot be read nobody knows what it says: it is left alone too, and lists tell it. An end that
             // others record counts also when the log is back.
             let is_unread = catalog.unreadable(&key.writer).is_some();
-            if standing == Standing::Live || is_unread || self.is_anothers(&key)? {
+            if state == OwnerState::Live || is_unread || self.is_anothers(&key)? {
                 continue;
             }
-            match standing {
-                Standing::Live => {}
-                Standing::Silent { left, .. } => {
+            match state {
+                OwnerState::Live => {}
+                OwnerState::Silent { left, .. } => {
                     found.silent.push(key);
                     found.wait = found.wait.max(left);
                 }
-                Standing::Dead(evidence) => {
+                OwnerState::Dead(evidence) => {
                     let AttemptKey { episode, attempt, writer } = key;
                     let steps = listed.summary.steps;
                     found.dead.push(Reaped { episode, attempt, writer, steps, evidence });
@@ -118,8 +118,8 @@ impl Store {
     }
 
     /// Records that attempts crashed; gives those of which nobody had recorded it. They share their syncs, so give many at
-    /// once ([`BURIED_AT_ONCE`] is enough).
-    pub fn bury_all(&self, dead: &[Reaped]) -> Result<Vec<Reaped>> {
+    /// once ([`MARKED_AT_ONCE`] is enough).
+    pub fn mark_crashed(&self, dead: &[Reaped]) -> Result<Vec<Reaped>> {
         self.check_process()?;
         let mut by_writer: BTreeMap<Id, Vec<&Reaped>> = BTreeMap::new();
         for one in dead {
@@ -128,14 +128,14 @@ impl Store {
         let mut left = Vec::new();
         for (writer, dead) in by_writer {
             // Should it only seem dead, its next call must fail: what was recorded as its end stays its end.
-            let letter = |it: &&Reaped| Letter::Claimed {
+            let letter = |it: &&Reaped| FenceNotice::Claimed {
                 what: 1,
                 id: it.episode,
                 attempt: it.attempt + 1,
                 from: writer,
             };
-            let letters: Vec<Letter> = dead.iter().map(letter).collect();
-            self.postman().post_all(self.cards(), &writer, &letters)?;
+            let letters: Vec<FenceNotice> = dead.iter().map(letter).collect();
+            self.notices().post_all(self.cards(), &writer, &letters)?;
             left.extend(self.without_an_end(&writer, dead)?);
         }
         let card = |(it, records): &(Reaped, u32)| {

@@ -6,9 +6,9 @@ use keepstep_format::frame::Kind;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, Why, fields};
 
+use super::open_episodes::Reservation;
 use super::run::Run;
 use super::same;
-use super::seats::Seat;
 use crate::error::{Error, Result};
 use crate::read::{self, Call, Item, Lineage, LineagePart};
 use crate::write::{CallKey, CallMade, Receipt, Recorder, Step};
@@ -21,13 +21,13 @@ pub struct Episode {
     run: Run,
     resumed: Option<u32>,
     inherited: u64,
-    before: Mutex<Before>,
-    seat: Seat,
+    before: Mutex<Inherited>,
+    reservation: Reservation,
 }
 
 /// What an attempt knows of those before it, and of its own turn.
 #[derive(Default)]
-struct Before {
+struct Inherited {
     lineage: Option<Lineage>,
     /// A turn that was said before, and has not been adopted or given up.
     pending: Option<read::Step>,
@@ -97,17 +97,17 @@ impl Episode {
         recorder: Arc<Recorder>,
         prefix: Option<(u32, Lineage)>,
         pending: Option<read::Step>,
-        seat: Seat,
+        reservation: Reservation,
     ) -> Self {
-        seat.sit(&recorder);
+        reservation.sit(&recorder);
         let (resumed, mut lineage) = prefix.unzip();
         // One that begins from nothing goes on from nobody, whatever was there before it.
         let resumed = resumed.filter(|_| lineage.as_ref().is_some_and(|lineage| !lineage.lines().is_empty()));
         let inherited = lineage.as_ref().map_or(0, Lineage::steps);
         // What cannot be read is an error for whoever reads it; a count is not worth one.
         recorder.inherit_failed(lineage.as_mut().and_then(|lineage| lineage.failed().ok()).unwrap_or(0));
-        let before = Mutex::new(Before { lineage, pending, turn: u64::MAX, ..Before::default() });
-        Self { recorder, run: run.clone(), resumed, inherited, before, seat }
+        let before = Mutex::new(Inherited { lineage, pending, turn: u64::MAX, ..Inherited::default() });
+        Self { recorder, run: run.clone(), resumed, inherited, before, reservation }
     }
 
     /// The run that it is in.
@@ -135,7 +135,7 @@ impl Episode {
 
     /// Which of the inherited steps come from which attempt, and by whom.
     pub fn lineage(&self) -> Vec<LineagePart> {
-        let parts = |before: MutexGuard<'_, Before>| Some(before.lineage.as_ref()?.parts().to_vec());
+        let parts = |before: MutexGuard<'_, Inherited>| Some(before.lineage.as_ref()?.parts().to_vec());
         self.lock().ok().and_then(parts).unwrap_or_default()
     }
 
@@ -356,7 +356,7 @@ impl Episode {
     pub fn leave(&self) -> Result<()> {
         self.run.store().check_process()?;
         self.recorder.leave();
-        self.seat.leave();
+        self.reservation.leave();
         Ok(())
     }
 
@@ -371,7 +371,7 @@ impl Episode {
     }
 
     /// In a forked child another thread of the parent may hold the lock for ever: so the process is looked at first.
-    fn lock(&self) -> Result<MutexGuard<'_, Before>> {
+    fn lock(&self) -> Result<MutexGuard<'_, Inherited>> {
         self.run.store().check_process()?;
         Ok(self.before.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -402,7 +402,7 @@ pub(super) fn abort(recorder: &Recorder, said_by: &str) {
     }
 }
 
-impl Before {
+impl Inherited {
     /// The present turn has its result, or was given up.
     fn settle(&mut self) {
         (self.pending, self.said) = (None, None);

@@ -12,7 +12,7 @@ use keepstep_format::Id;
 
 use super::view::View;
 use crate::error::Result;
-use crate::read::{Fold, Follow, FollowFrom, Step, Told};
+use crate::read::{EpisodeEvent, Fold, Follow, FollowFrom, Step};
 use crate::segment::Liveness;
 
 /// How often is asked whether somebody still records it.
@@ -135,12 +135,12 @@ impl StepFollow {
         Ok(!self.ready.is_empty() || self.is_over)
     }
 
-    fn take(&mut self, told: Vec<Told>, inherits: bool) {
+    fn take(&mut self, told: Vec<EpisodeEvent>, inherits: bool) {
         for told in told {
             match told {
-                Told::Step(step) => self.ready.push_back(step),
+                EpisodeEvent::Step(step) => self.ready.push_back(step),
                 // One that was gone on from may have ended too; what counts here is the end of this one.
-                Told::End(_) if !inherits => self.is_over = true,
+                EpisodeEvent::End(_) if !inherits => self.is_over = true,
                 _ => {}
             }
         }

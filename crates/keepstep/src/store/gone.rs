@@ -3,16 +3,16 @@
 use keepstep_format::Id;
 
 use super::Store;
-use crate::own::Standing;
+use crate::own::OwnerState;
 
 impl Store {
     /// True if a writer counts as gone: its lock is free, or its lease is over.
     pub(super) fn is_gone(&self, writer: &Id) -> bool {
-        matches!(self.leases().standing(writer), Standing::Dead(_))
+        matches!(self.leases().state(writer), OwnerState::Dead(_))
     }
 
     /// True if a writer is known to be there.
     pub(super) fn is_live(&self, writer: &Id) -> bool {
-        self.leases().standing(writer) == Standing::Live
+        self.leases().state(writer) == OwnerState::Live
     }
 }

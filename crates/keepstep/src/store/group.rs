@@ -10,9 +10,9 @@ use keepstep_format::frame::Kind;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, fields, ids};
 
+use super::episode_state::{EpisodeState, episode_state};
 use super::run::{EpisodeName, Run};
 use super::slots::Given;
-use super::standing::{Standing, standing_of};
 use crate::disk;
 use crate::error::{Doing, Error, Result};
 use crate::segment::Storage;
@@ -222,17 +222,17 @@ impl Group {
         let (mut members, mut missing) = (Vec::new(), BTreeMap::new());
         for (sample, episode) in self.samples() {
             let reward = rewards.and_then(|rewards| rewards.get(&episode).copied());
-            match standing_of(&self.run, &episode)? {
-                Standing::Final { attempt } if rewards.is_some() && reward.is_none() => {
+            match episode_state(&self.run, &episode)? {
+                EpisodeState::Final { attempt } if rewards.is_some() && reward.is_none() => {
                     let value = format!("is missing: attempt {attempt} of it has ended");
                     return Err(self.bad_reward(sample, &episode, value, "give a reward for every member"));
                 }
-                Standing::Final { attempt } => members.push(Member { episode, attempt, sample, reward }),
-                Standing::NotYet(why) if reward.is_some() => {
+                EpisodeState::Final { attempt } => members.push(Member { episode, attempt, sample, reward }),
+                EpisodeState::NotYet(why) if reward.is_some() => {
                     let value = format!("is given, and the episode has not ended for good ({why})");
                     return Err(self.bad_reward(sample, &episode, value, "leave it out, or seal later"));
                 }
-                Standing::NotYet(why) => drop(missing.insert(sample, why)),
+                EpisodeState::NotYet(why) => drop(missing.insert(sample, why)),
             }
         }
         let least = least.unwrap_or(self.size).max(1);

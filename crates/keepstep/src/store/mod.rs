@@ -2,13 +2,13 @@
 
 mod address;
 mod addressee;
-mod board;
 mod claimed;
 mod closing;
 mod config;
 mod cursor;
 mod endings;
 mod episode;
+mod episode_state;
 mod events;
 mod following;
 mod freeze;
@@ -19,9 +19,11 @@ mod in_a_row;
 mod level;
 mod listing;
 mod notes;
+mod open_episodes;
 mod opening;
 mod orphans;
 mod plan;
+mod plan_cache;
 mod plan_card;
 mod policy;
 mod progress;
@@ -34,10 +36,8 @@ mod retry;
 mod run;
 mod same;
 mod scoring;
-mod seats;
 mod sizes;
 mod slots;
-mod standing;
 mod stream;
 mod survey;
 mod takeover;
@@ -55,7 +55,7 @@ use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
 pub use address::refuse_address;
-pub use endings::{BURIED_AT_ONCE, Reaped, Search};
+pub use endings::{MARKED_AT_ONCE, Reaped, Search};
 pub use episode::{Ending, Episode, Known, Said, Turn};
 pub use events::{RunEvent, RunFollow};
 pub use following::{StepFollow, StepNews};
@@ -71,7 +71,7 @@ pub use query::EpisodeFilter;
 pub use remaining::{Job, Jobs, Next, Remaining, RemainingOptions};
 pub use run::{EpisodeName, Generation, Run, RunInfo, RunOptions};
 pub use stream::Stream;
-pub use view::{Began, Happened, View};
+pub use view::{Began, EpisodeEvents, View};
 
 use identity::Identity;
 use level::Reached;
@@ -79,13 +79,13 @@ use level::Reached;
 use crate::disk::{self, Cards, Directory, Disk, Files, RealDisk};
 use crate::error::{Doing, Error, Result};
 use crate::options::{Level, Options};
-use crate::own::{self, ClaimDesk, Home, Leases, Mail, Mailbox, Postman};
+use crate::own::{self, ClaimBatcher, Home, Leases, Mail, Mailbox, NoticePoster};
 use crate::process::Process;
 use crate::read::{Catalog, Outcomes};
 use crate::recover::Recovery;
 use crate::segment::Storage;
 use crate::write::{
-    self, Beat, Bell, Bells, LookUp, News, OnClose, Recorder, Start, Subject, SubjectKey, SubjectName,
+    self, Beat, LookUp, News, OnClose, Recorder, Start, Subject, SubjectKey, SubjectName, Waker, Wakers,
     Writer, WriterStats,
 };
 
@@ -127,9 +127,9 @@ struct Inner {
     options: Options,
     /// Made when the first episode is recorded, since reading needs none; and again if others have closed its log.
     writer: Mutex<Option<Arc<Writer>>>,
-    desk: ClaimDesk,
+    claim_batcher: ClaimBatcher,
     leases: Leases,
-    seats: seats::Seats,
+    open_episodes: open_episodes::OpenEpisodes,
     cards: Arc<Storage>,
     /// What was seen of the logs when episodes were opened: looked at again, not read again.
     looking: Mutex<Catalog>,
@@ -141,9 +141,9 @@ struct Inner {
     tended: Arc<Storage>,
     /// How attempts ended, as far as somebody asked what remains of a plan.
     outcomes: Mutex<Outcomes>,
-    boards: board::Boards,
-    postman: Postman,
-    bells: Arc<Bells>,
+    plan_caches: plan_cache::PlanCaches,
+    notices: NoticePoster,
+    wakers: Arc<Wakers>,
 }
 
 impl std::fmt::Debug for Store {
@@ -197,22 +197,22 @@ impl Store {
         let cards = Arc::new(Storage::new(Arc::clone(&disk), id));
         let inner = Inner {
             process: Process::this(),
-            desk: ClaimDesk::new(Arc::clone(&disk), id, key.clone(), &options),
+            claim_batcher: ClaimBatcher::new(Arc::clone(&disk), id, key.clone(), &options),
             leases: Leases::new(Arc::clone(&disk), id, options.lease),
-            seats: seats::Seats::default(),
+            open_episodes: open_episodes::OpenEpisodes::default(),
             looking: Mutex::new(Catalog::unread(Arc::clone(&cards), reading::recovery(&disk, id))),
             looking_at_all: Mutex::new(Catalog::unread(Arc::clone(&cards), Arc::new(Recovery::dirty()))),
             outcomes: Mutex::new(Outcomes::new(Catalog::unread(
                 Arc::clone(&cards),
                 reading::recovery(&disk, id),
             ))),
-            boards: board::Boards::default(),
-            postman: Postman::default(),
+            plan_caches: plan_cache::PlanCaches::default(),
+            notices: NoticePoster::default(),
             cards,
             writer: Mutex::default(),
             streams: stream::OpenStreams::default(),
             notes: notes::NotePutters::default(),
-            bells: Arc::default(),
+            wakers: Arc::default(),
             tended: Arc::new(Storage::new(Arc::clone(&disk), id)),
             disk,
             id,
@@ -262,7 +262,7 @@ impl Store {
         if self.check_process().is_err() {
             return;
         }
-        for recorder in self.inner.seats.close() {
+        for recorder in self.inner.open_episodes.close() {
             recorder.close();
             episode::abort(&recorder, "the store was closed");
         }
@@ -276,13 +276,13 @@ impl Store {
 
     /// An error if the store was closed: nothing is recorded or claimed any more.
     fn check_open(&self) -> Result<()> {
-        if self.inner.seats.is_closed() { Err(Error::Closed) } else { Ok(()) }
+        if self.inner.open_episodes.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Rings a bell whenever something that this process records was acknowledged, for as long as the bell is kept.
-    pub fn add_bell(&self, bell: &Arc<dyn Bell>) {
+    /// Rings a waker whenever something that this process records was acknowledged, for as long as the waker is kept.
+    pub fn add_waker(&self, waker: &Arc<dyn Waker>) {
         if self.check_process().is_ok() {
-            self.inner.bells.add(bell);
+            self.inner.wakers.add(waker);
         }
     }
 
@@ -304,16 +304,16 @@ impl Store {
         &self.inner.options
     }
 
-    fn desk(&self) -> &ClaimDesk {
-        &self.inner.desk
+    fn claim_batcher(&self) -> &ClaimBatcher {
+        &self.inner.claim_batcher
     }
 
     fn leases(&self) -> &Leases {
         &self.inner.leases
     }
 
-    fn seats(&self) -> &seats::Seats {
-        &self.inner.seats
+    fn open_episodes(&self) -> &open_episodes::OpenEpisodes {
+        &self.inner.open_episodes
     }
 
     /// Where small files are read from.
@@ -336,12 +336,12 @@ impl Store {
         self.inner.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn postman(&self) -> &Postman {
-        &self.inner.postman
+    fn notices(&self) -> &NoticePoster {
+        &self.inner.notices
     }
 
-    fn boards(&self) -> &board::Boards {
-        &self.inner.boards
+    fn plan_caches(&self) -> &plan_cache::PlanCaches {
+        &self.inner.plan_caches
     }
 
     /// Who this process is to others, if it has recorded or claimed anything.
@@ -391,7 +391,7 @@ impl Store {
         };
         home.beat();
         let beat: Beat = Box::new(move || home.beat());
-        Writer::start(identity, inner.key.clone(), &inner.options, look_up, beat, Arc::clone(&inner.bells))
+        Writer::start(identity, inner.key.clone(), &inner.options, look_up, beat, Arc::clone(&inner.wakers))
     }
 
     /// A recorder for one attempt, which begins with these fields.
@@ -405,7 +405,7 @@ impl Store {
         start: Start,
     ) -> Result<Recorder> {
         let writer = Arc::clone(writer);
-        self.inner.seats.begin(&id)?;
+        self.inner.open_episodes.begin(&id)?;
         let subject = Subject::new(SubjectKey { what: What::Attempt, id, attempt }, name).starting(start);
         Recorder::begin(writer, subject, Arc::clone(&self.inner.disk), self.inner.level, begin)
     }

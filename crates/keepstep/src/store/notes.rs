@@ -45,7 +45,7 @@ impl Run {
     ) -> Result<Receipt> {
         let said = note_fields(name, value, source)?;
         self.store().check_process()?;
-        if self.store().seats().is_closed() {
+        if self.store().open_episodes().is_closed() {
             return Err(Error::Closed);
         }
         self.check_note_target(&target, called)?;
@@ -56,7 +56,7 @@ impl Run {
         note.push((fields::TARGET, Value::bytes(target.episode.0)));
         note.extend(target.attempt.map(|it| (fields::TARGET_ATTEMPT, Value::Int(i64::from(it)))));
         let receipt = self.note_putter()?.append(Kind::Note, &note)?;
-        self.board().scorings.annotated(&target.episode);
+        self.plan_cache().scorings.annotated(&target.episode);
         Ok(receipt)
     }
 

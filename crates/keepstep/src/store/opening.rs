@@ -7,11 +7,11 @@ use keepstep_format::value::Value;
 use keepstep_format::{Id, fields, ids};
 
 use super::episode::Episode;
+use super::open_episodes::Reservation;
 use super::policy::{NewPolicy, PolicyName};
 use super::run::{EpisodeName, Run};
-use super::seats::Seat;
 use crate::error::{Doing, Error, Result};
-use crate::own::Standing;
+use crate::own::OwnerState;
 use crate::read::{End, Lineage, is_final};
 use crate::segment::chain::{Chain, Link, lost_end, read_claim};
 use crate::write::{Start, SubjectName, Writer};
@@ -90,8 +90,8 @@ struct Take {
     evidence: Value,
 }
 
-/// What came of trying to open an episode: the seat comes back if somebody else was faster.
-type Tried = std::result::Result<Episode, Seat>;
+/// What came of trying to open an episode: the reservation comes back if somebody else was faster.
+type Tried = std::result::Result<Episode, Reservation>;
 
 /// Whether an episode could be opened.
 pub(super) enum Free {
@@ -128,8 +128,8 @@ impl Run {
         let id = self.episode_id(&name);
         let opener = Opener::new(self, id, name, how)?;
         self.store().refuse_pruned(&id).map_err(|error| error.of(&opener.what()))?;
-        let seat = self.store().seats().take(id, &opener.what())?;
-        opener.open(seat)
+        let reservation = self.store().open_episodes().take(id, &opener.what())?;
+        opener.open(reservation)
     }
 
     /// Begins an episode without a name. It is unique, so nobody else can own it, and it cannot be opened again.
@@ -140,8 +140,8 @@ impl Run {
         let id = ids::unnamed_episode(&self.birth(), &random);
         let name = EpisodeName { task: String::new(), iteration: 0, sample: 0 };
         let opener = Opener::new(self, id, name, how)?;
-        let seat = self.store().seats().take(id, &opener.what())?;
-        opener.begin(seat, vec![(fields::UNNAMED, Value::bytes(random))])
+        let reservation = self.store().open_episodes().take(id, &opener.what())?;
+        opener.begin(reservation, vec![(fields::UNNAMED, Value::bytes(random))])
     }
 }
 
@@ -158,7 +158,7 @@ impl Opener<'_> {
         format!("episode {}/{task}#{iteration}.{sample}", self.run.name())
     }
 
-    pub(super) fn open(&self, mut seat: Seat) -> Result<Episode> {
+    pub(super) fn open(&self, mut reservation: Reservation) -> Result<Episode> {
         let disk = self.run.store().disk();
         let started_us = disk.uptime_us();
         let writer = self.writer.id();
@@ -172,13 +172,13 @@ impl Opener<'_> {
             match self.next_move(&chain, &writer, waited < SOON_MAX)? {
                 Move::Soon => disk.sleep(SOON_STEP),
                 Move::Over(why) => return Err(Error::Ended { what: self.what(), why }),
-                Move::Begin { is_claimed } => match self.try_to_begin(seat, is_claimed, &writer)? {
+                Move::Begin { is_claimed } => match self.try_to_begin(reservation, is_claimed, &writer)? {
                     Ok(episode) => return Ok(episode),
-                    Err(free) => seat = free,
+                    Err(free) => reservation = free,
                 },
-                Move::Take(take) => match self.try_to_take(seat, &chain, take, &writer)? {
+                Move::Take(take) => match self.try_to_take(reservation, &chain, take, &writer)? {
                     Ok(episode) => return Ok(episode),
-                    Err(free) => seat = free,
+                    Err(free) => reservation = free,
                 },
                 Move::Busy { owner, attempt, why } => match self.how.busy {
                     WhenBusy::Wait(patience) if waited < patience => disk.sleep(WAIT_STEP),
@@ -202,18 +202,18 @@ impl Opener<'_> {
     }
 
     /// Opens the episode if nobody has it. Nothing if somebody has, or was faster.
-    pub(super) fn open_if_free(&self, seat: Seat) -> Result<Option<Episode>> {
+    pub(super) fn open_if_free(&self, reservation: Reservation) -> Result<Option<Episode>> {
         let writer = self.writer.id();
         let chain = Chain::read_newest(self.run.store().cards(), &self.id)?;
         let tried = match self.next_move(&chain, &writer, false)? {
-            Move::Begin { is_claimed } => self.try_to_begin(seat, is_claimed, &writer)?,
-            Move::Take(take) => self.try_to_take(seat, &chain, take, &writer)?,
+            Move::Begin { is_claimed } => self.try_to_begin(reservation, is_claimed, &writer)?,
+            Move::Take(take) => self.try_to_take(reservation, &chain, take, &writer)?,
             Move::Over(_) | Move::Soon | Move::Busy { .. } => return Ok(None),
         };
         Ok(tried.ok())
     }
 
-    fn try_to_begin(&self, seat: Seat, is_claimed: bool, writer: &Id) -> Result<Tried> {
+    fn try_to_begin(&self, reservation: Reservation, is_claimed: bool, writer: &Id) -> Result<Tried> {
         if let Some(at) = self.how.at.filter(|at| *at > 0) {
             return Err(Error::BadInput {
                 field: "at".to_owned(),
@@ -222,12 +222,12 @@ impl Opener<'_> {
             });
         }
         if !is_claimed && !self.claim(0, writer)? {
-            return Ok(Err(seat));
+            return Ok(Err(reservation));
         }
-        self.begin(seat, Vec::new()).map(Ok)
+        self.begin(reservation, Vec::new()).map(Ok)
     }
 
-    fn try_to_take(&self, seat: Seat, chain: &Chain, take: Take, writer: &Id) -> Result<Tried> {
+    fn try_to_take(&self, reservation: Reservation, chain: &Chain, take: Take, writer: &Id) -> Result<Tried> {
         let Take { attempt, is_claimed, was_alive, evidence } = take;
         self.check_resume(chain)?;
         if self.how.at.is_some() || self.how.new_policy == NewPolicy::Refuse {
@@ -238,34 +238,34 @@ impl Opener<'_> {
         let reads_first = options.is_broken_read_before_claim();
         let mut early = if reads_first { Some(self.inherit(attempt)?) } else { None };
         if !is_claimed && !self.claim(attempt, writer)? {
-            return Ok(Err(seat));
+            return Ok(Err(reservation));
         }
         if options.is_broken_post_after_read() {
             early = Some(self.inherit(attempt)?);
         }
-        self.take_over(seat, attempt, was_alive, evidence, early).map(Ok)
+        self.take_over(reservation, attempt, was_alive, evidence, early).map(Ok)
     }
 
     /// Opens the attempt that this process has claimed before, and done nothing with.
-    pub(super) fn open_claimed(&self, seat: Seat, attempt: u32) -> Result<Episode> {
+    pub(super) fn open_claimed(&self, reservation: Reservation, attempt: u32) -> Result<Episode> {
         let store = self.run.store();
         if attempt == 0 {
-            return self.begin(seat, Vec::new());
+            return self.begin(reservation, Vec::new());
         }
         let chain = Chain::read_newest(store.cards(), &self.id)?;
         let is_unused =
             |newest: &Link| newest.claim.attempt == attempt && !newest.is_void && newest.base.is_none();
         if !chain.newest().is_some_and(is_unused) {
             // Somebody else took it in the meantime, or somebody here opened it by its name.
-            return self.open(seat);
+            return self.open(reservation);
         }
         self.check_resume(&chain)?;
         let before = chain.in_force().map(|link| link.claim.writer);
-        let (was_alive, evidence) = match before.map(|owner| store.leases().standing(&owner)) {
-            Some(Standing::Dead(evidence)) => (false, evidence),
+        let (was_alive, evidence) = match before.map(|owner| store.leases().state(&owner)) {
+            Some(OwnerState::Dead(evidence)) => (false, evidence),
             _ => (true, Value::Null),
         };
-        self.take_over(seat, attempt, was_alive, evidence, None)
+        self.take_over(reservation, attempt, was_alive, evidence, None)
     }
 
     pub(super) fn claim(&self, attempt: u32, writer: &Id) -> Result<bool> {
@@ -285,8 +285,8 @@ impl Opener<'_> {
         if newest.claim.writer == *ours && !newest.is_in_force() {
             // An earlier try of this process got no further than its claim.
             let attempt = newest.claim.attempt;
-            let (was_alive, evidence) = match self.run.store().leases().standing(&force.claim.writer) {
-                Standing::Dead(evidence) => (false, evidence),
+            let (was_alive, evidence) = match self.run.store().leases().state(&force.claim.writer) {
+                OwnerState::Dead(evidence) => (false, evidence),
                 _ => (true, Value::Null),
             };
             return Ok(Move::Take(Take { attempt, is_claimed: true, was_alive, evidence }));
@@ -336,13 +336,13 @@ impl Opener<'_> {
         let take = |was_alive: bool, evidence: Value| {
             Move::Take(Take { attempt, is_claimed: false, was_alive, evidence })
         };
-        match self.run.store().leases().standing(&owner) {
-            Standing::Dead(evidence) => take(false, evidence),
+        match self.run.store().leases().state(&owner) {
+            OwnerState::Dead(evidence) => take(false, evidence),
             _ if self.how.busy == WhenBusy::Take => take(true, Value::Null),
-            Standing::Live => {
+            OwnerState::Live => {
                 Move::Busy { owner, attempt: newest.claim.attempt, why: "is recording it".to_owned() }
             }
-            Standing::Silent { heard, left } => Move::Busy {
+            OwnerState::Silent { heard, left } => Move::Busy {
                 owner,
                 attempt: newest.claim.attempt,
                 why: format!(
@@ -397,9 +397,9 @@ impl Opener<'_> {
     }
 
     /// Records the first attempt.
-    pub(super) fn begin(&self, seat: Seat, more: Vec<(u8, Value)>) -> Result<Episode> {
+    pub(super) fn begin(&self, reservation: Reservation, more: Vec<(u8, Value)>) -> Result<Episode> {
         let recorder = self.recorder(0, Start::default(), more)?;
-        Ok(Episode::new(self.run, Arc::new(recorder), None, None, seat))
+        Ok(Episode::new(self.run, Arc::new(recorder), None, None, reservation))
     }
 
     /// Records an attempt that begins so.

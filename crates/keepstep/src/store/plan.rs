@@ -71,8 +71,8 @@ impl Run {
             });
         }
         check_number("iteration", options.iteration)?;
-        let board = self.board();
-        let mut plan = board.plan();
+        let plan_cache = self.plan_cache();
+        let mut plan = plan_cache.plan();
         plan.refresh(self)?;
         let mut wanted: Vec<String> = tasks.into_iter().collect();
         loop {
@@ -105,8 +105,8 @@ impl Run {
     /// What is planned: each task and iteration with its number of samples, in the order of planning.
     pub fn planned(&self) -> Result<Vec<(String, i64, u32)>> {
         self.store().check_process()?;
-        let board = self.board();
-        let mut plan = board.plan();
+        let plan_cache = self.plan_cache();
+        let mut plan = plan_cache.plan();
         plan.refresh(self)?;
         Ok(plan.tasks.iter().map(|it| (it.task.to_string(), it.iteration, it.samples)).collect())
     }

@@ -69,9 +69,9 @@ impl Run {
     pub fn progress(&self, options: &RemainingOptions) -> Result<Progress> {
         self.store().check_process()?;
         options.check()?;
-        let mut queue = self.board().queue();
+        let mut queue = self.plan_cache().queue();
         let found = queue.look(self, false)?;
-        let plan = self.board().plan();
+        let plan = self.plan_cache().plan();
         let mut progress = Progress {
             planned: queue.planned() as u64,
             not_begun: found.new.len() as u64,
@@ -127,8 +127,8 @@ impl Remaining {
     pub fn given_up(&self) -> Result<Vec<GivenUp>> {
         let run = self.run();
         run.store().check_process()?;
-        let mut queue = run.board().queue();
-        let plan = run.board().plan();
+        let mut queue = run.plan_cache().queue();
+        let plan = run.plan_cache().plan();
         let given_up: Vec<(Id, GivenUp)> = queue
             .errored
             .iter()

@@ -7,14 +7,14 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::board::Held;
 use super::episode::Episode;
+use super::open_episodes::Reservation;
 use super::opening::{Opener, Opening};
+use super::plan_cache::Held;
 use super::repeats::rests;
 use super::retry::{check_retry, goes_on_behind};
 use super::run::{EpisodeName, Run};
 use super::scoring::Scoring;
-use super::seats::Seat;
 use super::survey::{Candidate, Queue};
 use crate::error::{Doing, Error, Result, or_told};
 use crate::segment::chain::claim_path;
@@ -96,7 +96,7 @@ impl RemainingOptions {
 pub struct Job {
     run: Run,
     held: Option<Held>,
-    seat: Option<Seat>,
+    reservation: Option<Reservation>,
     /// Which episode.
     pub name: EpisodeName,
     /// How many attempts at it really began before.
@@ -121,19 +121,19 @@ impl Job {
         }
         let (run, name) = (self.run.clone(), self.name.clone());
         let opener = Opener::new(&run, self.id(), name, how)?;
-        let Some(seat) = self.seat.take() else { return Err(Error::Closed) };
+        let Some(reservation) = self.reservation.take() else { return Err(Error::Closed) };
         let Some(held) = self.held.take() else {
             let why = "unscored: it lacks a note that the plan needs".to_owned();
             return Err(Error::Ended { what: opener.what(), why });
         };
         let is_anothers = held.writer != Some(opener.writer.id());
         let opened = if held.is_tried || is_anothers || is_overtaken(&run, &held)? {
-            opener.open(seat)
+            opener.open(reservation)
         } else {
-            opener.open_claimed(seat, held.attempt)
+            opener.open_claimed(reservation, held.attempt)
         };
         if opened.as_ref().is_err_and(|error| !matches!(error, Error::Ended { .. } | Error::Busy { .. })) {
-            run.store().boards().give_back(Held { is_tried: true, returned: held.returned + 1, ..held });
+            run.store().plan_caches().give_back(Held { is_tried: true, returned: held.returned + 1, ..held });
         }
         opened
     }
@@ -141,10 +141,10 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // The seat first: whoever takes the claim sits down at once.
-        drop(self.seat.take());
+        // The reservation first: whoever takes the claim reserves the episode at once.
+        drop(self.reservation.take());
         if let Some(held) = self.held.take() {
-            self.run.store().boards().give_back(Held { returned: held.returned + 1, ..held });
+            self.run.store().plan_caches().give_back(Held { returned: held.returned + 1, ..held });
         }
     }
 }
@@ -192,7 +192,7 @@ impl Run {
     pub fn remaining(&self, options: RemainingOptions) -> Result<Remaining> {
         self.store().check_process()?;
         options.check()?;
-        let round = self.board().queue().round;
+        let round = self.plan_cache().queue().round;
         Ok(Remaining {
             run: self.clone(),
             options,
@@ -215,10 +215,10 @@ impl Run {
     pub fn remaining_list(&self, options: &RemainingOptions) -> Result<Vec<(EpisodeName, Arc<str>)>> {
         self.store().check_process()?;
         options.check()?;
-        let mut queue = self.board().queue();
+        let mut queue = self.plan_cache().queue();
         queue.refresh(self)?;
-        let plan = self.board().plan();
-        let idle = self.store().boards().idle(&self.birth());
+        let plan = self.plan_cache().plan();
+        let idle = self.store().plan_caches().idle(&self.birth());
         let mut list = Vec::new();
         let named = |it: &Candidate| (queue.name(&plan, it.index), Arc::clone(&it.why));
         let mut more = Vec::new();
@@ -238,7 +238,7 @@ impl Run {
             list.extend(queue.new.iter().map(|&index| (queue.name(&plan, index), Arc::clone(&new))));
         }
         if options.wants_to_score() {
-            let scorings = &self.board().scorings;
+            let scorings = &self.plan_cache().scorings;
             list.extend(
                 queue.unscored.iter().filter(|it| scorings.wants(&it.episode, it.attempt)).map(named),
             );
@@ -303,7 +303,7 @@ impl Remaining {
     /// What this process claimed, and let go before it was begun as often as an episode may fail, with how often that was. It is
     /// not given again here; other processes get it when this one is gone.
     pub fn returned(&self) -> Vec<(EpisodeName, u32)> {
-        let idle = self.run.store().boards().idle(&self.run.birth());
+        let idle = self.run.store().plan_caches().idle(&self.run.birth());
         let enough = idle.into_iter().filter(|held| self.options.is_enough(held));
         enough.map(|held| (held.name, held.returned)).collect()
     }
@@ -311,22 +311,22 @@ impl Remaining {
     /// What this process left without an end as often as it may, and without anything new, with how often that was. It is
     /// not given again here; other processes get it when this one is gone.
     pub fn left(&self) -> Vec<(EpisodeName, u32)> {
-        let (queue, plan) = (self.run.board().queue(), self.run.board().plan());
+        let (queue, plan) = (self.run.plan_cache().queue(), self.run.plan_cache().plan());
         let left = queue.own.iter().filter(|it| !self.options.wants(it));
         left.map(|it| (queue.name(&plan, it.index), it.in_a_row)).collect()
     }
 
     /// What this process scored again and again, and still lacks a note that the plan needs, with the notes that it needs.
     pub fn scored_in_vain(&self) -> Vec<(EpisodeName, Vec<String>)> {
-        let (queue, plan) = (self.run.board().queue(), self.run.board().plan());
-        let scorings = &self.run.board().scorings;
+        let (queue, plan) = (self.run.plan_cache().queue(), self.run.plan_cache().plan());
+        let scorings = &self.run.plan_cache().scorings;
         let in_vain = queue.unscored.iter().filter(|it| !scorings.wants(&it.episode, it.attempt));
         in_vain.map(|it| (queue.name(&plan, it.index), queue.needs(&plan, it.index))).collect()
     }
 
     /// Where notes may have been that cannot be read: what lacks one may have had it.
     pub fn unread_notes(&self) -> Vec<String> {
-        self.run.board().queue().unread_notes()
+        self.run.plan_cache().queue().unread_notes()
     }
 
     pub(super) fn options(&self) -> &RemainingOptions {
@@ -351,7 +351,7 @@ impl Remaining {
 
     /// How long it takes until something that errored may be tried again.
     fn rests(&self) -> Option<Duration> {
-        let queue = self.run.board().queue();
+        let queue = self.run.plan_cache().queue();
         let now_us = self.run.store().disk().uptime_us();
         let wanted = queue.errored.iter().filter(|it| self.options.wants_to_run() && self.options.wants(it));
         wanted.filter_map(|it| self.options.rests(it, now_us)).min()
@@ -364,10 +364,10 @@ impl Remaining {
         run.store().check_open()?;
         let is_wanted =
             |held: &Held| self.options.wants_held(held) && !self.gave(&held.episode, held.attempt);
-        if let Some(held) = run.store().boards().take(&birth, is_wanted) {
+        if let Some(held) = run.store().plan_caches().take(&birth, is_wanted) {
             return Ok(Some(Pick::Idle(held)));
         }
-        let mut queue = run.board().queue();
+        let mut queue = run.plan_cache().queue();
         queue.refresh_if_old(&run)?;
         if let Some(pick) = self.pick_from(&mut queue) {
             return Ok(Some(pick));
@@ -384,7 +384,7 @@ impl Remaining {
         let held = |queue: &Queue, it: Candidate| Held {
             birth: self.run.birth(),
             episode: it.episode,
-            name: queue.name(&self.run.board().plan(), it.index),
+            name: queue.name(&self.run.plan_cache().plan(), it.index),
             attempt: it.attempt,
             attempts: it.attempts,
             why: it.why,
@@ -395,7 +395,7 @@ impl Remaining {
         // What this iterator gave, and was left again, would go round in circles.
         let is_anew = |it: &Candidate| !self.gave(&it.episode, it.attempt.saturating_sub(1));
         let is_untouched = |it: &Candidate| !self.given.contains_key(&it.episode);
-        let scorings = &self.run.board().scorings;
+        let scorings = &self.run.plan_cache().scorings;
         let is_lacking = |it: &Candidate| is_untouched(it) && scorings.wants(&it.episode, it.attempt);
         let now_us = self.run.store().disk().uptime_us();
         let is_rested = |it: &Candidate| self.options.wants(it) && self.options.rests(it, now_us).is_none();
@@ -451,7 +451,7 @@ impl Remaining {
         };
         let store = self.run.store();
         // Somebody in this process has it open, by its name.
-        let seat = match store.seats().take(held.episode, &held.name.task) {
+        let reservation = match store.open_episodes().take(held.episode, &held.name.task) {
             Err(Error::Busy { .. }) => {
                 if is_unscored {
                     // It would be picked again and again, until whoever has it is done: which may be the caller.
@@ -460,7 +460,7 @@ impl Remaining {
                 }
                 return Ok(None);
             }
-            seat => seat?,
+            reservation => reservation?,
         };
         if is_claimed && is_overtaken(&self.run, &held)? {
             return Ok(None);
@@ -486,10 +486,10 @@ impl Remaining {
         self.given.insert(held.episode, held.attempt);
         let (name, attempts, why) = (held.name.clone(), held.attempts, Arc::clone(&held.why));
         if is_unscored {
-            self.run.board().scorings.give(held.episode, held.attempt);
+            self.run.plan_cache().scorings.give(held.episode, held.attempt);
         }
         let held = (!is_unscored).then_some(held);
-        Ok(Some(Job { run: self.run.clone(), held, seat: Some(seat), name, attempts, why }))
+        Ok(Some(Job { run: self.run.clone(), held, reservation: Some(reservation), name, attempts, why }))
     }
 
     fn claim(&self, held: &mut Held) -> Result<bool> {
@@ -509,7 +509,7 @@ impl Remaining {
         if let Some(error) = self.untold.pop() {
             return Some(error);
         }
-        let queue = self.run.board().queue();
+        let queue = self.run.plan_cache().queue();
         let error = queue.troubles.get(self.troubles_told).map(|(_, error)| error.clone());
         self.troubles_told += usize::from(error.is_some());
         error

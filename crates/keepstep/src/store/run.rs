@@ -8,8 +8,8 @@ use keepstep_format::value::Value;
 use keepstep_format::{Id, fields, ids};
 
 use super::Store;
-use super::board::Board;
 use super::config::differences;
+use super::plan_cache::PlanCache;
 use crate::disk;
 use crate::error::{Doing, Error, Result, or_told};
 use crate::segment::cards::{CardFound, Fields, Published, publish_card, read_card};
@@ -108,7 +108,7 @@ pub struct RunInfo {
 pub struct Run {
     pub(super) store: Store,
     info: Arc<RunInfo>,
-    board: Arc<Board>,
+    plan_cache: Arc<PlanCache>,
 }
 
 impl Store {
@@ -211,8 +211,8 @@ impl Store {
 
     /// Opens a run that was listed.
     pub fn run_of(&self, info: RunInfo) -> Run {
-        let board = self.boards().of(&info.birth);
-        Run { store: self.clone(), info: Arc::new(info), board }
+        let plan_cache = self.plan_caches().of(&info.birth);
+        Run { store: self.clone(), info: Arc::new(info), plan_cache }
     }
 
     fn generations(&self, folder: &str) -> Result<Vec<u64>> {
@@ -389,8 +389,8 @@ impl Run {
     }
 
     /// What this process knows of the run's plan.
-    pub(super) fn board(&self) -> &Arc<Board> {
-        &self.board
+    pub(super) fn plan_cache(&self) -> &Arc<PlanCache> {
+        &self.plan_cache
     }
 
     /// Where the files of this generation are, without what tells them apart.

@@ -9,8 +9,8 @@ impl Group {
     pub(super) fn check_size(&self) -> Result<()> {
         let name = self.name(self.size as i64);
         let planned = {
-            let board = self.run.board();
-            let mut plan = board.plan();
+            let plan_cache = self.run.plan_cache();
+            let mut plan = plan_cache.plan();
             plan.refresh(&self.run)?;
             plan.samples_of(&name.task, name.iteration)
         };

@@ -96,7 +96,7 @@ impl Group {
             if self.run.store().pruned(&opener.id)?.is_some() {
                 continue;
             }
-            if self.run.store().seats().is_taken(&opener.id) {
+            if self.run.store().open_episodes().is_taken(&opener.id) {
                 slots.is_any_busy = true;
                 continue;
             }
@@ -123,12 +123,12 @@ impl Group {
     /// Nothing if somebody else has it by now.
     fn try_slot(&self, sample: i64, attempt: u32, how: &Opening) -> Result<Option<Episode>> {
         let opener = self.opener(sample, how)?;
-        // Whoever of this process sits there opens it just now.
-        let seat = match self.run.store().seats().take(opener.id, &opener.what()) {
+        // Whoever of this process has reserved it opens it just now.
+        let reservation = match self.run.store().open_episodes().take(opener.id, &opener.what()) {
             Err(Error::Busy { .. }) => return Ok(None),
-            seat => seat?,
+            reservation => reservation?,
         };
-        let opened = match opener.open_if_free(seat) {
+        let opened = match opener.open_if_free(reservation) {
             // It ended, or was pruned, since we looked; or it is half-done under another policy, and left alone.
             Err(Error::Ended { .. } | Error::Pruned { .. }) => {
                 self.given.add(opener.id, attempt);

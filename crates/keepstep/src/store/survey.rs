@@ -151,7 +151,7 @@ impl Queue {
         let mut found = self.look(run, true)?;
         let failed = found.errored.iter_mut().map(|it| (it.episode, it.attempt, &mut it.seen_us));
         self.failures.date(failed, started_us);
-        run.board().scorings.keep(found.unscored.iter().map(|it| it.episode));
+        run.plan_cache().scorings.keep(found.unscored.iter().map(|it| it.episode));
         self.take_over(found, run.store().writer_id());
         self.round += 1;
         self.looked_us = started_us;
@@ -161,8 +161,8 @@ impl Queue {
     /// Where everything stands. Whoever acts on it has takers that seem gone kept from overruling an end; else nothing is
     /// written.
     pub(super) fn look(&mut self, run: &Run, acts: bool) -> Result<Found> {
-        let board = run.board();
-        let mut plan = board.plan();
+        let plan_cache = run.plan_cache();
+        let mut plan = plan_cache.plan();
         plan.refresh(run)?;
         self.place(run, &plan);
         // Logs first: an attempt whose end was seen is then known to be the newest, or not.
@@ -172,8 +172,8 @@ impl Queue {
         self.refresh_notes(run, &plan)?;
         let named = self.names(&**run.store().disk())?;
         let ends = run.store().list_found_ends(Some(&self.shards()))?;
-        let (notes, standings) = (self.notes.as_ref(), HashMap::new());
-        let mut judge = Judge { run, plan: &plan, outcomes: &outcomes, ends, notes, standings, acts };
+        let (notes, gone_owners) = (self.notes.as_ref(), HashMap::new());
+        let mut judge = Judge { run, plan: &plan, outcomes: &outcomes, ends, notes, gone_owners, acts };
         let mut found = Found::default();
         for (index, (planned, named)) in self.episodes.iter().zip(&named).enumerate() {
             match judge.verdict(index, planned, *named, &mut self.cards) {
@@ -347,7 +347,7 @@ pub(super) struct Judge<'r> {
     ends: HashSet<(Id, u32)>,
     notes: Option<&'r NoteIndex>,
     /// Each owner is asked about once.
-    standings: HashMap<Id, bool>,
+    gone_owners: HashMap<Id, bool>,
     /// What is found is acted on.
     acts: bool,
 }
@@ -517,7 +517,7 @@ impl Judge<'_> {
         let store = self.run.store();
         // One that ended it and went since we looked has left nothing to do.
         let ask = || self.outcomes.is_complete(owner) && store.is_gone(owner);
-        if *self.standings.entry(*owner).or_insert_with(ask) {
+        if *self.gone_owners.entry(*owner).or_insert_with(ask) {
             return Ok(true);
         }
         // Others may have waited for its lease, and told it that it is out: whatever their card says by now.

@@ -11,11 +11,11 @@ use keepstep_format::{Id, Why, fields};
 
 use super::endings::FoundEnd;
 use super::episode::Episode;
+use super::open_episodes::Reservation;
 use super::opening::{Opener, final_why, writers_of};
 use super::retry::goes_on_behind;
-use super::seats::Seat;
 use crate::error::{Doing, Error, Result};
-use crate::own::Letter;
+use crate::own::FenceNotice;
 use crate::read::{Catalog, Item, Lineage};
 use crate::segment::cards::{Published, publish_card};
 use crate::segment::chain::{Base, Chain, Link, Span, base_fields, base_path, lost_end};
@@ -43,7 +43,7 @@ impl Opener<'_> {
     /// The attempt is claimed: makes it real.
     pub(super) fn take_over(
         &self,
-        seat: Seat,
+        reservation: Reservation,
         attempt: u32,
         was_alive: bool,
         evidence: Value,
@@ -92,7 +92,7 @@ impl Opener<'_> {
         let start = Start { steps: lineage.steps(), is_pending: pending.is_some() };
         let more = vec![(fields::RESUMED, Value::Int(i64::from(resumed)))];
         let recorder = self.recorder(attempt, start, more)?;
-        Ok(Episode::new(self.run, Arc::new(recorder), Some((resumed, lineage)), pending, seat))
+        Ok(Episode::new(self.run, Arc::new(recorder), Some((resumed, lineage)), pending, reservation))
     }
 
     /// Tells everybody who may still believe that the episode is theirs. Whoever claimed it before the newest base was told
@@ -106,9 +106,9 @@ impl Opener<'_> {
         }
         owners.sort_unstable();
         owners.dedup();
-        let letter = Letter::Claimed { what: 1, id: self.id, attempt, from: self.writer.id() };
+        let letter = FenceNotice::Claimed { what: 1, id: self.id, attempt, from: self.writer.id() };
         for owner in owners {
-            store.postman().post(store.cards(), &owner, &letter)?;
+            store.notices().post(store.cards(), &owner, &letter)?;
         }
         Ok(())
     }

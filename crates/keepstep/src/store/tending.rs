@@ -6,13 +6,13 @@ use keepstep_format::Id;
 
 use super::Store;
 use crate::error::{Result, or_told};
-use crate::own::Standing;
+use crate::own::OwnerState;
 use crate::read::{AttemptInfo, Catalog};
 use crate::segment::Pruned;
 use crate::segment::chain::Chain;
 use crate::tend::{
-    self, Candidate, CloseLogs, CompactOptions, CompactReport, Episodes, Faults, How, Progress, PruneFilter,
-    PruneReport,
+    self, Candidate, CloseLogs, CompactOptions, CompactReport, CompactSetup, Episodes, Faults, Progress,
+    PruneFilter, PruneReport,
 };
 
 impl Store {
@@ -71,13 +71,13 @@ impl Store {
     }
 
     /// As this store is broken on purpose, so is its tending.
-    fn how(&self, options: CompactOptions) -> How {
+    fn how(&self, options: CompactOptions) -> CompactSetup {
         let deletes_first = self.inner.options.is_broken_delete_before_manifest();
         let prunes_what_it_saw = self.inner.options.is_broken_prune_looks_once();
         let asks_nobody = self.inner.options.is_broken_close_by_evidence();
         let forgets_origins = self.inner.options.is_broken_compact_forgets_origins();
         let faults = Faults { deletes_first, prunes_what_it_saw, asks_nobody, forgets_origins };
-        How { options, faults }
+        CompactSetup { options, faults }
     }
 
     /// For whoever has claimed an episode that others recorded: it is not pruned from here on. An error if it was before.
@@ -169,10 +169,10 @@ impl Store {
 }
 
 impl Store {
-    /// How a writer shows that it may be there. Deleting waits until one whose lock is free was silent for a lease: the lock may
+    /// CompactSetup a writer shows that it may be there. Deleting waits until one whose lock is free was silent for a lease: the lock may
     /// only have slipped, and what is deleted does not come back.
     fn who_is_there(&self, writer: &Id) -> Option<String> {
-        if self.leases().standing(writer) == Standing::Live {
+        if self.leases().state(writer) == OwnerState::Live {
             return Some("is there".to_owned());
         }
         let ago = self.leases().heard_lately(writer)?;

@@ -12,8 +12,8 @@ use super::opening::writers_of;
 use super::run::{EpisodeName, Run};
 use crate::error::{Error, Result};
 use crate::read::{
-    Attempt, AttemptKey, Begin, Call, Catalog, End, Fold, Gap, Item, Lineage, LineagePart, NoteKey, NoteSaid,
-    Notes, Step, Told,
+    Attempt, AttemptKey, Begin, Call, Catalog, End, EpisodeEvent, Fold, Gap, Item, Lineage, LineagePart,
+    NoteKey, NoteSaid, Notes, Step,
 };
 use crate::recover::Recovery;
 use crate::segment::chain::{Chain, Link, lost_base, lost_claim, read_based};
@@ -171,17 +171,17 @@ pub struct Began {
 
 /// What happened in an episode, in order.
 #[derive(Debug)]
-pub struct Happened<'v> {
+pub struct EpisodeEvents<'v> {
     view: &'v View,
     /// The next record.
     at: usize,
     gaps: Peekable<std::vec::IntoIter<(usize, Gap)>>,
     fold: Fold,
-    ready: VecDeque<Told>,
+    ready: VecDeque<EpisodeEvent>,
     is_over: bool,
 }
 
-impl Happened<'_> {
+impl EpisodeEvents<'_> {
     /// What comes next in the log; none at its end.
     fn next_item(&mut self) -> Result<Option<Item>> {
         self.view.store.check_process()?;
@@ -200,10 +200,10 @@ impl Happened<'_> {
     }
 }
 
-impl Iterator for Happened<'_> {
-    type Item = Result<Told>;
+impl Iterator for EpisodeEvents<'_> {
+    type Item = Result<EpisodeEvent>;
 
-    fn next(&mut self) -> Option<Result<Told>> {
+    fn next(&mut self) -> Option<Result<EpisodeEvent>> {
         loop {
             if let Some(told) = self.ready.pop_front() {
                 return Some(Ok(told));
@@ -370,9 +370,9 @@ impl View {
     }
 
     /// What happened in it, in order, without holding more than a step of it.
-    pub fn told(&self) -> Happened<'_> {
+    pub fn told(&self) -> EpisodeEvents<'_> {
         let gaps = self.lineage.borrow().gaps().to_vec();
-        Happened {
+        EpisodeEvents {
             view: self,
             at: 0,
             gaps: gaps.into_iter().peekable(),

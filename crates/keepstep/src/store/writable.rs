@@ -15,7 +15,7 @@ impl Store {
     /// Claims an attempt, where nothing keeps us from making it real. False if somebody else has it.
     pub(super) fn claim(&self, episode: &Id, attempt: u32, writer: &Id, birth: &Id) -> Result<bool> {
         self.check_writable(episode, attempt)?;
-        self.desk().claim(episode, attempt, writer, birth)
+        self.claim_batcher().claim(episode, attempt, writer, birth)
     }
 
     /// An error if a folder that whoever makes this attempt real has to write to does not let us.

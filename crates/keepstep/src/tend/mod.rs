@@ -20,7 +20,7 @@ mod verify;
 
 pub(crate) use closing::CloseLogs;
 pub use compact::{CompactOptions, CompactReport, LeftAlone};
-pub(crate) use compact::{Faults, How, compact};
+pub(crate) use compact::{CompactSetup, Faults, compact};
 pub use heal::{HealReport, heal};
 pub use prune::{Candidate, PruneFilter, PruneReport};
 pub(crate) use prune::{Episodes, keep_from_pruning, prune};

@@ -11,12 +11,12 @@ use keepstep_format::encode::Fresh;
 use keepstep_format::frame::{Kind, Place, Reference};
 use keepstep_format::hash::Hash;
 
-use super::draft::{Placed, Sibling};
+use super::encoded_record::{EncodedLink, EncodedRecord};
 use super::event::Event;
 use super::handoff::Batch;
 use super::index::FirstBytes;
 use super::log::{Log, Pending};
-use super::ready::{Ready, ReadyLink};
+use super::open_segment::{Placed, Sibling};
 use super::subject::{Progress, Subject, SubjectKey};
 use crate::error::Error;
 use crate::options::Level;
@@ -61,7 +61,7 @@ impl Log {
                 *next += 1;
                 *next - 1
             });
-            pending.ready.press();
+            pending.encoded.press();
             round.needs_sync |= pending.level >= Level::Power;
             round.ended.extend(pending.subject.as_ref().filter(|_| pending.last).map(|subject| subject.key));
             let epoch = pending.epoch;
@@ -70,7 +70,7 @@ impl Log {
                 pending.subject,
                 pending.kind,
                 seq,
-                pending.ready,
+                pending.encoded,
                 pending.progress,
             );
             round.members.push(Member { index, record, epoch });
@@ -84,15 +84,15 @@ impl Log {
         subject: Option<Arc<Subject>>,
         kind: Kind,
         seq: u32,
-        mut ready: Ready,
+        mut encoded: EncodedRecord,
         progress: Progress,
     ) -> usize {
-        let mut references = Vec::with_capacity(ready.links.len());
+        let mut references = Vec::with_capacity(encoded.links.len());
         let mut siblings = Vec::new();
-        for link in std::mem::take(&mut ready.links) {
+        for link in std::mem::take(&mut encoded.links) {
             match link {
-                ReadyLink::Placed(reference) => references.push(self.moves.settled(reference)),
-                ReadyLink::Undecided { hash, take, piece } => {
+                EncodedLink::Placed(reference) => references.push(self.moves.settled(reference)),
+                EncodedLink::Undecided { hash, take, piece } => {
                     let (record, reference) = self.decide_link(round, hash, take, *piece);
                     siblings.extend(record.map(|record| Sibling { reference: references.len(), record }));
                     references.push(reference);
@@ -100,15 +100,15 @@ impl Log {
             }
         }
         // A dictionary is used when it is synced: it is never moved.
-        let dictionary = ready.dictionary.as_ref().map(|placed| (placed.segment, placed.offset));
+        let dictionary = encoded.dictionary.as_ref().map(|placed| (placed.segment, placed.offset));
         let record = round.placed.len();
-        round.remember(record, &ready.fresh);
+        round.remember(record, &encoded.fresh);
         let (segment, offset) = (0, 0);
         round.placed.push(Placed {
             subject,
             kind,
             seq,
-            ready,
+            encoded,
             references,
             siblings,
             dictionary,
@@ -126,7 +126,7 @@ impl Log {
         round: &mut Round,
         hash: Hash,
         take: u64,
-        piece: Ready,
+        piece: EncodedRecord,
     ) -> (Option<usize>, Reference) {
         if let Some((place, stored_take)) = self.index.place_of(&hash) {
             let take = if take > 0 { take } else { stored_take };
@@ -162,7 +162,7 @@ impl Log {
             let cause = self.last_failure.clone().unwrap_or(Error::Closed);
             return Some(Error::EarlierFailed(Box::new(cause)));
         }
-        if !pending.ready.links.is_empty() && self.moves.has_forgotten(pending.ready.generation) {
+        if !pending.encoded.links.is_empty() && self.moves.has_forgotten(pending.encoded.generation) {
             // It was encoded many faults ago, and handed over only now: nobody knows any more where what it names is.
             let cause = self.last_failure.clone().unwrap_or(Error::Closed);
             return Some(Error::EarlierFailed(Box::new(cause)));

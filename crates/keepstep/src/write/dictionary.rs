@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use keepstep_format::record::{Dictionary, compress};
 
-use super::ready::PlacedDictionary;
+use super::encoded_record::PlacedDictionary;
 
 /// Enough to learn from.
 const SAMPLE_BYTES: usize = 1 << 20;

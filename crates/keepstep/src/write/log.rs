@@ -17,17 +17,17 @@ use keepstep_format::frame::Kind;
 use keepstep_format::hash::ContentKey;
 use keepstep_format::segment::SegmentHeader;
 
-use super::bells::Bells;
+use super::buffer_pool::BufferPool;
 use super::decide::Round;
-use super::draft::{OpenSegment, Placed};
+use super::encoded_record::EncodedRecord;
 use super::event::{Event, Stage};
 use super::handoff::Batch;
 use super::index::{FirstBytes, Index};
 use super::moved::Moves;
-use super::ready::Ready;
-use super::spares::Spares;
+use super::open_segment::{OpenSegment, Placed};
 use super::stats::Counters;
 use super::subject::{Progress, Subject, SubjectKey};
+use super::wakers::Wakers;
 use crate::disk::{self, Disk};
 use crate::error::Error;
 use crate::options::{Level, Options};
@@ -37,7 +37,7 @@ pub(crate) struct Pending {
     pub(crate) subject: Option<Arc<Subject>>,
     pub(crate) epoch: u32,
     pub(crate) kind: Kind,
-    pub(crate) ready: Ready,
+    pub(crate) encoded: EncodedRecord,
     pub(crate) level: Level,
     pub(crate) progress: Progress,
     /// The subject's last record: nothing about it needs to be remembered.
@@ -111,8 +111,8 @@ pub(crate) struct Log {
     pub(super) last_failure: Option<Error>,
     pub(super) vanished: Option<Error>,
     dictionary: Option<(u64, u64)>,
-    spares: Arc<Spares>,
-    pub(super) bells: Arc<Bells>,
+    buffer_pool: Arc<BufferPool>,
+    pub(super) wakers: Arc<Wakers>,
     /// The batch that is being woken by relay.
     relayed: Option<Arc<Event>>,
     /// A batch that a caller tried to write in vain, and left to the committer's thread.
@@ -165,21 +165,21 @@ impl Log {
             last_failure: None,
             vanished: None,
             dictionary: None,
-            spares: Arc::default(),
-            bells: Arc::default(),
+            buffer_pool: Arc::default(),
+            wakers: Arc::default(),
             relayed: None,
             held: None,
         }
     }
 
     /// Gives the buffers of what was written back to those who encode.
-    pub(crate) fn recycling(self, spares: Arc<Spares>) -> Self {
-        Self { spares, ..self }
+    pub(crate) fn recycling(self, buffer_pool: Arc<BufferPool>) -> Self {
+        Self { buffer_pool, ..self }
     }
 
-    /// Tells these bells when something was acknowledged.
-    pub(crate) fn ringing(self, bells: Arc<Bells>) -> Self {
-        Self { bells, ..self }
+    /// Tells these wakers when something was acknowledged.
+    pub(crate) fn ringing(self, wakers: Arc<Wakers>) -> Self {
+        Self { wakers, ..self }
     }
 
     /// Commits a batch: each of its records is acknowledged, or told why not.
@@ -306,7 +306,7 @@ impl Log {
         let path = self.dir.clone();
         let waited_s = waited.as_secs();
         if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
-            let bytes = round.placed.iter().map(|placed| placed.ready.stored.len() as u64).sum();
+            let bytes = round.placed.iter().map(|placed| placed.encoded.stored.len() as u64).sum();
             return Error::DiskFull { path, bytes, waited_s };
         }
         Error::Stalled { path, waited_s, source: Arc::new(error) }
@@ -476,7 +476,7 @@ impl Log {
         self.wake(&round);
         self.counters.set_segment_bytes(self.segment.as_ref().map_or(0, |segment| segment.end));
         if round.needs_sync {
-            self.spares.take_back(&mut round.placed);
+            self.buffer_pool.take_back(&mut round.placed);
         } else {
             for placed in &mut round.placed {
                 placed.known_at = (placed.segment, placed.offset);
@@ -557,7 +557,7 @@ fn write_round(
     never_synced: bool,
 ) -> io::Result<()> {
     let synced_to = if never_synced { keepstep_format::frame::FIRST_FRAME } else { segment.synced_to };
-    let is_lone = placed.len() == 1 && placed[0].ready.crcs.only().is_some();
+    let is_lone = placed.len() == 1 && placed[0].encoded.crcs.only().is_some();
     for record in 0..placed.len() {
         let (before, rest) = placed.split_at_mut(record);
         let current = &mut rest[0];

@@ -3,12 +3,12 @@
 //! A step is encoded and hashed on the thread that made it, compressed there (or by the committer, where the callers share a
 //! thread), waits in a bounded queue, gets its place from the committer, and is acknowledged after its sync, in order.
 
-mod bells;
+mod buffer_pool;
 mod chain;
 mod copier;
 mod decide;
 mod dictionary;
-mod draft;
+mod encoded_record;
 mod event;
 mod handoff;
 mod index;
@@ -19,20 +19,18 @@ mod log;
 mod loom_tests;
 mod moved;
 mod note;
+mod open_segment;
 mod putter;
-mod ready;
 mod receipt;
 mod recorder;
 mod role;
-mod spares;
 mod stats;
 mod step;
 mod subject;
 mod sync;
+mod wakers;
 mod writer;
 
-pub use bells::Bell;
-pub(crate) use bells::Bells;
 pub(crate) use copier::{CopyOf, copied_to, copy};
 pub(crate) use log::{Identity, LookUp, News, OnClose};
 pub(crate) use note::{OUR_NAMES, note_fields};
@@ -42,4 +40,6 @@ pub use recorder::{CallKey, CallMade, Prepared, Recorder};
 pub use stats::WriterStats;
 pub use step::{Step, Tokens};
 pub(crate) use subject::{Start, Subject, SubjectKey, SubjectName};
+pub use wakers::Waker;
+pub(crate) use wakers::Wakers;
 pub(crate) use writer::{Beat, Writer};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::draft::Placed;
+use super::open_segment::Placed;
 
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -53,9 +53,9 @@ impl Counters {
         let add = |counter: &AtomicU64, more: u64| counter.fetch_add(more, Ordering::Relaxed);
         add(&self.records, records);
         add(&self.values, batch.len() as u64 - records);
-        add(&self.full_bytes, sum(|placed| placed.ready.full_bytes));
-        add(&self.new_bytes, sum(|placed| placed.ready.new_bytes));
-        add(&self.stored_bytes, sum(|placed| placed.ready.stored.len() as u64));
+        add(&self.full_bytes, sum(|placed| placed.encoded.full_bytes));
+        add(&self.new_bytes, sum(|placed| placed.encoded.new_bytes));
+        add(&self.stored_bytes, sum(|placed| placed.encoded.stored.len() as u64));
         add(&self.batches, 1);
     }
 

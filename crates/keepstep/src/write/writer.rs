@@ -12,17 +12,17 @@ use keepstep_format::frame::Kind;
 use keepstep_format::hash::{ContentKey, Hash};
 use keepstep_format::value::Value;
 
-use super::bells::Bells;
+use super::buffer_pool::BufferPool;
 use super::dictionary::Trainer;
+use super::encoded_record::EncodedRecord;
 use super::event::Stage;
 use super::handoff::{Batch, Handoff, NotTaken, Ticket, WhenFull};
 use super::index::Index;
 use super::log::{Identity, Log, LookUp, Pending};
-use super::ready::Ready;
 use super::role::{Commit, Role};
-use super::spares::Spares;
 use super::stats::{Counters, WriterStats};
 use super::subject::{Progress, Subject, SubjectKey};
+use super::wakers::Wakers;
 use crate::error::{Error, Result};
 use crate::options::{Level, Options};
 use crate::process::Process;
@@ -52,7 +52,7 @@ struct Inner {
     options: Options,
     counters: Arc<Counters>,
     trainer: Trainer,
-    spares: Arc<Spares>,
+    buffer_pool: Arc<BufferPool>,
     process: Process,
     /// Others have closed its log.
     is_closed: Arc<AtomicBool>,
@@ -66,11 +66,11 @@ impl Writer {
         options: &Options,
         look_up: LookUp,
         beat: Beat,
-        bells: Arc<Bells>,
+        wakers: Arc<Wakers>,
     ) -> Result<Self> {
         let index = Arc::new(Index::new(options.index_bytes_max));
         let counters = Arc::new(Counters::default());
-        let spares = Arc::new(Spares::default());
+        let buffer_pool = Arc::new(BufferPool::default());
         let is_closed = Arc::new(AtomicBool::new(false));
         let (id, strongest) = (identity.writer, identity.strongest);
         let log = Log::new(
@@ -81,8 +81,8 @@ impl Writer {
             Arc::clone(&counters),
             look_up,
         )
-        .recycling(Arc::clone(&spares))
-        .ringing(bells)
+        .recycling(Arc::clone(&buffer_pool))
+        .ringing(wakers)
         .telling(Arc::clone(&is_closed));
         let inner = Arc::new(Inner {
             id,
@@ -92,7 +92,7 @@ impl Writer {
             options: options.clone(),
             counters,
             trainer: Trainer::new(options.dictionary),
-            spares,
+            buffer_pool,
             process: Process::this(),
             is_closed,
             strongest,
@@ -134,7 +134,7 @@ impl Writer {
     ) -> Result<(Pending, Option<Hash>)> {
         let inner = &*self.inner;
         let generation = inner.index.generation();
-        let mut encoder = Encoder::fields_into(&inner.key, &*inner.index, inner.spares.get());
+        let mut encoder = Encoder::fields_into(&inner.key, &*inner.index, inner.buffer_pool.get());
         let mut progress = Progress::of(kind);
         // A value that was given away is gone before its bytes are compressed: a large array is not held twice for that.
         for (number, value) in fields {
@@ -151,19 +151,22 @@ impl Writer {
         inner.index.announce(&encoded.fresh);
         inner.index.keep_young(&encoded.links);
         inner.trainer.sample(&encoded.body);
-        let mut ready = Ready::new(encoded, inner.trainer.current());
-        ready.generation = generation;
+        let mut encoded = EncodedRecord::new(encoded, inner.trainer.current());
+        encoded.generation = generation;
         let last = kind == Kind::End;
-        Ok((Pending { subject: Some(Arc::clone(subject)), epoch, kind, ready, level, progress, last }, hash))
+        Ok((
+            Pending { subject: Some(Arc::clone(subject)), epoch, kind, encoded, level, progress, last },
+            hash,
+        ))
     }
 
     /// Hands a record over and returns at once.
     pub(crate) fn submit(&self, mut pending: Pending, when_full: WhenFull) -> Result<Ticket> {
         let late_bytes_max = if pending.kind == Kind::Put { LATE_ENTRY_BYTES_MAX } else { LATE_BYTES_MAX };
-        if !self.inner.options.late_press || pending.ready.stored.len() > late_bytes_max {
-            pending.ready.press();
+        if !self.inner.options.compress_late || pending.encoded.stored.len() > late_bytes_max {
+            pending.encoded.press();
         }
-        let bytes = pending.ready.queue_bytes();
+        let bytes = pending.encoded.queue_bytes();
         let ticket = self.push(pending, bytes, when_full, true)?;
         if !self.inner.options.background {
             self.inner.role.commit_all();
@@ -174,8 +177,8 @@ impl Writer {
 
     /// Hands a record over without waking anybody: [`Writer::commit_if_idle`] must follow.
     pub(crate) fn push_only(&self, mut pending: Pending) -> Result<Ticket> {
-        pending.ready.press();
-        let bytes = pending.ready.queue_bytes();
+        pending.encoded.press();
+        let bytes = pending.encoded.queue_bytes();
         self.push(pending, bytes, WhenFull::Wait, false)
     }
 
@@ -349,7 +352,7 @@ impl Writer {
             log.commit(batch);
         }
         log.close();
-        log.bells.ring();
+        log.wakers.ring();
     }
 }
 
@@ -367,7 +370,7 @@ impl Drop for Writer {
 impl Commit<Pending> for Log {
     fn commit(&mut self, batch: Batch<Pending>) {
         Log::commit(self, batch);
-        self.bells.ring();
+        self.wakers.ring();
     }
 
     fn try_commit(&mut self, batch: Batch<Pending>) -> bool {
@@ -377,7 +380,7 @@ impl Commit<Pending> for Log {
             Log::commit(self, batch);
             true
         };
-        self.bells.ring();
+        self.wakers.ring();
         is_done
     }
 
@@ -391,7 +394,7 @@ impl Commit<Pending> for Log {
 
     fn sync(&mut self) {
         Log::sync(self);
-        self.bells.ring();
+        self.wakers.ring();
     }
 
     fn has_unsynced(&self) -> bool {
@@ -406,7 +409,7 @@ impl Inner {
             subject: None,
             epoch: 0,
             kind: Kind::Dict,
-            ready: Ready::plain(bytes.clone()),
+            encoded: EncodedRecord::plain(bytes.clone()),
             level: Level::Power,
             progress: Progress::default(),
             last: false,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use keepstep::{Error, Run, Value};
 
-use super::door::Door;
+use super::scheduled_disk::ScheduledDisk;
 use super::script::{Said, name, open_run, taking};
 use super::shelf::Shelf;
 use super::stage::{Rules, Scene, Stage};
@@ -41,7 +41,7 @@ fn on_a_copy(
     look: impl FnOnce(&Run) -> keepstep::Result<Found>,
 ) -> Result<Found, String> {
     let stage = Arc::new(Stage::new(LOOKER + 1, shelf.clone(), Rules::default()));
-    let run = open_run(Door::new(&stage, LOOKER, seed), None).map_err(|error| error.to_string())?;
+    let run = open_run(ScheduledDisk::new(&stage, LOOKER, seed), None).map_err(|error| error.to_string())?;
     let found = look(&run).map_err(|error| format!("the next to come is told: {error}"));
     // It need not close in good order.
     stage.end();

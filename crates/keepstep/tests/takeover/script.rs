@@ -8,7 +8,7 @@ use keepstep::{
     Broken, Ending, Episode, EpisodeName, Error, Opening, Options, Run, Step, Store, Value, WhenBusy,
 };
 
-use super::door::Door;
+use super::scheduled_disk::ScheduledDisk;
 use super::shelf::digest;
 use super::stage::Stage;
 
@@ -78,7 +78,7 @@ pub fn options(broken: Option<Broken>) -> Options {
     Options { background: false, dictionary: false, stall: Duration::ZERO, broken, ..Options::default() }
 }
 
-pub fn open_run(door: Door, broken: Option<Broken>) -> keepstep::Result<Run> {
+pub fn open_run(door: ScheduledDisk, broken: Option<Broken>) -> keepstep::Result<Run> {
     Store::on_files(Arc::new(door), options(broken))?.run("run", Value::Null)
 }
 

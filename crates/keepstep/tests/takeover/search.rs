@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use keepstep::Broken;
 
-use super::door::Door;
 use super::oracle;
+use super::scheduled_disk::ScheduledDisk;
 use super::script::{Actor, Script, open_run};
 use super::shelf::{Shelf, digest};
 use super::stage::{Choice, Director, Part, Rules, Scene, Stage};
@@ -231,7 +231,7 @@ impl Plot {
     /// A store with a run, and nothing in it.
     fn prepare(&self) -> Shelf {
         let stage = Arc::new(Stage::new(1, Shelf::default(), Rules::default()));
-        open_run(Door::new(&stage, 0, self.seed + 1), None).expect("opens");
+        open_run(ScheduledDisk::new(&stage, 0, self.seed + 1), None).expect("opens");
         stage.shelf()
     }
 
@@ -248,7 +248,8 @@ impl Plot {
             .iter()
             .enumerate()
             .map(|(number, script)| {
-                let run = open_run(Door::new(&stage, number, self.seed), self.broken).expect("opens");
+                let run =
+                    open_run(ScheduledDisk::new(&stage, number, self.seed), self.broken).expect("opens");
                 Actor::new(Arc::clone(&stage), number, run, *script)
             })
             .collect();

@@ -78,7 +78,7 @@ pub struct Rules {
     pub at_every_measure: bool,
     /// Somebody may be killed, and then others write down what they find in its log.
     pub scans_appear: bool,
-    /// Everything that an actor was ever told counts, also what the protocol no longer looks at (see `Door::link`).
+    /// Everything that an actor was ever told counts, also what the protocol no longer looks at (see `ScheduledDisk::link`).
     pub remembers_all: bool,
     /// Somebody compacts: what that makes, and looks for it, count too.
     pub tends: bool,

@@ -12,7 +12,7 @@ use keepstep::tend::{PruneFilter, PruneReport};
 use keepstep::{Broken, Episode, Error, Store, Value};
 
 use super::cuts::aged;
-use super::door::Door;
+use super::hooked_disk::HookedDisk;
 use super::world::{at_once, name, open, open_as, record, step};
 
 /// How many steps the episode has before anybody opens it again.
@@ -95,7 +95,7 @@ where
     let calls = AtomicU64::new(0);
     let done: Arc<Mutex<Option<(String, I)>>> = Arc::default();
     let (inside, slot) = (other.clone(), Arc::clone(&done));
-    let disk = Door::new(sim.process(), move |call| {
+    let disk = HookedDisk::new(sim.process(), move |call| {
         if calls.fetch_add(1, Ordering::Relaxed) == at {
             let outcome = inner(&inside);
             *slot.lock().expect("no panic") = Some((call.to_owned(), outcome));
@@ -156,7 +156,7 @@ fn another_prunings_announcement_is_not_ours() {
     let sim = left();
     let (opener, opened) = (open(&sim), Arc::new(Mutex::new(None)));
     let (manifests, slot, disk) = (AtomicU64::new(0), Arc::clone(&opened), sim.clone());
-    let first = Door::new(sim.process(), move |call| {
+    let first = HookedDisk::new(sim.process(), move |call| {
         let is_manifest = call.starts_with("link ") && call.ends_with(".manifest");
         // The first is the announcement, the second would be the note.
         if is_manifest && manifests.fetch_add(1, Ordering::Relaxed) == 1 {
@@ -165,7 +165,7 @@ fn another_prunings_announcement_is_not_ours() {
             // The second pruning saw the episode before it was opened, announces it after that, and dies.
             let inside = Arc::clone(&slot);
             let opener = opener.clone();
-            let second = Door::new(process, move |call| {
+            let second = HookedDisk::new(process, move |call| {
                 if call.starts_with("link ") && call.ends_with(".manifest") {
                     match announced.fetch_add(1, Ordering::Relaxed) {
                         0 => *inside.lock().expect("no panic") = Some(go_on(&opener)),
@@ -229,7 +229,7 @@ fn verifying_beside_others_tells_of_no_damage() {
             killed_before_a_sync(&sim);
             let (count, said, other) = (AtomicU64::new(0), Arc::new(Mutex::new(None)), sim.clone());
             let slot = Arc::clone(&said);
-            let door = Door::new(sim.process(), move |call| {
+            let door = HookedDisk::new(sim.process(), move |call| {
                 if count.fetch_add(1, Ordering::Relaxed) == at {
                     *slot.lock().expect("no panic") = Some(call.to_owned());
                     beside(&other);

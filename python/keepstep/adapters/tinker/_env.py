@@ -25,8 +25,8 @@ from tinker_cookbook.rl.types import (
 from keepstep import BadInput, Busy, Ending, Episode, KeepstepError, NotFound, Tokens, Turn, View, Why
 from keepstep.adapting import FINAL, shown
 
+from ._playback import ENDING_NOTE, Playback
 from ._restoring import STATE, bring_back, keeper_of, mode_of, settled
-from ._tape import ENDING_NOTE, Tape
 from ._values import (
     NotRecorded,
     Words,
@@ -80,7 +80,7 @@ class RecordedEnv(Env):
         self.trajectory: Trajectory | None = None
         # How it ended, once that was said.
         self.ended: str | None = None
-        self.tape: Tape | None = None
+        self.playback: Playback | None = None
         self._session = session
         self._keeper = keeper_of(env, session.builder.state)
         self._mode = mode_of(session.builder.environment, self._keeper)
@@ -123,8 +123,8 @@ class RecordedEnv(Env):
         task.add_done_callback(self._on_task_done)
         self.sample = await self._session.take(self)
         await self._open()
-        if self.tape is not None:
-            return self.tape.begin()
+        if self.playback is not None:
+            return self.playback.begin()
         try:
             initial = await self.env.initial_observation()
         except BaseException as raised:
@@ -141,8 +141,8 @@ class RecordedEnv(Env):
         budget: dict[str, int],
     ) -> TokensWithLogprobs:
         """What the policy says to this turn; what it said to it before, if that is on record."""
-        if self.tape is not None and self._turn < len(self.tape.answers):
-            return self.tape.answers[self._turn]
+        if self.playback is not None and self._turn < len(self.playback.answers):
+            return self.playback.answers[self._turn]
         if self.ended is not None:
             # The same task asks for something else by now.
             return await policy(model_input, stop, **budget)
@@ -158,8 +158,8 @@ class RecordedEnv(Env):
 
     async def step(self, action: Action, *, extra: ActionExtra | None = None) -> StepResult:
         """Takes the action. It is durable before the environment sees it, and what came of it when this returns."""
-        if self.tape is not None and self._turn < self.tape.turns:
-            result = self.tape.result(self._turn)
+        if self.playback is not None and self._turn < self.playback.turns:
+            result = self.playback.result(self._turn)
             self._turn += 1
             return result
         turn = self._next_turn(action, extra)
@@ -176,8 +176,8 @@ class RecordedEnv(Env):
 
     async def inject_messages(self, messages: list[Any]) -> tuple[tinker.ModelInput, StopCondition]:
         """Messages of a hook, before a turn. On the way back, what came of them then."""
-        if self.tape is not None and self._turn < self.tape.turns:
-            known = self.tape.injected[self._turn]
+        if self.playback is not None and self._turn < self.playback.turns:
+            known = self.playback.injected[self._turn]
             if known is not None:
                 return model_input_of(known["observation"]), list(known["stop_condition"])
         inject = getattr(self.env, "inject_messages", None)
@@ -201,7 +201,7 @@ class RecordedEnv(Env):
             logger.warning("%s begins again from its first turn: %s", shown(self.ref), shown(str(why)))
             # Its slot is not given up: nobody else may take it meanwhile.
             await self._episode.end("aborted", error=f"cannot go on: {why}", said_by="keepstep")
-            self.tape = None
+            self.playback = None
             self.env = await self._session.another(self.prefers)
             await self._enter(resume="restart")
         except BaseException as raised:
@@ -223,10 +223,10 @@ class RecordedEnv(Env):
             return await self._enter()
         view, ending, wrong = found
         if ending is not None and ending.why in FINAL:
-            self.tape = await asyncio.to_thread(Tape.of_final, view)
+            self.playback = await asyncio.to_thread(Playback.of_final, view)
             if self._mode != "restart" and self._session.asks_environments:
                 # Here, where a strategy tries again what fails.
-                await bring_back(self.env, self._mode, self._keeper, self.tape)
+                await bring_back(self.env, self._mode, self._keeper, self.playback)
             self.ended = ending.why
             return
         if self._mode == "restart":
@@ -259,13 +259,13 @@ class RecordedEnv(Env):
         if not steps:
             return
         self._pending = episode.pending
-        self.tape = Tape(steps, None if self._pending is None else self._pending.said)
-        await bring_back(self.env, self._mode, self._keeper, self.tape)
+        self.playback = Playback(steps, None if self._pending is None else self._pending.said)
+        await bring_back(self.env, self._mode, self._keeper, self.playback)
 
     @property
     def graded(self) -> Env:
         """The environment for whoever rewards the group: as it stood at the end, or one that says that it is gone."""
-        is_gone = self.tape is not None and self.tape.is_final and self._mode == "restart"
+        is_gone = self.playback is not None and self.playback.is_final and self._mode == "restart"
         return _Gone(self.ref) if is_gone and not self._session.builder.grades_fresh else self.env
 
     # Recording
@@ -412,11 +412,11 @@ class RecordedEnv(Env):
 
     def as_it_was(self, trajectory: Trajectory) -> Trajectory:
         """The trajectory of a rollout that was over before, to the letter: the loop counts some things from the end."""
-        if self.tape is None or not self.tape.is_final:
+        if self.playback is None or not self.playback.is_final:
             return trajectory
         *before, last = trajectory.transitions
-        last = replace(last, metrics=dict(self.tape.ending["metrics"]))
-        return replace(trajectory, transitions=[*before, last], final_ob=self.tape.final_observation)
+        last = replace(last, metrics=dict(self.playback.ending["metrics"]))
+        return replace(trajectory, transitions=[*before, last], final_ob=self.playback.final_observation)
 
 
 class _Gone(Env):

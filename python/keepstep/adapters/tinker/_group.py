@@ -18,8 +18,8 @@ from keepstep import BadInput, NotFound, Run
 from keepstep.adapting import shown
 
 from ._env import SOURCE, RecordedEnv
+from ._playback import GROUP_NOTE
 from ._restoring import Mode
-from ._tape import GROUP_NOTE
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from tinker_cookbook.rl.types import ActionExtra, Env, InitialObservationOverflo
 from keepstep import BadInput
 from keepstep.adapting import diverged
 
-from ._tape import Tape
+from ._playback import Playback
 from ._values import NotRecorded, is_whole
 
 Mode = Literal["restart", "restore", "replay"]
@@ -78,16 +78,16 @@ async def settled(came: Any) -> Any:
     return (await came) if inspect.isawaitable(came) else came
 
 
-async def bring_back(env: Env, mode: Mode, keeper: Keeper | None, tape: Tape) -> None:
-    """Brings a fresh environment to the end of the tape."""
+async def bring_back(env: Env, mode: Mode, keeper: Keeper | None, playback: Playback) -> None:
+    """Brings a fresh environment to the end of the playback."""
     if mode == "replay":
-        return await _replay(env, tape)
-    state = (tape.steps[-1].state or {}).get(STATE, _NOTHING)
+        return await _replay(env, playback)
+    state = (playback.steps[-1].state or {}).get(STATE, _NOTHING)
     if keeper is None or state is _NOTHING:
         raise NotRecorded("no state of the environment was recorded")
     if not is_whole(state):
         raise NotRecorded("the state of the environment was recorded as text: it is not plain data")
-    if tape.overflow is None:
+    if playback.overflow is None:
         # It has to be begun before it can be set.
         await env.initial_observation()
     await settled(keeper.set(env, state))
@@ -96,16 +96,16 @@ async def bring_back(env: Env, mode: Mode, keeper: Keeper | None, tape: Tape) ->
 _NOTHING = object()
 
 
-async def _replay(env: Env, tape: Tape) -> None:
+async def _replay(env: Env, playback: Playback) -> None:
     first = await env.initial_observation()
     if isinstance(first, InitialObservationOverflow):
-        if tape.overflow is None:
+        if playback.overflow is None:
             raise diverged("step 0: the recorded prompt fitted, now it is too long")
         return
-    if tape.initial is None:
+    if playback.initial is None:
         raise diverged("step 0: the recorded prompt was too long, now it fits")
-    _same(0, "observation", tape.initial[0], first[0])
-    for turn, (answer, before) in enumerate(zip(tape.answers, tape.results, strict=False), start=1):
+    _same(0, "observation", playback.initial[0], first[0])
+    for turn, (answer, before) in enumerate(zip(playback.answers, playback.results, strict=False), start=1):
         now = await env.step(list(answer.tokens), extra=ActionExtra(stop_reason=answer.stop_reason))
         _same(turn, "reward", before.reward, now.reward)
         _same(turn, "episode_done", before.episode_done, now.episode_done)

@@ -36,12 +36,12 @@ pub(crate) mod lies;
 mod model;
 mod outcomes;
 mod process;
+mod random_cuts;
 mod stale;
 #[cfg(test)]
 mod tests;
 mod trace;
 mod watch;
-mod whims;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

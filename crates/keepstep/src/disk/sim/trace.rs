@@ -8,7 +8,7 @@ use super::dir::Change;
 use super::model::{Ino, Model, Op};
 use super::outcomes::{Detail, Outcomes};
 use super::stale::Sources;
-use super::{Birth, SimDisk, explain, whims};
+use super::{Birth, SimDisk, explain, random_cuts};
 
 /// How long a machine is off after a power cut.
 const REBOOT_US: i64 = 30_000_000;
@@ -200,7 +200,9 @@ impl Cut {
     /// As [`Trace::random_state`].
     pub fn random_state(&self, seed: u64) -> SimDisk {
         let mut chance = Chance::of(&[self.number as u64, seed]);
-        self.after_power_cut(1, seed, |model| whims::settle(model, &self.model, self.scene(), &mut chance))
+        self.after_power_cut(1, seed, |model| {
+            random_cuts::settle(model, &self.model, self.scene(), &mut chance)
+        })
     }
 
     /// As [`Trace::killed`].

@@ -78,7 +78,7 @@ pub struct Follow {
     queue: VecDeque<Pointer>,
     bodies: HashMap<Id, LogBodies>,
     /// What was told last, and how things stood before.
-    last: Option<Before>,
+    last: Option<Rewind>,
     /// The log that was doubted last.
     doubted: Id,
     stop: Arc<AtomicBool>,
@@ -86,7 +86,7 @@ pub struct Follow {
 
 /// How things stood before a record was told.
 #[derive(Debug, Clone, Copy)]
-struct Before {
+struct Rewind {
     pointer: Pointer,
     origin: Option<Origin>,
     next_seq: Option<u32>,
@@ -214,7 +214,7 @@ impl Follow {
 
     /// Takes back the record that was told last: it is told again. For whoever could not do anything with it yet.
     pub(crate) fn take_back(&mut self) {
-        let Some(Before { pointer, origin, next_seq }) = self.last.take() else { return };
+        let Some(Rewind { pointer, origin, next_seq }) = self.last.take() else { return };
         let Pointer { writer, bind, seq, .. } = pointer;
         match origin {
             Some(origin) => self.position.writers.insert(writer, origin),
@@ -433,7 +433,7 @@ impl Follow {
         } else {
             self.read(log, pointer)?
         };
-        let before = Before {
+        let before = Rewind {
             pointer: *pointer,
             origin: self.position.writers.get(&writer).copied(),
             next_seq: self.next_seq.get(&(writer, bind)).copied(),
@@ -460,7 +460,7 @@ impl Follow {
             return Err(Error::io("read", segment_path(&log, place.segment), gone));
         };
         let bodies = self.bodies.entry(log).or_insert_with(|| found.bodies());
-        bodies.renew(found.doors());
+        bodies.renew(found.readable());
         read_record(bodies, seq, kind, place)
     }
 }

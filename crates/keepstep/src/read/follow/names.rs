@@ -159,8 +159,8 @@ fn scanned_names(scanned: &Scanned) -> Vec<Named> {
 
 fn rescan(log: &Log, number: u64, catalog: &Catalog) -> Result<Scanned> {
     let mut scanned = Scanned::new();
-    if let Some((head, standing)) = log.rescan(number) {
-        catalog.scan().scan(catalog.storage(), &head, log.doors(), &standing, &mut scanned)?;
+    if let Some((head, facts)) = log.rescan(number) {
+        catalog.scan().scan(catalog.storage(), &head, log.readable(), &facts, &mut scanned)?;
     }
     Ok(scanned)
 }

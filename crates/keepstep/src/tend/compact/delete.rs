@@ -7,7 +7,7 @@ use std::io;
 
 use keepstep_format::Id;
 
-use super::{CompactReport, How};
+use super::{CompactReport, CompactSetup};
 use crate::disk::parent;
 use crate::error::{Doing, Error, Result};
 use crate::segment::manifest::Doomed;
@@ -18,7 +18,7 @@ use crate::segment::{Manifest, Storage};
 pub(super) fn delete_due(
     storage: &Storage,
     manifest: &Manifest,
-    options: &How,
+    options: &CompactSetup,
     report: &mut CompactReport,
 ) -> Result<BTreeSet<String>> {
     let now = storage.disk().now_us();

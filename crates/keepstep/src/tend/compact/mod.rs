@@ -49,12 +49,12 @@ pub struct CompactOptions {
 
 /// The same, and how it is broken on purpose, for tests that must notice.
 #[derive(Debug, Clone)]
-pub(crate) struct How {
+pub(crate) struct CompactSetup {
     pub(crate) options: CompactOptions,
     pub(crate) faults: Faults,
 }
 
-impl Deref for How {
+impl Deref for CompactSetup {
     type Target = CompactOptions;
 
     fn deref(&self) -> &CompactOptions {
@@ -127,7 +127,7 @@ pub struct CompactReport {
 pub(crate) fn compact(
     storage: &Arc<Storage>,
     closer: &dyn CloseLogs,
-    options: &How,
+    options: &CompactSetup,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<CompactReport> {
     let mut report = CompactReport::default();
@@ -139,7 +139,7 @@ pub(crate) fn compact(
 pub(super) fn rewrite(
     storage: &Arc<Storage>,
     closer: &dyn CloseLogs,
-    options: &How,
+    options: &CompactSetup,
     wanted: &Wanted,
     report: &mut CompactReport,
     progress: &mut dyn FnMut(Progress),
@@ -196,7 +196,7 @@ struct Plan<'p> {
     storage: &'p Arc<Storage>,
     manifest: &'p Manifest,
     sources: Sources,
-    options: &'p How,
+    options: &'p CompactSetup,
     /// Files that were named for deletion and are gone.
     gone: BTreeSet<String>,
 }

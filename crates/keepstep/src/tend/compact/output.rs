@@ -16,7 +16,7 @@ use super::blocks::Filling;
 use super::shared::Shared;
 use super::sources::Sources;
 use super::units::{Unit, Units};
-use super::{CompactReport, Failed, How};
+use super::{CompactReport, CompactSetup, Failed};
 use crate::disk::GrowingLog;
 use crate::error::{Doing, Error, Result};
 use crate::segment::grouped::log_entry;
@@ -62,7 +62,7 @@ pub(super) fn write_all(
     manifest: &Manifest,
     sources: &mut Sources,
     units: Units,
-    options: &How,
+    options: &CompactSetup,
     made: &mut Made,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(), Failed> {
@@ -114,7 +114,7 @@ fn next_batch<'u>(
     storage: &Storage,
     sources: &mut Sources,
     units: &'u [Unit],
-    options: &How,
+    options: &CompactSetup,
     pace: &mut Pace<'_>,
 ) -> Result<(&'u [Unit], Shared, &'u [Unit]), Failed> {
     let mut shared = Shared::default();

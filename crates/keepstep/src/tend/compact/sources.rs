@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use keepstep_format::Id;
 
-use super::{CompactReport, How, LeftAlone};
+use super::{CompactReport, CompactSetup, LeftAlone};
 use crate::error::{Doing, Result};
 use crate::segment::bodies::LogBodies;
 use crate::segment::names::{list_writers, scan_path, segment_path};
@@ -53,7 +53,7 @@ impl Sources {
         manifest: &Manifest,
         wanted: &Wanted,
         damaged: &BTreeSet<Id>,
-        options: &How,
+        options: &CompactSetup,
     ) -> Result<Self> {
         let mut found = Self {
             logs: BTreeMap::new(),
@@ -93,7 +93,7 @@ impl Sources {
         scan: &dyn ScanUnsealed,
         wanted: &Wanted,
         damaged: &BTreeSet<Id>,
-        options: &How,
+        options: &CompactSetup,
         mut bytes: u64,
     ) -> Result<Vec<Id>> {
         let mut seem_gone = Vec::new();
@@ -141,7 +141,7 @@ impl Sources {
         manifest: &Manifest,
         wanted: &Wanted,
         damaged: &BTreeSet<Id>,
-        options: &How,
+        options: &CompactSetup,
     ) -> Result<u64> {
         let mut log = Log::of_compact(Arc::clone(storage));
         log.refresh(scan)?;

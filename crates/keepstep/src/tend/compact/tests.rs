@@ -15,9 +15,9 @@ use crate::segment::{Liveness, ScanUnsealed};
 use crate::tend::tests::small_store;
 use crate::tend::verify;
 
-fn how(block_bytes_max: usize) -> How {
+fn how(block_bytes_max: usize) -> CompactSetup {
     let options = CompactOptions { grace: Duration::ZERO, block_bytes_max, ..CompactOptions::default() };
-    How { options, faults: Faults::default() }
+    CompactSetup { options, faults: Faults::default() }
 }
 
 /// All writers are gone, and nobody has to be asked.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use keepstep_format::Id;
 
 use super::closing::CloseLogs;
-use super::compact::{CompactReport, How, Wanted, rewrite};
+use super::compact::{CompactReport, CompactSetup, Wanted, rewrite};
 use super::report::Progress;
 use crate::error::{Doing, Error, Result};
 use crate::segment::{Pruned, Storage};
@@ -140,7 +140,7 @@ pub(crate) trait Episodes {
 pub(crate) fn prune(
     storage: &Arc<Storage>,
     closer: &dyn CloseLogs,
-    how: &How,
+    how: &CompactSetup,
     filter: &PruneFilter,
     all: &dyn Episodes,
     is_dry_run: bool,
@@ -168,7 +168,7 @@ pub(crate) fn prune(
 /// Notes the episodes as pruned, but for those that somebody opened meanwhile: these are refused.
 fn note(
     storage: &Storage,
-    how: &How,
+    how: &CompactSetup,
     filter: &PruneFilter,
     all: &dyn Episodes,
     report: &mut PruneReport,

@@ -22,7 +22,7 @@ from ._samples import samples_of
 _NOTHING = object()
 
 
-class Tape:
+class EnvRecorder:
     """What is recorded of one environment."""
 
     __slots__ = (

@@ -17,7 +17,7 @@ pub(crate) struct PlacedDictionary {
 
 /// The bytes of a record, all but its place.
 #[derive(Debug)]
-pub(crate) struct Ready {
+pub(crate) struct EncodedRecord {
     /// The body as stored.
     pub(crate) stored: Vec<u8>,
     pub(crate) crcs: Sums,
@@ -25,7 +25,7 @@ pub(crate) struct Ready {
     is_pressed: bool,
     pub(crate) flags: Flags,
     pub(crate) dictionary: Option<Arc<PlacedDictionary>>,
-    pub(crate) links: Vec<ReadyLink>,
+    pub(crate) links: Vec<EncodedLink>,
     pub(crate) fresh: Vec<Fresh>,
     /// How long the body would be in full.
     pub(crate) full_bytes: u64,
@@ -43,19 +43,19 @@ pub(crate) struct Sums {
 }
 
 #[derive(Debug)]
-pub(crate) enum ReadyLink {
+pub(crate) enum EncodedLink {
     Placed(Reference),
-    Undecided { hash: Hash, take: u64, piece: Box<Ready> },
+    Undecided { hash: Hash, take: u64, piece: Box<EncodedRecord> },
 }
 
-impl Ready {
+impl EncodedRecord {
     /// What was encoded, not yet compressed.
     pub(crate) fn new(encoded: Encoded, dictionary: Option<Arc<PlacedDictionary>>) -> Self {
         let Encoded { body, links, fresh, full_bytes } = encoded;
         let links = links.into_iter().map(|link| match link {
-            Link::Placed(reference) => ReadyLink::Placed(reference),
+            Link::Placed(reference) => EncodedLink::Placed(reference),
             Link::Undecided { hash, take, piece } => {
-                ReadyLink::Undecided { hash, take, piece: Box::new(Ready::new(*piece, None)) }
+                EncodedLink::Undecided { hash, take, piece: Box::new(EncodedRecord::new(*piece, None)) }
             }
         });
         Self {
@@ -92,7 +92,7 @@ impl Ready {
         }
         self.crcs = Sums::of(&self.stored);
         for link in &mut self.links {
-            if let ReadyLink::Undecided { piece, .. } = link {
+            if let EncodedLink::Undecided { piece, .. } = link {
                 piece.press();
             }
         }
@@ -118,8 +118,8 @@ impl Ready {
     /// What it takes in the queue.
     pub(crate) fn queue_bytes(&self) -> usize {
         let pieces = self.links.iter().map(|link| match link {
-            ReadyLink::Placed(_) => 0,
-            ReadyLink::Undecided { piece, .. } => piece.queue_bytes(),
+            EncodedLink::Placed(_) => 0,
+            EncodedLink::Undecided { piece, .. } => piece.queue_bytes(),
         });
         self.stored.len() + pieces.sum::<usize>() + 256
     }

@@ -2,8 +2,8 @@
 
 use keepstep::Value;
 use keepstep::read::{
-    Begin, Call, DamagedRecord, Discarded, End, Gap, Item, Note, NoteKey, NoteSaid, Record, Step, StepKind,
-    Told,
+    Begin, Call, DamagedRecord, Discarded, End, EpisodeEvent, Gap, Item, Note, NoteKey, NoteSaid, Record,
+    Step, StepKind,
 };
 use keepstep_format::fields;
 use keepstep_format::kind::Kind;
@@ -73,16 +73,16 @@ impl Entry {
     }
 
     /// As it was read back.
-    pub(crate) fn of_told(told: &Told) -> Self {
+    pub(crate) fn of_told(told: &EpisodeEvent) -> Self {
         match told {
-            Told::Begin(begin) => of_begin(begin),
-            Told::Step(step) => of_step("step", step),
-            Told::Discarded(discarded) => of_discarded(discarded),
-            Told::Call(call) => of_call(call),
-            Told::Note(note) => of_note(note),
-            Told::End(end) => of_end(end),
-            Told::Damaged(damaged) => of_damaged(damaged),
-            Told::Gap(gap) => of_gap(gap),
+            EpisodeEvent::Begin(begin) => of_begin(begin),
+            EpisodeEvent::Step(step) => of_step("step", step),
+            EpisodeEvent::Discarded(discarded) => of_discarded(discarded),
+            EpisodeEvent::Call(call) => of_call(call),
+            EpisodeEvent::Note(note) => of_note(note),
+            EpisodeEvent::End(end) => of_end(end),
+            EpisodeEvent::Damaged(damaged) => of_damaged(damaged),
+            EpisodeEvent::Gap(gap) => of_gap(gap),
         }
     }
 

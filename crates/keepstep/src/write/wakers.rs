@@ -1,34 +1,34 @@
-//! Bells: told that something was acknowledged, so that whoever cannot wait for an event can look.
+//! Wakers: told that something was acknowledged, so that whoever cannot wait for an event can look.
 //!
-//! A bell is rung after what it tells of is true, by the thread that commits: it must be quick, and must not wait.
+//! A waker is rung after what it tells of is true, by the thread that commits: it must be quick, and must not wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 /// Something that is told when receipts may have come.
-pub trait Bell: Send + Sync {
+pub trait Waker: Send + Sync {
     /// Some receipts may have reached their level, or failed.
     fn ring(&self);
 }
 
 /// All who want to be told.
 #[derive(Default)]
-pub(crate) struct Bells {
+pub(crate) struct Wakers {
     /// Most programs have none: they pay for one load.
     any: AtomicBool,
-    list: RwLock<Vec<Weak<dyn Bell>>>,
+    list: RwLock<Vec<Weak<dyn Waker>>>,
 }
 
-impl Bells {
-    /// Adds a bell, unless it is there: callers need not remember.
-    pub(crate) fn add(&self, bell: &Arc<dyn Bell>) {
-        let is_known = |known: &Weak<dyn Bell>| std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(bell));
+impl Wakers {
+    /// Adds a waker, unless it is there: callers need not remember.
+    pub(crate) fn add(&self, waker: &Arc<dyn Waker>) {
+        let is_known = |known: &Weak<dyn Waker>| std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(waker));
         if self.list.read().unwrap_or_else(PoisonError::into_inner).iter().any(is_known) {
             return;
         }
         let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
         list.retain(|known| known.strong_count() > 0);
-        list.push(Arc::downgrade(bell));
+        list.push(Arc::downgrade(waker));
         self.any.store(true, Ordering::Release);
     }
 
@@ -37,6 +37,6 @@ impl Bells {
             return;
         }
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
-        list.iter().filter_map(Weak::upgrade).for_each(|bell| bell.ring());
+        list.iter().filter_map(Weak::upgrade).for_each(|waker| waker.ring());
     }
 }

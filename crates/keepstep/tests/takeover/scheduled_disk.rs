@@ -7,7 +7,7 @@
 //! Nor is a look at what only one other can change, if that one has nothing left to do. Such an operation gives the same
 //! result now or later and is seen by nobody, so to let it run first leaves out no outcome.
 //!
-//! Of one look at a log, one measure counts: `Standing::file_bytes`. What is fetched afterwards lies below it and never
+//! Of one look at a log, one measure counts: `UnsealedFacts::file_bytes`. What is fetched afterwards lies below it and never
 //! changes, so the measures that only say how far to read ahead repeat that answer. `at_every_measure` believes
 //! nothing of this and decides at each.
 
@@ -26,7 +26,7 @@ const TENDED: &str = "grouped";
 
 /// An actor's disk.
 #[derive(Clone)]
-pub struct Door {
+pub struct ScheduledDisk {
     stage: Arc<Stage>,
     actor: usize,
     seed: u64,
@@ -36,7 +36,7 @@ pub struct Door {
     looks: Arc<AtomicU64>,
 }
 
-impl Door {
+impl ScheduledDisk {
     /// The same seed gives the same chance to the same actor, whatever the others do.
     pub fn new(stage: &Arc<Stage>, actor: usize, seed: u64) -> Self {
         let clock = Arc::new(AtomicU64::new(1_700_000_000_000_000 + (actor as u64) * 1_000_000_000));
@@ -91,7 +91,7 @@ impl Door {
     }
 }
 
-impl Clock for Door {
+impl Clock for ScheduledDisk {
     fn now_us(&self) -> i64 {
         // It stands still unless somebody sleeps: states that differ only in the time are one.
         self.clock.load(Ordering::Relaxed) as i64
@@ -111,7 +111,7 @@ impl Clock for Door {
     }
 }
 
-impl Files for Door {
+impl Files for ScheduledDisk {
     fn create_dir(&self, path: &str) -> io::Result<()> {
         self.local(|shelf| shelf.create_dir(path, self.actor))?
     }
@@ -220,7 +220,7 @@ impl Files for Door {
 }
 
 struct Handle {
-    door: Door,
+    door: ScheduledDisk,
     file: usize,
     path: String,
     /// In which look it was measured, and how long it was.
@@ -240,7 +240,7 @@ impl Handle {
     }
 
     fn write(&self, data: &[u8], offset: usize) -> io::Result<()> {
-        let Door { stage, actor, .. } = &self.door;
+        let ScheduledDisk { stage, actor, .. } = &self.door;
         let about_to = || format!("write {} bytes at {offset} of {}", data.len(), self.path);
         stage.act(
             *actor,
@@ -259,7 +259,7 @@ impl Handle {
 
 impl File for Handle {
     fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
-        let Door { stage, actor, .. } = &self.door;
+        let ScheduledDisk { stage, actor, .. } = &self.door;
         let (offset, wanted) = (offset as usize, out.len());
         let is_visible = |scene: &Scene| {
             let is_beyond = offset + wanted > scene.shelf.data(self.file).len();
@@ -286,7 +286,7 @@ impl File for Handle {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let Door { stage, actor, .. } = &self.door;
+        let ScheduledDisk { stage, actor, .. } = &self.door;
         let is_visible = |scene: &Scene| stage.rules.at_syncs && self.is_segment(&scene.shelf);
         stage.act(*actor, || format!("sync {}", self.path), is_visible, |_| ())?;
         stage.tell(*actor, 0);
@@ -294,7 +294,7 @@ impl File for Handle {
     }
 
     fn bytes(&self) -> io::Result<u64> {
-        let Door { stage, actor, .. } = &self.door;
+        let ScheduledDisk { stage, actor, .. } = &self.door;
         let look = self.door.looks.load(Ordering::Relaxed);
         let mut measured = self.measured.lock().expect("no panic");
         if let Some((_, bytes)) = measured.filter(|(at, _)| *at == look && !stage.rules.at_every_measure) {

@@ -14,13 +14,13 @@ use crate::write::Recorder;
 
 /// The episodes that are open here.
 #[derive(Default)]
-pub(super) struct Seats {
+pub(super) struct OpenEpisodes {
     process: Process,
     taken: Arc<Register>,
 }
 
 /// The right to open an episode in this process; given back when it is dropped.
-pub(super) struct Seat {
+pub(super) struct Reservation {
     episode: Id,
     number: u64,
     process: Process,
@@ -30,37 +30,37 @@ pub(super) struct Seat {
 #[derive(Default)]
 struct Register {
     taken: Mutex<Taken>,
-    /// Somebody sat down, or left.
+    /// Somebody opened an episode, or left one.
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct Taken {
-    by_episode: HashMap<Id, Sitting>,
+    by_episode: HashMap<Id, OpenEpisode>,
     next_number: u64,
     /// Nobody begins any more.
     is_closed: bool,
 }
 
-struct Sitting {
-    /// Whose seat it is now: one whose episode is over may be taken before it is given back.
+struct OpenEpisode {
+    /// Whose reservation it is now: one whose episode is over may be taken before it is given back.
     number: u64,
     /// Its recorder is being made.
     is_beginning: bool,
-    /// Whoever sat here has left, whatever became of its end: the next one takes over as from anybody.
+    /// Whoever had it open has left, whatever became of its end: the next one takes over as from anybody.
     is_left: bool,
     recorder: Option<Weak<Recorder>>,
 }
 
-impl Seats {
-    /// Takes the seat of an episode.
-    pub(super) fn take(&self, episode: Id, what: &str) -> Result<Seat> {
+impl OpenEpisodes {
+    /// Reserves an episode for whoever opens it.
+    pub(super) fn take(&self, episode: Id, what: &str) -> Result<Reservation> {
         self.process.check()?;
         let mut taken = lock(&self.taken);
         if taken.is_closed {
             return Err(Error::Closed);
         }
-        if taken.by_episode.get(&episode).is_some_and(|sitting| !sitting.is_over()) {
+        if taken.by_episode.get(&episode).is_some_and(|open| !open.is_over()) {
             let why = "this process has it open already; close that one first".to_owned();
             return Err(Error::Busy { what: what.to_owned(), why });
         }
@@ -68,29 +68,29 @@ impl Seats {
         taken.next_number += 1;
         taken
             .by_episode
-            .insert(episode, Sitting { number, is_beginning: false, is_left: false, recorder: None });
-        Ok(Seat { episode, number, process: self.process, taken: Arc::clone(&self.taken) })
+            .insert(episode, OpenEpisode { number, is_beginning: false, is_left: false, recorder: None });
+        Ok(Reservation { episode, number, process: self.process, taken: Arc::clone(&self.taken) })
     }
 
     /// Who records an episode in this process now.
     pub(super) fn recorder(&self, episode: &Id) -> Option<Arc<Recorder>> {
-        lock(&self.taken).by_episode.get(episode).filter(|sitting| !sitting.is_over())?.recorder()
+        lock(&self.taken).by_episode.get(episode).filter(|open| !open.is_over())?.recorder()
     }
 
     /// True if somebody of this process has the episode open, or opens it.
     pub(super) fn is_taken(&self, episode: &Id) -> bool {
-        lock(&self.taken).by_episode.get(episode).is_some_and(|sitting| !sitting.is_over())
+        lock(&self.taken).by_episode.get(episode).is_some_and(|open| !open.is_over())
     }
 
-    /// To be asked before the recorder of an episode whose seat is taken is made: from here on [`Seats::close`] waits
-    /// until it has sat down, or given its seat back.
+    /// To be asked before the recorder of an episode whose reservation is taken is made: from here on [`OpenEpisodes::close`] waits
+    /// until it is made, or the reservation was given back.
     pub(super) fn begin(&self, episode: &Id) -> Result<()> {
         let mut taken = lock(&self.taken);
         if taken.is_closed {
             return Err(Error::Closed);
         }
-        if let Some(sitting) = taken.by_episode.get_mut(episode) {
-            sitting.is_beginning = true;
+        if let Some(open) = taken.by_episode.get_mut(episode) {
+            open.is_beginning = true;
         }
         Ok(())
     }
@@ -99,10 +99,10 @@ impl Seats {
     pub(super) fn close(&self) -> Vec<Arc<Recorder>> {
         let mut taken = lock(&self.taken);
         taken.is_closed = true;
-        while taken.by_episode.values().any(|sitting| sitting.is_beginning) {
+        while taken.by_episode.values().any(|open| open.is_beginning) {
             taken = self.taken.changed.wait(taken).unwrap_or_else(PoisonError::into_inner);
         }
-        taken.by_episode.values().filter_map(Sitting::recorder).collect()
+        taken.by_episode.values().filter_map(OpenEpisode::recorder).collect()
     }
 
     /// True if the store was closed, or is being closed.
@@ -111,13 +111,13 @@ impl Seats {
     }
 }
 
-impl std::fmt::Debug for Seat {
+impl std::fmt::Debug for Reservation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "<Seat of episode {}>", self.episode)
+        write!(f, "<Reservation of episode {}>", self.episode)
     }
 }
 
-impl Sitting {
+impl OpenEpisode {
     fn recorder(&self) -> Option<Arc<Recorder>> {
         self.recorder.as_ref()?.upgrade()
     }
@@ -132,35 +132,35 @@ impl Sitting {
     }
 }
 
-impl Seat {
+impl Reservation {
     /// This records it.
     pub(super) fn sit(&self, recorder: &Arc<Recorder>) {
         let recorder = Some(Arc::downgrade(recorder));
-        let sitting = Sitting { number: self.number, is_beginning: false, is_left: false, recorder };
-        lock(&self.taken).by_episode.insert(self.episode, sitting);
+        let open = OpenEpisode { number: self.number, is_beginning: false, is_left: false, recorder };
+        lock(&self.taken).by_episode.insert(self.episode, open);
         self.taken.changed.notify_all();
     }
 
     /// Lets others of this process have the episode, although its recorder is still there.
     pub(super) fn leave(&self) {
         let mut taken = lock(&self.taken);
-        if let Some(sitting) = taken.by_episode.get_mut(&self.episode)
-            && sitting.number == self.number
+        if let Some(open) = taken.by_episode.get_mut(&self.episode)
+            && open.number == self.number
         {
-            sitting.is_left = true;
+            open.is_left = true;
         }
         self.taken.changed.notify_all();
     }
 }
 
-impl Drop for Seat {
+impl Drop for Reservation {
     fn drop(&mut self) {
         // A forked child has nothing to give back, and the lock may be held by a thread that it does not have.
         if !self.process.is_this() {
             return;
         }
         let mut taken = lock(&self.taken);
-        if taken.by_episode.get(&self.episode).is_some_and(|sitting| sitting.number == self.number) {
+        if taken.by_episode.get(&self.episode).is_some_and(|open| open.number == self.number) {
             taken.by_episode.remove(&self.episode);
             self.taken.changed.notify_all();
         }

@@ -17,7 +17,7 @@ use crate::segment::chain::Chain;
 
 /// How an episode stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum EpisodeState {
     /// It is over, and nobody can change that; this attempt counts.
     Final { attempt: u32 },
     /// It is not, and this is why.
@@ -28,20 +28,20 @@ pub(super) enum Standing {
 const LOOKS_MAX: usize = 4;
 
 /// How an episode of a run stands now.
-pub(super) fn standing_of(run: &Run, episode: &Id) -> Result<Standing> {
+pub(super) fn episode_state(run: &Run, episode: &Id) -> Result<EpisodeState> {
     let store = run.store();
     for _ in 0..LOOKS_MAX {
         let view = match store.view(episode) {
             Ok(view) => view,
-            Err(Error::NotFound { .. }) => return Ok(Standing::NotYet("not begun".to_owned())),
-            Err(Error::Pruned { .. }) => return Ok(Standing::NotYet("pruned".to_owned())),
+            Err(Error::NotFound { .. }) => return Ok(EpisodeState::NotYet("not begun".to_owned())),
+            Err(Error::Pruned { .. }) => return Ok(EpisodeState::NotYet("pruned".to_owned())),
             Err(error) => return Err(error),
         };
         let why = view.ending()?.map(|end| end.why.unwrap_or_else(|| "damaged".to_owned()));
         let chain = Chain::read(store.cards(), episode)?;
         let attempt = view.number();
         let Some(owner) = chain.link(attempt).map(|link| link.claim.writer) else {
-            return Ok(Standing::NotYet("not claimed".to_owned()));
+            return Ok(EpisodeState::NotYet("not claimed".to_owned()));
         };
         if chain.in_force().is_none_or(|link| link.claim.attempt != attempt) {
             continue;
@@ -51,27 +51,27 @@ pub(super) fn standing_of(run: &Run, episode: &Id) -> Result<Standing> {
                 let takers = chain.behind(attempt).iter().filter(|link| !link.is_void);
                 for taker in takers.map(|link| &link.claim) {
                     if !store.is_gone(&taker.writer) || !store.pass_over(episode, taker.attempt)? {
-                        return Ok(Standing::NotYet("being taken over".to_owned()));
+                        return Ok(EpisodeState::NotYet("being taken over".to_owned()));
                     }
                 }
                 if rests_on_a_sync(run, episode, &chain, &owner)? {
-                    return Ok(Standing::Final { attempt });
+                    return Ok(EpisodeState::Final { attempt });
                 }
                 adopt(run, episode, &chain)?;
                 continue;
             }
-            Some(why) => Ok(Standing::NotYet(why.to_owned())),
-            None => Ok(Standing::NotYet(without_an_end(run, &owner).to_owned())),
+            Some(why) => Ok(EpisodeState::NotYet(why.to_owned())),
+            None => Ok(EpisodeState::NotYet(without_an_end(run, &owner).to_owned())),
         };
     }
-    Ok(Standing::NotYet("being taken over".to_owned()))
+    Ok(EpisodeState::NotYet("being taken over".to_owned()))
 }
 
 fn without_an_end(run: &Run, owner: &Id) -> &'static str {
-    match run.store().leases().standing(owner) {
-        own::Standing::Live => "running",
-        own::Standing::Silent { .. } => "silent",
-        own::Standing::Dead(_) => Why::Crashed.name(),
+    match run.store().leases().state(owner) {
+        own::OwnerState::Live => "running",
+        own::OwnerState::Silent { .. } => "silent",
+        own::OwnerState::Dead(_) => Why::Crashed.name(),
     }
 }
 
@@ -94,12 +94,12 @@ fn adopt(run: &Run, episode: &Id, chain: &Chain) -> Result<()> {
     let Some(newest) = chain.newest() else { return Ok(()) };
     let name = EpisodeName { task: format!("episode {episode}"), iteration: 0, sample: 0 };
     let opener = Opener::new(run, *episode, name, Opening::default())?;
-    let seat = run.store().seats().take(*episode, &opener.what())?;
+    let reservation = run.store().open_episodes().take(*episode, &opener.what())?;
     let attempt = newest.claim.attempt + 1;
     if !opener.claim(attempt, &opener.writer.id())? {
         return Ok(());
     }
-    match opener.take_over(seat, attempt, false, Value::Null, None) {
+    match opener.take_over(reservation, attempt, false, Value::Null, None) {
         Ok(_) | Err(Error::Ended { .. }) => Ok(()),
         Err(error) => Err(error),
     }

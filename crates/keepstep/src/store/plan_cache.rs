@@ -11,17 +11,17 @@ use super::run::EpisodeName;
 use super::survey::Queue;
 use crate::process::Process;
 
-/// The boards of all runs that are open here, and claims that nobody uses.
+/// The plan caches of all runs that are open here, and claims that nobody uses.
 #[derive(Debug, Default)]
-pub(super) struct Boards {
+pub(super) struct PlanCaches {
     process: Process,
-    open: Mutex<HashMap<Id, Weak<Board>>>,
+    open: Mutex<HashMap<Id, Weak<PlanCache>>>,
     idle: Mutex<Vec<Held>>,
 }
 
 /// What this process knows of one run's plan.
 #[derive(Debug, Default)]
-pub(super) struct Board {
+pub(super) struct PlanCache {
     plan: Mutex<Plan>,
     queue: Mutex<Queue>,
     pub(super) scorings: Scorings,
@@ -46,21 +46,21 @@ pub(super) struct Held {
     pub(super) writer: Option<Id>,
 }
 
-impl Boards {
-    /// The board of the run with this birth id.
-    pub(super) fn of(&self, birth: &Id) -> Arc<Board> {
+impl PlanCaches {
+    /// The plan cache of the run with this birth id.
+    pub(super) fn of(&self, birth: &Id) -> Arc<PlanCache> {
         if !self.process.is_this() {
             // Of no use, and refused when it is used: but the list may be locked by a thread that is not here.
             return Arc::default();
         }
         let mut open = lock(&self.open);
-        if let Some(board) = open.get(birth).and_then(Weak::upgrade) {
-            return board;
+        if let Some(plan_cache) = open.get(birth).and_then(Weak::upgrade) {
+            return plan_cache;
         }
-        open.retain(|_, board| board.strong_count() > 0);
-        let board = Arc::new(Board::default());
-        open.insert(*birth, Arc::downgrade(&board));
-        board
+        open.retain(|_, plan_cache| plan_cache.strong_count() > 0);
+        let plan_cache = Arc::new(PlanCache::default());
+        open.insert(*birth, Arc::downgrade(&plan_cache));
+        plan_cache
     }
 
     /// Keeps a claim for whoever of this process asks next: on disk it stays ours.
@@ -84,7 +84,7 @@ impl Boards {
     }
 }
 
-impl Board {
+impl PlanCache {
     pub(super) fn plan(&self) -> MutexGuard<'_, Plan> {
         lock(&self.plan)
     }

@@ -15,8 +15,8 @@ use keepstep_format::hash::ContentKey;
 use keepstep_format::segment::TRAILER_BYTES;
 use keepstep_format::{Id, encode::Fresh};
 
+use super::encoded_record::EncodedRecord;
 use super::index::FirstBytes;
-use super::ready::Ready;
 use super::subject::{Progress, Subject, SubjectKey};
 use crate::disk::GrowingLog;
 use crate::options::Options;
@@ -29,7 +29,7 @@ pub(crate) struct Placed {
     pub(crate) subject: Option<Arc<Subject>>,
     pub(crate) kind: Kind,
     pub(crate) seq: u32,
-    pub(crate) ready: Ready,
+    pub(crate) encoded: EncodedRecord,
     pub(crate) references: Vec<Reference>,
     /// References to records of the same batch, whose places are known only when they are written.
     pub(crate) siblings: Vec<Sibling>,
@@ -53,7 +53,7 @@ pub(crate) struct Sibling {
 
 impl Placed {
     pub(crate) fn fresh(&self) -> &[Fresh] {
-        &self.ready.fresh
+        &self.encoded.fresh
     }
 }
 
@@ -126,21 +126,21 @@ impl OpenSegment {
             let backs = placed.references.iter().map(|reference| reference.place.segment);
             self.depends_on.extend(backs.chain(placed.dictionary.map(|(segment, _)| segment)));
         }
-        let ready = &placed.ready;
+        let encoded = &placed.encoded;
         let head = std::mem::take(&mut self.head);
         let base = FrameSpec {
             kind: placed.kind,
-            flags: ready.flags,
+            flags: encoded.flags,
             slot,
             seq: placed.seq,
             synced_to: None,
             head: &head,
         };
-        if let Some(crc) = ready.crcs.only() {
+        if let Some(crc) = encoded.crcs.only() {
             let spec = FrameSpec { synced_to: lone, ..base };
-            put_frame(&mut self.buffer, self.salt, offset, &spec, &ready.stored, crc);
+            put_frame(&mut self.buffer, self.salt, offset, &spec, &encoded.stored, crc);
         } else {
-            self.add_chunks(&base, ready);
+            self.add_chunks(&base, encoded);
         }
         self.head = head;
         self.listed.push(Listed { offset, kind: placed.kind as u8, slot, seq: placed.seq });
@@ -155,9 +155,11 @@ impl OpenSegment {
         records.push((offset, placed.kind as u8));
     }
 
-    fn add_chunks(&mut self, first: &FrameSpec<'_>, ready: &Ready) {
-        let last = ready.crcs.len() - 1;
-        for (index, (chunk, crc)) in ready.stored.chunks(FRAME_BODY_MAX).zip(ready.crcs.iter()).enumerate() {
+    fn add_chunks(&mut self, first: &FrameSpec<'_>, encoded: &EncodedRecord) {
+        let last = encoded.crcs.len() - 1;
+        for (index, (chunk, crc)) in
+            encoded.stored.chunks(FRAME_BODY_MAX).zip(encoded.crcs.iter()).enumerate()
+        {
             let more = if index < last { Flags::MORE.0 } else { 0 };
             let spec = if index == 0 {
                 FrameSpec { flags: Flags(first.flags.0 | more), ..*first }

@@ -7,17 +7,17 @@ use std::time::Duration;
 use keepstep::disk::{Clock, Entry, File, FileSystem, Files, LockState, Watch};
 
 /// Is called before each operation, with its name and path.
-type Before = Box<dyn Fn(&str) + Send + Sync>;
+type Hook = Box<dyn Fn(&str) + Send + Sync>;
 
 /// A disk whose operations can be gone before. What is done to a file that is open is its owner's alone.
-pub struct Door {
+pub struct HookedDisk {
     disk: Arc<dyn Files>,
-    before: Before,
+    before: Hook,
     /// It seems to run since this boot of the machine, whatever the disk says.
     boot: Option<&'static str>,
 }
 
-impl Door {
+impl HookedDisk {
     pub fn new(disk: Arc<dyn Files>, before: impl Fn(&str) + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self { disk, before: Box::new(before), boot: None })
     }
@@ -36,7 +36,7 @@ impl Door {
     }
 }
 
-impl Clock for Door {
+impl Clock for HookedDisk {
     fn now_us(&self) -> i64 {
         self.disk.now_us()
     }
@@ -55,7 +55,7 @@ impl Clock for Door {
     }
 }
 
-impl Files for Door {
+impl Files for HookedDisk {
     fn link(&self, from: &str, to: &str) -> io::Result<()> {
         self.tell("link", to);
         self.disk.link(from, to)

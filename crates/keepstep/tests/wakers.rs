@@ -1,4 +1,4 @@
-//! Bells: whoever cannot wait for a receipt is told when to look.
+//! Wakers: whoever cannot wait for a receipt is told when to look.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod scratch;
@@ -6,7 +6,7 @@ mod scratch;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use keepstep::{Bell, EpisodeName, Level, Options, Receipt, Step, Value};
+use keepstep::{EpisodeName, Level, Options, Receipt, Step, Value, Waker};
 
 use scratch::Scratch;
 
@@ -18,7 +18,7 @@ struct Looker {
     changed: Condvar,
 }
 
-impl Bell for Looker {
+impl Waker for Looker {
     fn ring(&self) {
         let mut waiting = self.waiting.lock().unwrap();
         let before = waiting.len();
@@ -46,18 +46,18 @@ impl Looker {
 /// Every receipt that somebody waits for is rung for, at whatever level, and not before it has come.
 #[test]
 fn a_bell_is_rung_for_every_receipt_that_comes() {
-    let scratch = Scratch::new("bells");
+    let scratch = Scratch::new("wakers");
     let store = scratch.open(Options::default());
     let looker = Arc::new(Looker::default());
-    let bell: Arc<dyn Bell> = Arc::clone(&looker) as Arc<dyn Bell>;
-    store.add_bell(&bell);
+    let waker: Arc<dyn Waker> = Arc::clone(&looker) as Arc<dyn Waker>;
+    store.add_waker(&waker);
     // Adding it again must not ring it twice for ever.
-    store.add_bell(&bell);
+    store.add_waker(&waker);
     let run = store.run("run", Value::Null).unwrap();
     let episode = run.episode(EpisodeName::task("task")).unwrap();
     for number in 0..300usize {
         let level = if number % 3 == 0 { Level::Kill } else { Level::Power };
-        // Known to the bell before it can come: the lock is held until it is in the list.
+        // Known to the waker before it can come: the lock is held until it is in the list.
         let mut waiting = looker.waiting.lock().unwrap();
         waiting.push(episode.submit_at(Step::new().action(number as i64), level).unwrap());
         drop(waiting);
@@ -65,15 +65,15 @@ fn a_bell_is_rung_for_every_receipt_that_comes() {
     }
 }
 
-/// A bell that nobody keeps is not rung, and is in nobody's way.
+/// A waker that nobody keeps is not rung, and is in nobody's way.
 #[test]
 fn a_bell_that_is_gone_is_forgotten() {
-    let scratch = Scratch::new("bells-gone");
+    let scratch = Scratch::new("wakers-gone");
     let store = scratch.open(Options::default());
     let gone = Arc::new(Looker::default());
-    let bell: Arc<dyn Bell> = Arc::clone(&gone) as Arc<dyn Bell>;
-    store.add_bell(&bell);
-    drop(bell);
+    let waker: Arc<dyn Waker> = Arc::clone(&gone) as Arc<dyn Waker>;
+    store.add_waker(&waker);
+    drop(waker);
     let weak = Arc::downgrade(&gone);
     drop(gone);
     assert!(weak.upgrade().is_none(), "the store keeps it alive");

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use keepstep_format::encode::Encoded;
 
-use super::draft::Placed;
+use super::open_segment::Placed;
 
 /// More than this many waiting writers are rare.
 const COUNT_MAX: usize = 1024;
@@ -15,9 +15,9 @@ const BYTES_MAX: usize = 16 << 10;
 const FRESH_MAX: usize = 16;
 
 #[derive(Default)]
-pub(crate) struct Spares(Mutex<Vec<Encoded>>);
+pub(crate) struct BufferPool(Mutex<Vec<Encoded>>);
 
-impl Spares {
+impl BufferPool {
     /// A body to encode into, perhaps one that was used before.
     pub(crate) fn get(&self) -> Encoded {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
@@ -25,14 +25,14 @@ impl Spares {
 
     /// Takes back the bodies of a batch.
     pub(crate) fn take_back(&self, batch: &mut [Placed]) {
-        let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = COUNT_MAX.saturating_sub(spares.len());
+        let mut buffer_pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = COUNT_MAX.saturating_sub(buffer_pool.len());
         let short = batch.iter_mut().filter(|placed| {
-            placed.ready.stored.capacity() <= BYTES_MAX && placed.ready.fresh.capacity() <= FRESH_MAX
+            placed.encoded.stored.capacity() <= BYTES_MAX && placed.encoded.fresh.capacity() <= FRESH_MAX
         });
-        spares.extend(short.take(room).map(|placed| Encoded {
-            body: std::mem::take(&mut placed.ready.stored),
-            fresh: std::mem::take(&mut placed.ready.fresh),
+        buffer_pool.extend(short.take(room).map(|placed| Encoded {
+            body: std::mem::take(&mut placed.encoded.stored),
+            fresh: std::mem::take(&mut placed.encoded.fresh),
             ..Encoded::default()
         }));
     }

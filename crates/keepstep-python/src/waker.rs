@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use keepstep::Bell;
+use keepstep::Waker;
 use pyo3::prelude::*;
 
 use crate::errors::raise;
@@ -22,7 +22,7 @@ struct Wire {
     tell: OwnedFd,
 }
 
-impl Bell for Wire {
+impl Waker for Wire {
     fn ring(&self) {
         if self.armed.swap(false, Ordering::AcqRel) {
             // A wire that is full has a wake-up on its way already.
@@ -35,7 +35,7 @@ impl Bell for Wire {
 #[pyclass(frozen, module = "keepstep._core")]
 pub(crate) struct LoopBell {
     wire: Arc<Wire>,
-    bell: Arc<dyn Bell>,
+    waker: Arc<dyn Waker>,
     /// The end that the loop watches; the same as `tell` for an eventfd.
     hear: OwnedFd,
     waiting: Mutex<VecDeque<Waiting>>,
@@ -48,8 +48,8 @@ struct Waiting {
 
 impl LoopBell {
     /// What stores ring.
-    pub(crate) fn bell(&self) -> &Arc<dyn Bell> {
-        &self.bell
+    pub(crate) fn waker(&self) -> &Arc<dyn Waker> {
+        &self.waker
     }
 
     /// Completes the future when the receipt has come, or could not.
@@ -89,8 +89,8 @@ impl LoopBell {
     fn new() -> PyResult<Self> {
         let (hear, tell) = wire()?;
         let wire = Arc::new(Wire { armed: AtomicBool::new(false), tell });
-        let bell: Arc<dyn Bell> = Arc::clone(&wire) as Arc<dyn Bell>;
-        Ok(Self { wire, bell, hear, waiting: Mutex::default() })
+        let waker: Arc<dyn Waker> = Arc::clone(&wire) as Arc<dyn Waker>;
+        Ok(Self { wire, waker, hear, waiting: Mutex::default() })
     }
 
     /// What the loop watches.

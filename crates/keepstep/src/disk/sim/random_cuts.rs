@@ -16,7 +16,7 @@ use super::trace::Scene;
 
 /// Which of several un-synced things a cut keeps.
 #[derive(Clone, Copy)]
-enum Mood {
+enum CutKind {
     AllLost,
     AllKept,
     OneLost,
@@ -27,7 +27,7 @@ enum Mood {
     Each(u64),
 }
 
-impl Mood {
+impl CutKind {
     fn any(chance: &mut Chance) -> Self {
         match chance.below(10) {
             0 => Self::AllLost,
@@ -62,22 +62,22 @@ impl Mood {
 /// Makes `model`, a copy of the disk as everyone `saw` it, a state that a cut there can leave.
 pub(super) fn settle(model: &mut Model, saw: &Model, scene: &Scene, chance: &mut Chance) {
     // A cut often hits everything alike: the cache was just written back, or not at all.
-    let shared = chance.once_in(4).then(|| Mood::any(chance));
+    let shared = chance.once_in(4).then(|| CutKind::any(chance));
     for &ino in &scene.dirs {
         let Some(dir) = saw.dir(ino) else { continue };
-        let mood = shared.unwrap_or_else(|| Mood::any(chance));
+        let mood = shared.unwrap_or_else(|| CutKind::any(chance));
         for (name, left) in names(dir, mood, chance) {
             model.settle_name(ino, &name, left);
         }
     }
     for (ino, sources) in &scene.files {
         let Some(file) = saw.file(*ino) else { continue };
-        let mood = shared.unwrap_or_else(|| Mood::any(chance));
+        let mood = shared.unwrap_or_else(|| CutKind::any(chance));
         model.settle_file(*ino, file_state(saw, file, sources, mood, chance));
     }
 }
 
-fn names(dir: &DirNode, mood: Mood, chance: &mut Chance) -> BTreeMap<Name, Option<Ino>> {
+fn names(dir: &DirNode, mood: CutKind, chance: &mut Chance) -> BTreeMap<Name, Option<Ino>> {
     let mut left = dir.safe.clone();
     for (change, kept) in dir.unsynced.iter().zip(mood.kept(dir.unsynced.len(), chance)) {
         let fate = match kept {
@@ -94,7 +94,7 @@ fn file_state(
     model: &Model,
     file: &FileNode,
     sources: &Sources,
-    mood: Mood,
+    mood: CutKind,
     chance: &mut Chance,
 ) -> FileNode {
     let bytes = length(file, mood, chance);
@@ -144,13 +144,13 @@ fn any_tear(old: &Sector, new: &Sector, chance: &mut Chance) -> Sector {
     }
 }
 
-fn length(file: &FileNode, mood: Mood, chance: &mut Chance) -> u64 {
+fn length(file: &FileNode, mood: CutKind, chance: &mut Chance) -> u64 {
     let (first, last) = (file.synced_bytes, file.content.bytes());
     if first == last {
         return last;
     }
     match (mood, chance.below(12)) {
-        (Mood::AllKept, 0..=7) => last,
+        (CutKind::AllKept, 0..=7) => last,
         (_, 0) => first,
         (_, 1) => file.lengths.get(chance.index(file.lengths.len().max(1))).copied().unwrap_or(last),
         (_, 2) => first + chance.below(last - first),
@@ -168,12 +168,12 @@ enum Tears {
 }
 
 impl Tears {
-    fn any(mood: Mood, kept: &[bool], chance: &mut Chance) -> Self {
+    fn any(mood: CutKind, kept: &[bool], chance: &mut Chance) -> Self {
         let count = kept.len();
         match (mood, chance.below(8)) {
             _ if count == 0 => Self::None,
             // Written from the front, and stopped in the middle of a sector.
-            (Mood::Front, 0..=3) => Self::One(kept.iter().take_while(|kept| **kept).count()),
+            (CutKind::Front, 0..=3) => Self::One(kept.iter().take_while(|kept| **kept).count()),
             (_, 0..=2) => Self::One(chance.index(count)),
             (_, 3) => Self::Many,
             _ => Self::None,

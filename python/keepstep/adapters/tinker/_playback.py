@@ -30,7 +30,7 @@ ENDING_NOTE = "rollout"
 GROUP_NOTE = "group"
 
 
-class Tape:
+class Playback:
     """The turns of a record; nothing of it is read again."""
 
     def __init__(self, steps: Iterable[Step], pending: Mapping[str, Any] | None = None) -> None:
@@ -55,16 +55,16 @@ class Tape:
         self.ending: Mapping[str, Any] = {}
 
     @classmethod
-    def of_final(cls, view: View) -> Tape:
+    def of_final(cls, view: View) -> Playback:
         """The whole of a rollout that is over, ended as it was."""
         ending = view.notes.get(ENDING_NOTE)
         if not isinstance(ending, Mapping):
             raise NotRecorded("how the loop ended was not noted")
         # A step that was recorded while the loop was being cancelled never came to it.
         turns = int(ending["transitions"])
-        tape = cls(step for step in view.steps[: 1 + turns] if step.error is None)
-        tape.is_final, tape.ending = True, ending
-        return tape
+        playback = cls(step for step in view.steps[: 1 + turns] if step.error is None)
+        playback.is_final, playback.ending = True, ending
+        return playback
 
     @property
     def turns(self) -> int:
