@@ -14,16 +14,15 @@ TASKS, SAMPLES, CONCURRENCY, TURNS_MAX = 64, 4, 32, 8
 TOOLS: list[Any] = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
 
 
-async def look_up(client: openai.AsyncOpenAI, shelf: int) -> str:
-    """A tool: anything that takes a while, may fail, and should not be asked twice for what it has answered."""
-    answer: Any = await client.get(f"/shelves/{shelf}", cast_to=object)
-    return str(answer["found"])
-
-
 async def use_tool(client: openai.AsyncOpenAI, episode: keepstep.Episode, tool_call: Any) -> dict[str, str]:
+    async def look_up(shelf: int) -> str:
+        """A tool: anything that takes a while, may fail, and should not be asked twice for what it has answered."""
+        answer: Any = await client.get(f"/shelves/{shelf}", cast_to=object)
+        return str(answer["found"])
+
     shelf = json.loads(tool_call.function.arguments)["shelf"]
     # The key tells calls apart that run at the same time, in whatever order they end.
-    found = await episode.call("look_up", lambda: look_up(client, shelf), key=tool_call.id)
+    found = await episode.call("look_up", look_up, shelf, key=tool_call.id)
     return {"role": "tool", "tool_call_id": tool_call.id, "content": found}
 
 

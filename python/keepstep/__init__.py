@@ -8,8 +8,9 @@ from ._endings import Ending, Why
 from ._episode import Episode
 from ._fields import Both, Opts, Result, Said
 from ._progress import GivenUp, Progress
-from ._run import Group, Job, Jobs, Run, Sealing, Stream
+from ._run import Group, Job, Jobs, Run, Stream
 from ._scope import Scope
+from ._sealing import Sealing
 from ._steps import Call, Step
 from ._store import Level, Store, open
 from ._table import Table

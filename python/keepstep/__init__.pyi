@@ -127,7 +127,8 @@ def open(
         strict: refuse what can only be recorded as its `repr`, instead of warning about it once.
         lease_s: after how many seconds of silence a process counts as dead whose lock does not tell.
         stall_s: how long a step waits for room on a full disk before it raises `DiskFull`.
-        redact: names of fields to hide at any depth, or a function `(path, value)` that gives what to record instead.
+        redact: names of fields to hide at any depth, compared exactly, upper and lower case included; or a function
+            `(path, value)` that gives what to record instead.
         skip: fields of steps that are not recorded, such as `"info"`.
     """
 
@@ -684,11 +685,11 @@ class Sealing:
     """Which samples are missing, and how they ended."""
 
     @property
-    def level(self) -> str | None:
-        """What it survives by now."""
+    def level(self) -> Level | None:
+        """What it survives by now: None while it is on its way."""
 
-    def wait(self, timeout: float | None = None, *, level: str | None = None) -> Sealing:
-        """Waits until the seal is durable, at any level that a directory reaches. Raises TimeoutError."""
+    def wait(self, timeout: float | None = None, *, level: Level | None = None) -> Sealing:
+        """Waits until it is durable at the level of the store, or at a higher one. Raises TimeoutError."""
 
     def __await__(self) -> Generator[Any, None, Sealing]: ...
 
@@ -900,7 +901,11 @@ class View:
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong: a card that it rests on cannot be read or is not there, or records of it are lost; None if nothing is."""
+        """What is wrong: a card that it rests on cannot be read or is not there, or records of it are lost; None if nothing is known.
+
+        A record that is damaged inside of a log whose index is whole is found when it is read: see `Step.damaged`, and
+        `keepstep verify`, which reads all.
+        """
 
     @property
     def missing(self) -> tuple[str, ...]:

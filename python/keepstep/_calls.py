@@ -15,7 +15,7 @@ from ._flights import Flight, Place, Written, caller, inside
 from ._log import logger, shown
 from ._loops import is_on_loop, warn_of_blocking_call
 from ._returns import Misfit, back_of
-from .errors import BadInput, Closed, Diverged, Ended, Fenced
+from .errors import BadInput, Closed, Diverged, Ended, Fenced, KeepstepError
 
 if TYPE_CHECKING:
     from ._episode import Episode
@@ -235,7 +235,7 @@ class Calling:
         except Exception:
             self._episode._note_failure()
 
-    def _tell_late(self, over: Exception) -> None:
+    def _tell_late(self, over: KeepstepError) -> None:
         """A call that began before the episode was over, such as one of several at once of which another failed."""
         logger.warning(
             "%s of %s came to its end too late to be recorded: %s",

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from ._foreign import repr_of
 from .errors import BadInput
 
 _SHOWN = 60
@@ -21,7 +22,7 @@ TIMES_MAX = (1 << 32) - 1
 
 def wrong(name: str, given: object, fix: str) -> BadInput:
     """What is said of an argument that is not what it should be."""
-    shown = repr(given)
+    shown = repr_of(given)
     shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
     kind = "text" if isinstance(given, str) else type(given).__name__
     return BadInput(f"{name}: is the {kind} {shown}: {fix}")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from . import _core
+from ._foreign import message_of
 from .errors import BadInput
 
 Why = Literal[
@@ -71,14 +72,10 @@ def error_of(raised: BaseException) -> dict[str, Any]:
     kind = type(raised)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     try:
-        message = str(raised)
-    except Exception:
-        message = "(its text could not be made)"
-    try:
         trace = "".join(traceback.format_exception(raised))
     except Exception:
         trace = ""
-    return {"type": name, "message": message, "traceback": trace}
+    return {"type": name, "message": message_of(raised), "traceback": trace}
 
 
 def text_of(raised: BaseException) -> str:

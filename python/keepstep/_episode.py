@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
@@ -14,12 +15,13 @@ from typing import TYPE_CHECKING, Any, overload
 from . import _checks
 from ._calls import Calling, check_function, settled
 from ._endings import Why, error_of, why_of
+from ._fields import Both
 from ._flights import Flights
 from ._log import logger, shown
 from ._loops import submit_in_thread, warn_caller, warn_if_on_loop
 from ._scope import Scope
 from ._turn import Turn, check_on_error
-from .errors import Busy, Closed, Ended, Forked
+from .errors import BadInput, Busy, Closed, Ended, Forked
 
 if TYPE_CHECKING:
     from . import _core
@@ -143,6 +145,8 @@ class Episode(Scope):
     def step(self, **both: Any) -> Any:
         """Records a turn and its result. Durable when it returns."""
         warn_if_on_loop("use `await episode.submit(...)`")
+        if not both:
+            raise _nothing_given("step")
         native = self._native
         if self._is_unread:
             self._warn_of_unread()
@@ -150,6 +154,8 @@ class Episode(Scope):
 
     def submit(self, **both: Any) -> Any:
         """Records a turn and its result. Returns at once: await the receipt, or wait() for it."""
+        if not both:
+            raise _nothing_given("submit")
         native = self._native_episode
         if native is None:
             native = self._opened()
@@ -383,6 +389,12 @@ class Episode(Scope):
             return f"<Episode {native.ref}: {native.steps} steps, {native.ended or 'running'}>"
         except Forked:
             return f"<Episode {native.ref}: of the process that this one was forked from>"
+
+
+def _nothing_given(verb: str) -> BadInput:
+    """A step of nothing would count as a turn, and tell nobody what was done."""
+    fields = ", ".join(sorted(typing.get_type_hints(Both)))
+    return BadInput(f"{verb}: is given no field: give some of {fields}")
 
 
 def _with_advice(over: Ended) -> Ended:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._log import logger, shown, warn_of_troubles
+
+if TYPE_CHECKING:
+    from ._run import Run
+
+T = TypeVar("T")
 
 SHOWN_MAX = 20
 """So many that were given up are told by name: more would hide what else a log says."""
@@ -92,48 +97,57 @@ def progress_of(told: Mapping[str, Any]) -> Progress:
     return Progress(**{**told, "ended": ended, "given_up": given_up, "done": done})
 
 
-# Jobs that came to nothing in this process, as they were told: each once.
-_told: set[tuple[str, int]] = set()
+# What was told in this process of jobs that came to nothing: where, which run, what kind of trouble, and what.
+_told: set[tuple[Any, ...]] = set()
 _TOLD_MAX = 10_000
 
 
-def log_held(remaining: Any) -> None:
+def log_held(run: Run, remaining: Any) -> None:
     """Says in the log what is to be scored and was not given, and where notes may have been lost: each once."""
-    warn_of_troubles([trouble for trouble, _ in _untold((each, 0) for each in remaining.unread_notes())])
-    for ref in _untold((ref, 0) for ref in remaining.held_here()):
+    warn_of_troubles(_untold(run, "unread", remaining.unread_notes()))
+    for ref in _untold(run, "held", remaining.held_here()):
         logger.warning(
             "%s lacks a note and is not given again: this process has the job of it; annotate it, or let the job go, "
             "then ask for `unscored` again",
-            shown(ref[0]),
+            shown(ref),
+        )
+    in_vain = [(ref, ", ".join(needs)) for ref, needs in remaining.scored_in_vain()]
+    for ref, needs in _untold(run, "in vain", in_vain):
+        logger.warning(
+            "%s is not given again by this process: it was annotated three times, and still lacks a note that the "
+            "plan needs: %s",
+            shown(ref),
+            shown(needs),
         )
 
-    for ref, needs in remaining.scored_in_vain():
-        if _untold([(ref, 1)]):
-            logger.warning(
-                "%s is not given again by this process: it was annotated three times, and still lacks a note that the "
-                "plan needs: %s",
-                shown(ref),
-                shown(", ".join(needs)),
-            )
 
-
-def _untold(found: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    new = [each for each in found if each not in _told]
+def _untold(run: Run, kind: str, found: Iterable[T]) -> list[T]:
+    """What was not told yet, as much as is told at once: the rest is told when somebody asks again."""
+    # A copy of a store has runs of the same birth.
+    place = (run.store.where, run._core.birth, kind)
+    new = [each for each in found if (*place, each) not in _told]
+    if len(new) > SHOWN_MAX:
+        logger.warning(
+            "%d of run %s have the same trouble: %d are told now, the others when nothing is left again",
+            len(new),
+            shown(run.name),
+            SHOWN_MAX,
+        )
     if len(_told) < _TOLD_MAX:
-        _told.update(new)
+        _told.update((*place, each) for each in new[:SHOWN_MAX])
     return new[:SHOWN_MAX]
 
 
-def log_given_up(remaining: Any) -> None:
+def log_given_up(run: Run, remaining: Any) -> None:
     """Says in the log what was given up, and what is not given again: each once in this process."""
-    for ref, times in _untold(remaining.returned()):
+    for ref, times in _untold(run, "returned", remaining.returned()):
         logger.warning(
             "%s is not given again by this process: its job was let go %d times before its episode was opened, so what "
             "failed did so before anything could be recorded; other processes get it when this one is gone",
             shown(ref),
             times,
         )
-    for ref, times in _untold(remaining.left()):
+    for ref, times in _untold(run, "left", remaining.left()):
         logger.warning(
             "%s is not given again by this process: it was left %d times without an end and without a new step; end it "
             "with `episode.end(...)`, or by an error; other processes get it when this one is gone",

@@ -18,6 +18,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ._foreign import message_of, repr_of
 from ._values import is_recorded_as_itself
 from .errors import BadInput
 
@@ -212,7 +213,9 @@ class Structure(Back):
         try:
             return self._made(values)
         except Exception as raised:
-            raise Misfit(path, f"cannot be made a {self._cls.__qualname__} again: {raised}") from raised
+            raise Misfit(
+                path, f"cannot be made a {self._cls.__qualname__} again: {message_of(raised)}"
+            ) from raised
 
     def _value(self, name: str, value: Any, path: str) -> Any:
         try:
@@ -427,5 +430,5 @@ def _made_again(cls: Any) -> Back | None:
 
 
 def _kind(data: Any) -> str:
-    text = repr(data)
+    text = repr_of(data)
     return f"the {type(data).__name__} {text if len(text) <= 60 else text[:60] + '…'}"

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _checks
 from ._endings import RETRIED, Why
 from ._episode import Episode
-from ._loops import is_on_loop, submit_in_thread, warn_if_on_loop
+from ._loops import submit_in_thread, warn_if_on_loop
 from ._progress import Progress, log_given_up, log_held, progress_of
+from ._sealing import Sealing
 from ._turn import check_on_error
-from .errors import LevelOutOfReach, NotFound
+from .errors import NotFound
 
 if TYPE_CHECKING:
     from ._store import Store
@@ -313,17 +314,23 @@ class Job:
 
 NAP_S = 1.0
 """Whoever waits for a job looks again so often: somebody may have died meanwhile."""
+KEPT_NAP_S = 0.01
+"""So long takes what a thread has to do until the job of a cancelled task can be had."""
 
 
 class Jobs:
     """Jobs as they are claimed: `for` and `async for` alike. Many threads and tasks may share it, each gets jobs of its own."""
 
-    __slots__ = ("_at_the_end", "_native", "_run", "given")
+    __slots__ = ("_at_the_end", "_kept", "_left_alone", "_native", "_run", "given")
 
-    def __init__(self, run: Run, native: Any, at_the_end: Callable[[Any], None] | None = None) -> None:
+    def __init__(self, run: Run, native: Any, at_the_end: Callable[[Run, Any], None] | None = None) -> None:
         self._run = run
         self._native = native
         self._at_the_end = at_the_end
+        # Taken for a task that was cancelled meanwhile: whoever asks next gets them.
+        self._kept: deque[Job] = deque()
+        # What threads are taking for such tasks.
+        self._left_alone: set[Future[Job | float | None]] = set()
         self.given = 0
 
     def __iter__(self) -> Jobs:
@@ -331,6 +338,7 @@ class Jobs:
 
     def __next__(self) -> Job:
         """The next job. Raises StopIteration when nothing is left now, and logs what was given up."""
+        warn_if_on_loop("use `async for`, or `await anext(jobs, None)` for one job", waits_for="a job")
         while not isinstance(job := self._take(), Job):
             if job is None:
                 raise StopIteration
@@ -342,23 +350,53 @@ class Jobs:
 
     async def __anext__(self) -> Job:
         """As `next()`, without stopping the event loop: claiming waits for the disk."""
-        while not isinstance(job := await asyncio.wrap_future(submit_in_thread(self._take)), Job):
+        while not isinstance(job := await self._take_beside(), Job):
             if job is None:
                 raise StopAsyncIteration
             await asyncio.sleep(min(job, NAP_S))
         return job
 
+    async def _take_beside(self) -> Job | float | None:
+        taking = submit_in_thread(self._take)
+        try:
+            return await asyncio.wrap_future(taking)
+        except BaseException:
+            # A thread that has begun goes on. What it takes would count as let go, if nobody had it.
+            self._left_alone.add(taking)
+            taking.add_done_callback(self._keep)
+            raise
+
+    def _keep(self, taking: Future[Job | float | None]) -> None:
+        if not taking.cancelled() and taking.exception() is None and isinstance(job := taking.result(), Job):
+            self.given -= 1
+            self._kept.append(job)
+        self._left_alone.discard(taking)
+
     def _take(self) -> Job | float | None:
         """The next job; or how long to wait before asking again; or None, when nothing is left."""
-        native = self._native.take()
-        if isinstance(native, float):
-            return native
-        if native is None:
-            if self._at_the_end is not None:
-                self._at_the_end(self._native)
-            return None
+        job = self._taken_before()
+        if job is None:
+            native = self._native.take()
+            if native is None:
+                return self._nothing()
+            if isinstance(native, float):
+                return native
+            job = Job(self._run, native)
         self.given += 1
-        return Job(self._run, native)
+        return job
+
+    def _nothing(self) -> float | None:
+        if self._left_alone or self._kept:
+            return KEPT_NAP_S
+        if self._at_the_end is not None:
+            self._at_the_end(self._run, self._native)
+        return None
+
+    def _taken_before(self) -> Job | None:
+        try:
+            return self._kept.popleft()
+        except IndexError:
+            return None
 
     def __repr__(self) -> str:
         return f"<Jobs of {self._run.name}: {self.given} given>"
@@ -383,6 +421,7 @@ class Group:
     def claim(self, **options: Any) -> Episode | None:
         """The next sample that needs work, as an episode; None if none does now."""
         on_error = check_on_error(_on_error_of(options))
+        warn_if_on_loop("use `await asyncio.to_thread(group.claim)`")
         native = self._core.claim(options)
         if native is None:
             return None
@@ -402,7 +441,9 @@ class Group:
         by_id = None if given is None else [self._rewarded(ref, reward) for ref, reward in given.items()]
         _checks.text("source", source, empty=False)
         most = _checks.whole_or_none("least", least, 1)
-        return Sealing(self._core.ref, functools.partial(self._core.seal, by_id, source, most))
+        return Sealing(
+            self._run.store, self._core.ref, functools.partial(self._core.seal, by_id, source, most)
+        )
 
     def _rewarded(self, ref: str, reward: Any) -> tuple[str, str, float]:
         number = _checks.number_or_none(f"rewards[{ref!r}]", reward, "give a float")
@@ -413,56 +454,6 @@ class Group:
 
     def __repr__(self) -> str:
         return f"<Group {self._core.ref} of {len(self._core.members())}>"
-
-
-class Sealing:
-    """A receipt of a seal: it is made before this exists, or, on an event loop, beside it."""
-
-    __slots__ = ("_done", "missing", "ref")
-    step: int | None = None
-
-    def __init__(self, ref: str, seal: Callable[[], Mapping[int, str]]) -> None:
-        self.ref = ref
-        self.missing: Mapping[int, str] = {}
-        self._done: Future[Mapping[int, str]] | None = None
-        if is_on_loop():
-            self._done = submit_in_thread(seal)
-        else:
-            self.missing = seal()
-
-    @property
-    def level(self) -> str | None:
-        """What it survives by now."""
-        if self._done is not None and (not self._done.done() or self._done.exception() is not None):
-            return None
-        return "power"
-
-    def wait(self, timeout: float | None = None, *, level: str | None = None) -> Sealing:
-        """Waits until the seal is durable, at any level that a directory reaches. Raises TimeoutError."""
-        if level == "machine":
-            raise LevelOutOfReach(
-                f'{self.ref} is sealed at "power", and cannot reach "machine" in a directory'
-            )
-        if self._done is None:
-            return self
-        if not self._done.done():
-            warn_if_on_loop("`await` the seal")
-        try:
-            self.missing = self._done.result(timeout)
-        except FutureTimeout:
-            # Until Python 3.10 this is not the builtin one.
-            raise TimeoutError(f"{self.ref} is not sealed yet; it goes on being written") from None
-        return self
-
-    def __await__(self) -> Any:
-        if self._done is not None:
-            import asyncio
-
-            self.missing = yield from asyncio.wrap_future(self._done).__await__()
-        return self
-
-    def __repr__(self) -> str:
-        return f"<Receipt {self.ref}: {'on its way' if self.level is None else 'sealed'}>"
 
 
 class Stream:

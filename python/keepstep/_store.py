@@ -57,13 +57,14 @@ def open(
         strict: refuse what can only be recorded as its `repr`, instead of warning about it once.
         lease_s: after how many seconds of silence a process counts as dead whose lock does not tell.
         stall_s: how long a step waits for room on a full disk before it raises `DiskFull`.
-        redact: names of fields to hide at any depth, or a function `(path, value)` that gives what to record instead.
+        redact: names of fields to hide at any depth, compared exactly, upper and lower case included; or a function
+            `(path, value)` that gives what to record instead.
         skip: fields of steps that are not recorded, such as `"info"`.
     """
     if where is not None:
         where = place_of(where)
     if isinstance(skip, str):
-        raise BadInput(f"skip: is the text {skip!r}: give a collection of field names")
+        raise BadInput(f"skip: is the text {skip!r}: give a collection of field names, skip=[{skip!r}]")
     known = typing.get_type_hints(Both)
     for field in skip:
         if field not in known:
@@ -72,6 +73,8 @@ def open(
             )
     if level is not None:
         _checks.one_of("level", level, typing.get_args(Level))
+    if isinstance(redact, str):
+        raise BadInput(f"redact: is the text {redact!r}: give a sequence of names, redact=[{redact!r}]")
     strict = _checks.flag("strict", strict)
     lease_s, stall_s = _checks.seconds("lease_s", lease_s, zero=False), _checks.seconds("stall_s", stall_s)
     return Store(How(where, level, strict, lease_s, stall_s, redact, tuple(skip)))
@@ -125,6 +128,21 @@ class Store:
     def level(self) -> Level | None:
         """What an acknowledged step survives, unless more is asked for."""
         return self._core.level  # type: ignore[no-any-return]
+
+    def _reached(self, level: Level) -> Level | None:
+        """What a record survives that was synced, if so much is asked for: at least what the store promises.
+
+        Raises `LevelOutOfReach`, which the engine says of who opens the directory for that level.
+        """
+        levels = typing.get_args(Level)
+        _checks.one_of("level", level, levels)
+        how, context = self._how, _core.Context()
+        if how.where is None or levels.index(level) <= levels.index(self.level):
+            return self.level
+        _core.Store(
+            how.where, level=level, lease_s=how.lease_s, stall_s=how.stall_s, context=context, create=False
+        ).close()
+        return level
 
     def run(
         self,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _checks
 from ._endings import error_of, why_of
+from ._foreign import message_of
 from ._scope import Scope
 from ._tokens import Tokens
 from .errors import BadInput
@@ -131,7 +132,7 @@ class Turn(Scope):
         if why_of(raised) != "errored":
             # Cancelled or told to stop: what the action did is not known, so it stays pending.
             return None
-        self.error = f"{type(raised).__name__}: {raised}"
+        self.error = f"{type(raised).__name__}: {message_of(raised)}"
         native = self._episode._native
         try:
             if self._on_error == "keep":

@@ -12,6 +12,7 @@ from typing import Any
 
 from . import _arrays
 from ._builtins import BUILTIN_DECODERS, builtin_plan
+from ._foreign import message_of
 from ._marks import Array, Lost, Media, RecordedAsRepr, Repr
 from .errors import BadInput
 
@@ -168,7 +169,7 @@ def _derived(cls: type) -> tuple[str, str | None, Any] | None:
     """Classes that derive from a builtin, or behave as a collection."""
     name = name_of(cls)
     if issubclass(cls, BaseException):
-        return "call", name, lambda error: {"message": _text(error), "args": list(error.args)}
+        return "call", name, lambda error: {"message": message_of(error), "args": list(error.args)}
     for kind, base in (("str", str), ("int", int), ("float", float), ("bytes", bytes), ("dict", dict)):
         if issubclass(cls, base):
             return kind, name, None
@@ -185,10 +186,3 @@ def _derived(cls: type) -> tuple[str, str | None, Any] | None:
     if issubclass(cls, collections.abc.Set) or issubclass(cls, collections.abc.Sequence):
         return "call", name, list
     return None
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:
-        return "<its message could not be made>"

@@ -145,7 +145,11 @@ class View:
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong: a card that it rests on cannot be read or is not there, or records of it are lost; None if nothing is."""
+        """What is wrong: a card that it rests on cannot be read or is not there, or records of it are lost; None if nothing is known.
+
+        A record that is damaged inside of a log whose index is whole is found when it is read: see `Step.damaged`, and
+        `keepstep verify`, which reads all.
+        """
         return self._core.trouble  # type: ignore[no-any-return]
 
     @cached_property

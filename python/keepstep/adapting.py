@@ -24,6 +24,7 @@ from typing import ParamSpec
 from . import Level, Receipt, Store, open
 from ._core import float32_bytes, int32_bytes
 from ._endings import FINAL, ending_by, text_of, why_left, why_of
+from ._foreign import message_of
 from ._log import logger, shown
 from ._loops import in_thread, is_on_loop, warn_caller
 from ._store import place_of
@@ -51,6 +52,7 @@ __all__ = [
     "int32_bytes",
     "is_on_loop",
     "logger",
+    "message_of",
     "place_of",
     "put_waiting",
     "run_blocking",

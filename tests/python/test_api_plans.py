@@ -13,7 +13,7 @@ import keepstep
 import outside
 import pytest
 from keepstep import _loops
-from keepstep._run import Sealing
+from keepstep._sealing import Sealing
 
 
 def finish(job: keepstep.Job) -> str:
@@ -175,7 +175,7 @@ def test_a_seal_behaves_as_a_receipt(run: keepstep.Run, monkeypatch: pytest.Monk
         return {1: "errored"}
 
     async def main() -> None:
-        sealing = Sealing("shop/t#0", seal)
+        sealing = Sealing(run.store, "shop/t#0", seal)
         assert (sealing.level, "on its way" in repr(sealing)) == (None, True)
         with (
             pytest.warns(RuntimeWarning, match="event loop"),

@@ -387,7 +387,7 @@ def test_a_replay_resets_as_the_recorded_episode_was_reset(run: keepstep.Run) ->
     env.step(1)
     env.close()
     again = keepstep.record(Listening(), run, task="t", sample=0, environment="replay")
-    again.reset(seed=8)
+    again.reset()
     assert given == [{"seed": 7, "options": {"level": 2}}] * 2
 
 

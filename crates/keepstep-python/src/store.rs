@@ -6,6 +6,7 @@ use keepstep::{Options, RunOptions, Value};
 use pyo3::prelude::*;
 
 use crate::errors::OrRaise;
+use crate::listing::warn;
 use crate::receipt::{parse_level, seconds_of};
 use crate::run::Run;
 use crate::values::{Context, Walk, from_value};
@@ -116,11 +117,18 @@ impl Store {
     /// The runs of the store, all generations, and what could not be read of them.
     fn runs(&self, py: Python<'_>) -> PyResult<Vec<Run>> {
         let found = py.detach(|| self.inner.runs()).or_raise(py)?;
-        let mut runs = Vec::with_capacity(found.len());
+        let (mut runs, mut troubles) = (Vec::with_capacity(found.len()), Vec::new());
         for info in found {
-            let inner = self.inner.run_of(info.or_raise(py)?);
-            runs.push(Run { inner, context: self.context.clone_ref(py) });
+            // One that cannot be read does not keep the others from being listed.
+            match info {
+                Err(error) if error.is_of_one_file() => troubles.push(error.to_string()),
+                info => {
+                    let inner = self.inner.run_of(info.or_raise(py)?);
+                    runs.push(Run { inner, context: self.context.clone_ref(py) });
+                }
+            }
         }
+        py.detach(|| warn(troubles));
         Ok(runs)
     }
 

@@ -8,8 +8,11 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use keepstep::read::Catalog;
 use keepstep::tend::CompactOptions;
-use keepstep::{Ending, EpisodeName, Level, Options, Run, RunEvent, RunFollow, Step, StepNews, Store, Value};
+use keepstep::{
+    Ending, EpisodeName, Level, Options, Run, RunEvent, RunFollow, Step, StepNews, Store, Value, View,
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use scratch::Scratch;
 
@@ -210,12 +213,27 @@ fn readers_share_what_is_open_and_the_limit_is_told_as_such() {
 
     // No more can be opened than there are.
     let mut catalog = store.catalog().expect("looks");
+    // The store's own thread may close a file just then, and leave room for one: then it is tried again.
+    let refused =
+        (0..20).map(|_| refused_without_files(&store, &mut catalog, &kept)).find(|refused| *refused > 0);
+    let refused = refused.unwrap_or(0);
+    assert!(refused > 0, "more logs than files are kept open");
+    follow_through(&store, &run);
+    // Nothing of it was remembered.
+    catalog.refresh().expect("looks");
+    assert!(catalog.troubles().is_empty(), "{:?}", catalog.troubles());
+    for (_, view) in &kept {
+        assert_eq!(view.step(2).expect("reads").reward, Some(2.0));
+    }
+}
+
+/// Reads everything while no file can be opened: all that comes is right or told as such; how much is refused.
+fn refused_without_files(store: &Store, catalog: &mut Catalog, kept: &[(Catalog, View)]) -> usize {
     let (refreshed, looked, read) = with_no_more_files(|| {
         let read: Vec<_> = kept.iter().map(|(_, view)| view.step(2).map(|step| step.reward)).collect();
         (catalog.refresh(), store.catalog().map(|_| ()), read)
     });
-    for failed in [refreshed, looked] {
-        let error = failed.expect_err("no file can be opened");
+    for error in [refreshed, looked].into_iter().filter_map(Result::err) {
         assert!(error.is_out_of_files(), "{error:?}");
     }
     let mut refused = 0;
@@ -228,12 +246,5 @@ fn readers_share_what_is_open_and_the_limit_is_told_as_such() {
             }
         }
     }
-    assert!(refused > 0, "more logs than files are kept open");
-    follow_through(&store, &run);
-    // Nothing of it was remembered.
-    catalog.refresh().expect("looks");
-    assert!(catalog.troubles().is_empty(), "{:?}", catalog.troubles());
-    for (_, view) in &kept {
-        assert_eq!(view.step(2).expect("reads").reward, Some(2.0));
-    }
+    refused
 }

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._endings import Ending, Why, ending_by, error_of, why_left, why_of
+from .._foreign import message_of
 from .._log import logger, shown
 from .._loops import warn_caller
 from .._null import NullEpisode
@@ -16,7 +17,17 @@ from ..errors import BadInput, Busy, Closed, Diverged, Ended, Fenced
 from ._doors import Carried, Door
 from ._how import Flavour, How
 from ._recorded_episode import RecordedEpisode
-from ._resuming import COUNTERS, ENDING, STATE, CannotResume, check_recordable, replay, reset_said, restore
+from ._reset_again import check_reset, warn_of_other_reset
+from ._resuming import (
+    COUNTERS,
+    ENDING,
+    STATE,
+    CannotResume,
+    check_recordable,
+    replay,
+    reset_said,
+    restore,
+)
 from ._samples import samples_of
 
 _NOTHING = object()
@@ -101,6 +112,7 @@ class EnvRecorder:
             return await self._door.ask(lambda: call(**given)) if result is _NOTHING else result
         if self.native.steps:
             return await self._resume(call, given, said, result)
+        await warn_of_other_reset(self._how, self._door, self.native, given)
         return await self._start(call, given, said, result)
 
     async def _reset_unnamed(self, call: Callable[..., Any], given: dict[str, Any]) -> Any:
@@ -191,6 +203,15 @@ class EnvRecorder:
         """Brings the environment to where the record stops."""
         bring = restore if self._how.mode == "restore" else replay
         fresh = None if result is _NOTHING else result
+        try:
+            await check_reset(self._how, self._door, self.native, given)
+        except Diverged:
+            # Interrupted as before: whoever asks for it as it was recorded still gets it.
+            await self.leave("aborted", "reset with other arguments")
+            raise
+        except BaseException as raised:
+            await self._raised(raised, "reset")
+            raise
         try:
             return await bring(self._env, self._how, self._flavour, self._door, self.native, call, fresh)
         except CannotResume as reason:
@@ -374,5 +395,5 @@ class EnvRecorder:
             raise failed
         ref = self.current.ref
         logger.warning("%s is not recorded from here on", shown(ref), exc_info=failed)
-        text = f"{ref} is not recorded until the next reset(): {type(failed).__name__}: {failed}"
+        text = f"{ref} is not recorded until the next reset(): {type(failed).__name__}: {message_of(failed)}"
         warn_caller(text, RuntimeWarning)

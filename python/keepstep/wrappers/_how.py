@@ -143,7 +143,7 @@ def _check_one_of(name: str, given: object, allowed: tuple[object, ...]) -> None
 
 def _skipped(run: Run, skip: Collection[str]) -> frozenset[str]:
     if isinstance(skip, str):
-        raise BadInput(f"skip: is the text {skip!r}: give a collection of field names")
+        raise BadInput(f"skip: is the text {skip!r}: give a collection of field names, skip=[{skip!r}]")
     unknown = sorted(set(skip) - set(_FIELDS))
     if unknown:
         raise BadInput(f"skip: {unknown[0]!r} is no field of a step: give some of {', '.join(_FIELDS)}")

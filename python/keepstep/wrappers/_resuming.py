@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from .. import _core
+from .._foreign import repr_of
 from .._loops import warn_caller
 from ..errors import BadInput, Diverged
 from ._differences import difference
@@ -126,7 +127,7 @@ def check_same(index: int, step: dict[str, Any], fields: dict[str, Any]) -> None
         found = difference(step[name], now, name)
         if found is not None:
             path, before, after = found
-            raise diverged(f"step {index}, {path}: recorded {_short(before)}, now {_short(after)}")
+            raise diverged(f"step {index}, {path}: recorded {shortened(before)}, now {shortened(after)}")
 
 
 def diverged(what: str) -> Diverged:
@@ -134,8 +135,9 @@ def diverged(what: str) -> Diverged:
     return Diverged(f'{what}; begin the episode again with environment="restart"')
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
+def shortened(value: Any) -> str:
+    """A value as a message has it."""
+    text = repr_of(value)
     return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
 
 

@@ -26,6 +26,7 @@ pub(crate) use mailbox::{FenceNotice, Mail, Mailbox, NoticePoster};
 use crate::disk::{self, Disk, HeldLock, LockState};
 use crate::error::{Doing, Error, Result};
 use crate::segment::Liveness;
+use crate::segment::names::writer_dir;
 
 /// The folder of this process.
 pub(crate) struct Home {
@@ -124,7 +125,7 @@ pub(crate) fn look_at_lock(disk: &dyn Disk, store: &Id, writer: &Id) -> LockTell
     match disk.lock_state(&lock_path(writer)) {
         Ok(LockState::Held) => return LockTells::Live,
         Ok(LockState::Free) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return LockTells::Nothing,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return without_a_lock(disk, writer),
         Err(_) => return LockTells::Failed,
     }
     let told = match read_lock(disk, store, writer) {
@@ -142,6 +143,15 @@ pub(crate) fn look_at_lock(disk: &dyn Disk, store: &Id, writer: &Id) -> LockTell
         // Stores lie on local file systems: no process of another boot is left.
         Some(_) => LockTells::Dead("the machine was started again since"),
         None => LockTells::Nothing,
+    }
+}
+
+/// Its lock is made with its folder, before anything else: where both are gone, nobody can go on there.
+fn without_a_lock(disk: &dyn Disk, writer: &Id) -> LockTells {
+    match disk.exists(&writer_dir(writer)) {
+        Ok(true) => LockTells::Nothing,
+        Ok(false) => LockTells::Dead("its folder is gone"),
+        Err(_) => LockTells::Failed,
     }
 }
 

@@ -393,6 +393,13 @@ impl Catalog {
                 match &segment.contents {
                     Contents::Unreadable(error) => troubles.push(Trouble { path, error: error.clone() }),
                     Contents::Open(scanned) => {
+                        let at = segment.nameless_damage().first().copied();
+                        if let Some(offset) = at {
+                            let found =
+                                "damaged from here: what stood there may be of any episode".to_owned();
+                            let error = Error::Damaged { path: path.clone(), offset, found };
+                            troubles.push(Trouble { path: path.clone(), error });
+                        }
                         if segment.trailer().is_some() {
                             troubles.push(damaged(path, "its index cannot be read, so it was scanned"));
                         }

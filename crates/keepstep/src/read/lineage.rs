@@ -509,6 +509,24 @@ impl Lineage {
         calls.into_iter().map(read).collect()
     }
 
+    /// What cannot be read of the turn that was under way, before a line: an answer that is lost would be asked for again.
+    /// Reads it; of steps that are complete, whoever reads them is told.
+    pub fn loss_since_last_step(&mut self, before: usize) -> Result<Option<String>> {
+        for kind in [Kind::Intent, Kind::Call] {
+            for at in self.since_last_step(kind).into_iter().filter(|at| *at < before) {
+                let is_whole = matches!(self.item(at)?, Item::Record(record) if record.lost.is_empty());
+                if !is_whole {
+                    let (line, span) = (&self.lines[at], &self.parts[self.lines[at].part].span);
+                    return Ok(Some(format!(
+                        "record {} of attempt {} cannot be read",
+                        line.seq, span.attempt
+                    )));
+                }
+            }
+        }
+        Ok(None)
+    }
+
     /// Reads all of it, as one.
     pub fn read(&mut self) -> Result<Attempt> {
         let mut items = Vec::new();

@@ -1,49 +1,16 @@
 //! A store: one directory that many processes record to at once. The one place that knows all rooms.
 
-mod address;
-mod addressee;
-mod claimed;
-mod closing;
-mod config;
-mod cursor;
-mod endings;
 mod episode;
-mod episode_state;
-mod events;
-mod following;
-mod freeze;
-mod gone;
 mod group;
-mod identity;
-mod in_a_row;
-mod level;
-mod listing;
-mod notes;
-mod open_episodes;
-mod opening;
-mod orphans;
+mod name;
+mod note;
+mod place;
 mod plan;
-mod plan_cache;
-mod plan_card;
-mod policy;
-mod progress;
-mod query;
-mod reading;
-mod recording;
-mod remaining;
-mod repeats;
-mod retry;
+mod planned;
 mod run;
-mod same;
-mod scoring;
-mod sizes;
-mod slots;
 mod stream;
-mod survey;
-mod takeover;
 mod tending;
 mod view;
-mod writable;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -54,27 +21,28 @@ use keepstep_format::hash::ContentKey;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
-pub use address::refuse_address;
-pub use endings::{MARKED_AT_ONCE, Reaped, Search};
+pub use episode::endings::{MARKED_AT_ONCE, Reaped, Search};
+pub use episode::options::{NewPolicy, PolicyName};
+pub use episode::options::{Opening, Resume, WhenBusy};
 pub use episode::{Ending, Episode, Known, Said, Turn};
-pub use events::{RunEvent, RunFollow};
-pub use following::{StepFollow, StepNews};
-pub use freeze::{Conflict, StreamView};
 pub use group::{Group, GroupView, Member, SealedGroups};
-pub use listing::Listed;
-pub use opening::{Opening, Resume, WhenBusy};
-pub use orphans::OrphanNote;
+pub use name::EpisodeName;
+pub use note::orphans::OrphanNote;
+pub use place::address::refuse_address;
 pub use plan::PlanOptions;
-pub use policy::{NewPolicy, PolicyName};
-pub use progress::{GivenUp, Progress};
-pub use query::EpisodeFilter;
-pub use remaining::{Job, Jobs, Next, Remaining, RemainingOptions};
-pub use run::{EpisodeName, Generation, Run, RunInfo, RunOptions};
+pub use plan::progress::{GivenUp, Progress};
+pub use plan::remaining::{Job, Jobs, Next, Remaining, RemainingOptions};
+pub use run::{Generation, Run, RunInfo, RunOptions};
 pub use stream::Stream;
+pub use stream::freeze::{Conflict, StreamView};
+pub use view::events::{RunEvent, RunFollow};
+pub use view::following::{StepFollow, StepNews};
+pub use view::listing::Listed;
+pub use view::query::EpisodeFilter;
 pub use view::{Began, EpisodeEvents, View};
 
-use identity::Identity;
-use level::Reached;
+use place::identity::Identity;
+use place::level::Reached;
 
 use crate::disk::{self, Cards, Directory, Disk, Files, RealDisk};
 use crate::error::{Doing, Error, Result};
@@ -129,19 +97,19 @@ struct Inner {
     writer: Mutex<Option<Arc<Writer>>>,
     claim_batcher: ClaimBatcher,
     leases: Leases,
-    open_episodes: open_episodes::OpenEpisodes,
+    open_episodes: episode::open_episodes::OpenEpisodes,
     cards: Arc<Storage>,
     /// What was seen of the logs when episodes were opened: looked at again, not read again.
     looking: Mutex<Catalog>,
     /// The same, with what no sync is known to have covered: for those who have told the writers, and read what is there.
     looking_at_all: Mutex<Catalog>,
     streams: stream::OpenStreams,
-    notes: notes::NotePutters,
+    notes: note::NotePutters,
     /// Knows what was pruned.
     tended: Arc<Storage>,
     /// How attempts ended, as far as somebody asked what remains of a plan.
     outcomes: Mutex<Outcomes>,
-    plan_caches: plan_cache::PlanCaches,
+    plan_caches: planned::PlanCaches,
     notices: NoticePoster,
     wakers: Arc<Wakers>,
 }
@@ -171,8 +139,8 @@ impl Store {
         let disk = RealDisk::open(path).map_err(|error| not_there(&error.to_string()))?;
         let disk = Directory::over(Arc::new(disk));
         if !disk.exists(disk::STORE_FILE).doing("look into", &shown)? {
-            let is_gone = identity::has_recordings(&*disk)?;
-            return Err(if is_gone { identity::gone() } else { not_there("it has no keepstep.json") });
+            let is_gone = place::identity::has_recordings(&*disk)?;
+            return Err(if is_gone { place::identity::gone() } else { not_there("it has no keepstep.json") });
         }
         Self::on_disk(disk, options)
     }
@@ -187,8 +155,8 @@ impl Store {
 
     /// Opens a store on any storage.
     pub fn on_disk(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
-        let Reached { level, strongest, short_of } = level::reached(&*disk, options.level)?;
-        let Identity { id, is_recovered } = identity::find_or_make(&*disk)?;
+        let Reached { level, strongest, short_of } = place::level::reached(&*disk, options.level)?;
+        let Identity { id, is_recovered } = place::identity::find_or_make(&*disk)?;
         let mut warnings: Vec<String> = short_of.into_iter().collect();
         if is_recovered {
             warnings.push(RECOVERED.to_owned());
@@ -199,19 +167,19 @@ impl Store {
             process: Process::this(),
             claim_batcher: ClaimBatcher::new(Arc::clone(&disk), id, key.clone(), &options),
             leases: Leases::new(Arc::clone(&disk), id, options.lease),
-            open_episodes: open_episodes::OpenEpisodes::default(),
-            looking: Mutex::new(Catalog::unread(Arc::clone(&cards), reading::recovery(&disk, id))),
+            open_episodes: episode::open_episodes::OpenEpisodes::default(),
+            looking: Mutex::new(Catalog::unread(Arc::clone(&cards), view::reading::recovery(&disk, id))),
             looking_at_all: Mutex::new(Catalog::unread(Arc::clone(&cards), Arc::new(Recovery::dirty()))),
             outcomes: Mutex::new(Outcomes::new(Catalog::unread(
                 Arc::clone(&cards),
-                reading::recovery(&disk, id),
+                view::reading::recovery(&disk, id),
             ))),
-            plan_caches: plan_cache::PlanCaches::default(),
+            plan_caches: planned::PlanCaches::default(),
             notices: NoticePoster::default(),
             cards,
             writer: Mutex::default(),
             streams: stream::OpenStreams::default(),
-            notes: notes::NotePutters::default(),
+            notes: note::NotePutters::default(),
             wakers: Arc::default(),
             tended: Arc::new(Storage::new(Arc::clone(&disk), id)),
             disk,
@@ -246,7 +214,7 @@ impl Store {
         let path = path.as_ref();
         refuse_address(path)?;
         let shown = path.display().to_string();
-        identity::heal(&*Directory::over(Arc::new(RealDisk::open(path).doing("open", &shown)?)))
+        place::identity::heal(&*Directory::over(Arc::new(RealDisk::open(path).doing("open", &shown)?)))
     }
 
     /// What this process has written, if it has.
@@ -312,7 +280,7 @@ impl Store {
         &self.inner.leases
     }
 
-    fn open_episodes(&self) -> &open_episodes::OpenEpisodes {
+    fn open_episodes(&self) -> &episode::open_episodes::OpenEpisodes {
         &self.inner.open_episodes
     }
 
@@ -340,7 +308,7 @@ impl Store {
         &self.inner.notices
     }
 
-    fn plan_caches(&self) -> &plan_cache::PlanCaches {
+    fn plan_caches(&self) -> &planned::PlanCaches {
         &self.inner.plan_caches
     }
 

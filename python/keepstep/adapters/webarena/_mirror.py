@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import keepstep
-from keepstep.adapting import warn_caller
+from keepstep.adapting import message_of, warn_caller
 
 # What a line has in full; a screenshot is told by its shape, a page by its length. The store has both.
 _ARRAY_MAX = 16
@@ -119,7 +119,7 @@ def make_whole(path: Path, view: keepstep.View) -> None:
 
 def _warn(path: Path, why: Exception) -> None:
     warn_caller(
-        f"{path} is not written any further ({why!r}); the recording goes on, and the file is made whole when the "
+        f"{path} is not written any further ({type(why).__name__}: {message_of(why)}); the recording goes on, and the file is made whole when the "
         "tasks are next looked at",
         RuntimeWarning,
     )

@@ -1,0 +1,299 @@
+//! Endings that nobody said: found by whoever looks next, with what shows it.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::Duration;
+
+use keepstep_format::card::{CARD_BODY_MAX, Card, kind};
+use keepstep_format::value::Value;
+use keepstep_format::{Id, Why, fields};
+
+use crate::disk::NewCard;
+use crate::error::{Doing, Error, Result, or_told};
+use crate::own::{FenceNotice, OwnerState};
+use crate::read::{AttemptKey, End};
+use crate::segment::cards::{CardFound, encode_fields, read_card};
+use crate::segment::chain::{Chain, read_base, read_claim};
+use crate::segment::names::parse_number;
+use crate::store::Store;
+
+/// An attempt that was found dead.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reaped {
+    /// The episode.
+    pub episode: Id,
+    /// Which attempt at it.
+    pub attempt: u32,
+    /// Whose log it is in.
+    pub writer: Id,
+    /// How many steps it left.
+    pub steps: u64,
+    /// What shows that its owner is gone.
+    pub evidence: Value,
+}
+
+/// How an attempt of somebody else was found to have ended.
+pub(in crate::store) struct FoundEnd<'e> {
+    pub(in crate::store) why: Why,
+    pub(in crate::store) evidence: &'e Value,
+    pub(in crate::store) steps: Option<u64>,
+    /// How many of its records count: what its owner wrote behind them was refused.
+    pub(in crate::store) records: u32,
+}
+
+/// So many attempts that were found dead are recorded as one: more would not share more.
+pub const MARKED_AT_ONCE: usize = 256;
+
+/// The folder of endings that were found.
+const ENDS: &str = "ends";
+
+/// Where the ending of an attempt stands that its owner did not say.
+fn end_path(episode: &Id, attempt: u32) -> String {
+    let hex = episode.to_string();
+    format!("{ENDS}/{}/{hex}.{attempt}", &hex[..2])
+}
+
+/// Which attempt has its ending under this name.
+pub(in crate::store) fn parse_end(name: &str) -> Option<(Id, u32)> {
+    let (episode, attempt) = name.split_once('.')?;
+    Some((episode.parse().ok()?, u32::try_from(parse_number(attempt)?).ok()?))
+}
+
+/// What a search for the dead found.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Search {
+    /// Attempts whose owner is dead and never said how they ended.
+    pub dead: Vec<Reaped>,
+    /// Attempts whose owner is not heard of, and not proven dead yet.
+    pub silent: Vec<AttemptKey>,
+    /// How long until all that are silent count as dead, if they stay so.
+    pub wait: Duration,
+}
+
+impl Store {
+    /// Records `crashed` for each attempt whose owner is dead and never said how it ended.
+    ///
+    /// An owner that is only silent is waited for: run it again after the lease.
+    pub fn reap(&self) -> Result<Vec<Reaped>> {
+        let mut reaped = Vec::new();
+        for dead in self.find_dead()?.dead.chunks(MARKED_AT_ONCE) {
+            reaped.extend(self.mark_crashed(dead)?);
+        }
+        Ok(reaped)
+    }
+
+    /// Finds what [`Store::reap`] would record, and records nothing.
+    pub fn find_dead(&self) -> Result<Search> {
+        let mut catalog = self.catalog()?;
+        let mut found = Search::default();
+        for listed in self.list(&mut catalog)?.iter().filter(|listed| listed.summary.why.is_none()) {
+            let key = listed.key;
+            let state = self.leases().state(&key.writer);
+            // Of a log that cannot be read nobody knows what it says: it is left alone too, and lists tell it. An end that
+            // others record counts also when the log is back.
+            let is_unread = catalog.unreadable(&key.writer).is_some();
+            if state == OwnerState::Live || is_unread || self.is_anothers(&key)? {
+                continue;
+            }
+            match state {
+                OwnerState::Live => {}
+                OwnerState::Silent { left, .. } => {
+                    found.silent.push(key);
+                    found.wait = found.wait.max(left);
+                }
+                OwnerState::Dead(evidence) => {
+                    let AttemptKey { episode, attempt, writer } = key;
+                    let steps = listed.summary.steps;
+                    found.dead.push(Reaped { episode, attempt, writer, steps, evidence });
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// True if somebody else has claimed the attempt that this writer recorded.
+    fn is_anothers(&self, key: &AttemptKey) -> Result<bool> {
+        // Of one whose claim cannot be read nobody knows whose it is: it is left alone, and lists tell it.
+        let (claim, trouble) = or_told(read_claim(self.cards(), &key.episode, key.attempt))?;
+        Ok(trouble.is_some() || claim.flatten().is_some_and(|claim| claim.writer != key.writer))
+    }
+
+    /// Records that attempts crashed; gives those of which nobody had recorded it. They share their syncs, so give many at
+    /// once ([`MARKED_AT_ONCE`] is enough).
+    pub fn mark_crashed(&self, dead: &[Reaped]) -> Result<Vec<Reaped>> {
+        self.check_process()?;
+        let mut by_writer: BTreeMap<Id, Vec<&Reaped>> = BTreeMap::new();
+        for one in dead {
+            by_writer.entry(one.writer).or_default().push(one);
+        }
+        let mut left = Vec::new();
+        for (writer, dead) in by_writer {
+            // Should it only seem dead, its next call must fail: what was recorded as its end stays its end.
+            let letter = |it: &&Reaped| FenceNotice::Claimed {
+                what: 1,
+                id: it.episode,
+                attempt: it.attempt + 1,
+                from: writer,
+            };
+            let letters: Vec<FenceNotice> = dead.iter().map(letter).collect();
+            self.notices().post_all(self.cards(), &writer, &letters)?;
+            left.extend(self.without_an_end(&writer, dead)?);
+        }
+        let card = |(it, records): &(Reaped, u32)| {
+            let (evidence, steps) = (&it.evidence, Some(it.steps));
+            let found = FoundEnd { why: Why::Crashed, evidence, steps, records: *records };
+            self.new_end_card(&it.episode, it.attempt, &found)
+        };
+        let cards: Vec<(String, Vec<u8>)> = left.iter().map(card).collect::<Result<_>>()?;
+        let new: Vec<NewCard<'_>> = cards.iter().map(|(path, content)| NewCard { path, content }).collect();
+        let outcomes = self.disk().put_all(&new);
+        let mut buried = Vec::new();
+        for (((one, _), (path, _)), outcome) in left.into_iter().zip(&cards).zip(outcomes) {
+            if outcome.doing("publish", path)? {
+                buried.push(one);
+            }
+        }
+        Ok(buried)
+    }
+
+    /// Those of a writer's attempts that have no end, as they are now, and how many records each has. It was told that they
+    /// are over: from here on it is told of no end, and all that it was told of before is in its log.
+    fn without_an_end(&self, writer: &Id, dead: Vec<&Reaped>) -> Result<Vec<(Reaped, u32)>> {
+        let knows = self.inner.options.is_broken_act_on_what_was_known();
+        let mut left = Vec::new();
+        let mut catalog = self.looking_at_all();
+        catalog.refresh_of(&[*writer])?;
+        for one in dead {
+            let own = catalog.alone(&one.episode, writer, one.attempt)?;
+            if knows || (own.own_end().is_none() && !own.may_have_lost_its_end()) {
+                let base =
+                    if one.attempt == 0 { None } else { read_base(self.cards(), &one.episode, one.attempt)? };
+                let steps = base.map_or(0, |base| base.inherited) + own.steps();
+                left.push((Reaped { steps, ..one.clone() }, own.own_records()));
+            }
+        }
+        Ok(left)
+    }
+
+    /// Records how an attempt of somebody else ended. False if that was known.
+    pub(in crate::store) fn record_end_of(
+        &self,
+        episode: &Id,
+        attempt: u32,
+        found: &FoundEnd<'_>,
+    ) -> Result<bool> {
+        let (path, content) = self.new_end_card(episode, attempt, found)?;
+        self.disk().put(&path, &content).doing("publish", &path)
+    }
+
+    fn new_end_card(&self, episode: &Id, attempt: u32, found: &FoundEnd<'_>) -> Result<(String, Vec<u8>)> {
+        let mut end = vec![
+            ("episode", Value::bytes(episode.0)),
+            ("attempt", Value::Int(i64::from(attempt))),
+            ("why", Value::from(found.why.name())),
+            ("said_by", Value::from("whoever found it")),
+            ("evidence", found.evidence.clone()),
+            ("time", Value::Int(self.disk().now_us())),
+            ("records", Value::Int(i64::from(found.records))),
+        ];
+        end.extend(found.steps.map(|steps| ("steps", Value::Int(steps as i64))));
+        let ends = [(fields::ENDS, Value::list([Value::map(end)]))];
+        let path = end_path(episode, attempt);
+        let unfit = || Error::BadInput {
+            field: "evidence".to_owned(),
+            value: "cannot be written".to_owned(),
+            fix: "give a value that fits a card".to_owned(),
+        };
+        let body = encode_fields(self.cards(), &ends).filter(|it| it.len() <= CARD_BODY_MAX);
+        let content = Card::encode(&self.id(), &path, kind::END, &body.ok_or_else(unfit)?);
+        Ok((path, content))
+    }
+
+    /// A chain that knows how many records of an attempt count, if somebody found its end.
+    pub(in crate::store) fn with_found_end(
+        &self,
+        mut chain: Chain,
+        episode: &Id,
+        attempt: u32,
+    ) -> Result<Chain> {
+        if chain.link(attempt).is_some_and(|link| link.records.is_none()) {
+            // One that cannot be read says nothing of what counts; whoever asks how it ended is told.
+            let (end, _) = or_told(self.end_card(episode, attempt))?;
+            let records = end.flatten().and_then(|end| end.get("records")?.as_int());
+            if let Some(records) = records.and_then(|records| u32::try_from(records).ok()) {
+                chain.note_records(attempt, records);
+            }
+        }
+        Ok(chain)
+    }
+
+    /// The attempts whose end somebody else found, by the names of the cards; none is read. Of all episodes, or of those
+    /// whose ids begin with one of these bytes.
+    pub(in crate::store) fn list_found_ends(
+        &self,
+        shards: Option<&BTreeSet<u8>>,
+    ) -> Result<HashSet<(Id, u32)>> {
+        let folders: Vec<String> = match shards {
+            Some(shards) => shards.iter().map(|shard| format!("{shard:02x}")).collect(),
+            None => {
+                let entries = self.disk().list(ENDS).doing("list", ENDS)?.into_iter();
+                entries.filter(|entry| entry.is_dir).map(|entry| entry.name).collect()
+            }
+        };
+        let mut found = HashSet::new();
+        for folder in folders {
+            let folder = format!("{ENDS}/{folder}");
+            let entries = self.disk().list(&folder).doing("list", &folder)?;
+            found.extend(entries.iter().filter_map(|entry| parse_end(&entry.name)));
+        }
+        Ok(found)
+    }
+
+    /// How somebody else found that an attempt had ended, and how many of its records count, if that was said.
+    pub(in crate::store) fn found_why_and_records(
+        &self,
+        episode: &Id,
+        attempt: u32,
+    ) -> Result<Option<(String, Option<u32>)>> {
+        Ok(self.end_card(episode, attempt)?.and_then(|end| {
+            let records = end.get("records").and_then(|it| u32::try_from(it.as_int()?).ok());
+            Some((end.get("why")?.as_str()?.to_owned(), records))
+        }))
+    }
+
+    /// What whoever found the end of an attempt said of it.
+    fn end_card(&self, episode: &Id, attempt: u32) -> Result<Option<Value>> {
+        let path = end_path(episode, attempt);
+        match read_card(self.cards(), &path, kind::END)? {
+            CardFound::Nothing => Ok(None),
+            CardFound::Card(card) => {
+                Ok(card.get(fields::ENDS).and_then(|ends| ends.as_list()?.first().cloned()))
+            }
+            CardFound::Damaged => {
+                let found =
+                    "it does not validate: how the attempt was found to have ended is lost".to_owned();
+                Err(Error::Damaged { path, offset: 0, found })
+            }
+        }
+    }
+
+    /// How somebody else found that an attempt had ended, and what shows it.
+    pub fn found_end(&self, episode: &Id, attempt: u32) -> Result<Option<(String, Value)>> {
+        let found = self.found_ending(episode, attempt)?;
+        Ok(found.and_then(|end| Some((end.why?, end.evidence.unwrap_or(Value::Null)))))
+    }
+
+    /// As [`Store::found_end`], with who found it and when.
+    pub(in crate::store) fn found_ending(&self, episode: &Id, attempt: u32) -> Result<Option<End>> {
+        let Some(end) = self.end_card(episode, attempt)? else { return Ok(None) };
+        let text = |name: &str| end.get(name).and_then(|it| it.as_str().map(str::to_owned));
+        let Some(why) = text("why") else { return Ok(None) };
+        Ok(Some(End {
+            time: end.get("time").and_then(Value::as_int),
+            why: Some(why),
+            limit: text("limit"),
+            said_by: text("said_by"),
+            evidence: end.get("evidence").cloned(),
+            ..End::default()
+        }))
+    }
+}

@@ -1,0 +1,529 @@
+//! An episode that is being recorded: what was inherited, turns, calls, and how it ends.
+
+pub(in crate::store) mod endings;
+pub(in crate::store) mod open_episodes;
+pub(in crate::store) mod opening;
+pub(in crate::store) mod options;
+pub(in crate::store) mod policy;
+pub(in crate::store) mod recording;
+pub(in crate::store) mod retry;
+pub(in crate::store) mod same;
+pub(in crate::store) mod state;
+pub(in crate::store) mod takeover;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use keepstep_format::frame::Kind;
+use keepstep_format::value::Value;
+use keepstep_format::{Id, Why, fields};
+
+use crate::error::{Error, Result};
+use crate::read::{self, Call, Item, Lineage, LineagePart};
+use crate::store::episode::open_episodes::Reservation;
+use crate::store::run::Run;
+use crate::write::{CallKey, CallMade, Receipt, Recorder, Step};
+
+/// An attempt at an episode, open for recording. It knows what it goes on from.
+///
+/// Dropped without a word it ends as `aborted`, in a panic as `errored`.
+pub struct Episode {
+    recorder: Arc<Recorder>,
+    run: Run,
+    resumed: Option<u32>,
+    inherited: u64,
+    before: Mutex<Inherited>,
+    reservation: Reservation,
+}
+
+/// What an attempt knows of those before it, and of its own turn.
+#[derive(Default)]
+struct Inherited {
+    lineage: Option<Lineage>,
+    /// A turn that was said before, and has not been adopted or given up.
+    pending: Option<read::Step>,
+    /// What was said in the present turn.
+    said: Option<read::Step>,
+    /// Calls of the present turn.
+    turn: u64,
+    calls: Vec<Recorded>,
+    next_ordinal: u64,
+    /// How many calls of it were made before it was said: whoever adopts it goes on behind them.
+    said_behind: u64,
+}
+
+struct Recorded {
+    name: String,
+    key: CallKey,
+    arguments: Value,
+    result: Value,
+    awaited: bool,
+}
+
+/// Whether a call was made before.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Known {
+    /// It was, and returned this.
+    Result(Value),
+    /// It was, and what it gave was awaited and came to this.
+    Awaited(Value),
+    /// It was not, or it raised: make it, and record what comes under this key.
+    New(CallKey),
+}
+
+/// A turn that was said.
+#[derive(Debug)]
+pub struct Said {
+    /// Its index.
+    pub index: u64,
+    /// What was said before, if this turn was pending.
+    pub adopted: Option<read::Step>,
+    /// Its way to the disk; none if it is there already.
+    pub receipt: Option<Receipt>,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Ending {
+    /// Which limit was reached, if one was.
+    pub limit: Option<String>,
+    /// What was raised: a map of type, message and traceback, or a text.
+    pub error: Option<Value>,
+    /// Who says so.
+    pub said_by: Option<String>,
+}
+
+/// The name of the call that stands for a try of a turn which failed and left what was said to the next one.
+const TRY: &str = "keepstep.turn";
+
+impl std::fmt::Debug for Episode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.recorder.fmt(f)
+    }
+}
+
+impl Episode {
+    pub(in crate::store) fn new(
+        run: &Run,
+        recorder: Arc<Recorder>,
+        prefix: Option<(u32, Lineage)>,
+        pending: Option<read::Step>,
+        reservation: Reservation,
+    ) -> Self {
+        reservation.sit(&recorder);
+        let (resumed, mut lineage) = prefix.unzip();
+        // One that begins from nothing goes on from nobody, whatever was there before it.
+        let resumed = resumed.filter(|_| lineage.as_ref().is_some_and(|lineage| !lineage.lines().is_empty()));
+        let inherited = lineage.as_ref().map_or(0, Lineage::steps);
+        // What cannot be read is an error for whoever reads it; a count is not worth one.
+        recorder.inherit_failed(lineage.as_mut().and_then(|lineage| lineage.failed().ok()).unwrap_or(0));
+        let before = Mutex::new(Inherited { lineage, pending, turn: u64::MAX, ..Inherited::default() });
+        Self { recorder, run: run.clone(), resumed, inherited, before, reservation }
+    }
+
+    /// The run that it is in.
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// The attempt that it goes on from, if it does.
+    pub fn resumed(&self) -> Option<u32> {
+        self.resumed
+    }
+
+    /// How many steps it inherited, FIRST counted.
+    pub fn inherited(&self) -> u64 {
+        self.inherited
+    }
+
+    /// How many turns are completed: steps without the first observation, and without those that failed.
+    pub fn turns(&self) -> u64 {
+        let inherits_first =
+            self.lock().is_ok_and(|before| before.lineage.as_ref().is_some_and(Lineage::has_first));
+        let has_first = u64::from(inherits_first || self.recorder.has_first());
+        self.recorder.steps().saturating_sub(has_first + self.recorder.failed())
+    }
+
+    /// Which of the inherited steps come from which attempt, and by whom.
+    pub fn lineage(&self) -> Vec<LineagePart> {
+        let parts = |before: MutexGuard<'_, Inherited>| Some(before.lineage.as_ref()?.parts().to_vec());
+        self.lock().ok().and_then(parts).unwrap_or_default()
+    }
+
+    /// An inherited step.
+    pub fn history(&self, index: u64) -> Result<read::Step> {
+        match &mut self.lock()?.lineage {
+            Some(lineage) if index < self.inherited => lineage.step(index),
+            _ => Err(Error::NotFound { what: format!("step {index} of {} inherited ones", self.inherited) }),
+        }
+    }
+
+    /// The newest state of that name in what was inherited.
+    pub fn state(&self, name: &str) -> Result<Option<Value>> {
+        self.lock()?.lineage.as_mut().map_or(Ok(None), |lineage| lineage.state(name))
+    }
+
+    /// A turn that was said before the attempt was interrupted, and never got its result.
+    pub fn pending(&self) -> Option<read::Step> {
+        self.lock().ok()?.pending.clone()
+    }
+
+    /// What was said in the present turn, by this attempt or before it.
+    pub fn said(&self) -> Option<read::Step> {
+        self.lock().ok()?.said.clone()
+    }
+
+    /// Gives up the pending turn, on record.
+    pub fn discard_pending(&self, reason: &str) -> Result<Receipt> {
+        self.discard(reason)
+    }
+
+    /// Gives up the turn that was said, by this attempt or before it, on record.
+    pub fn discard(&self, reason: &str) -> Result<Receipt> {
+        let receipt = self.recorder.discard(reason)?;
+        self.lock()?.settle();
+        Ok(receipt)
+    }
+
+    /// Completes the turn that was said, by this attempt or before it. Durable when it returns.
+    pub fn result(&self, result: Step) -> Result<Receipt> {
+        let receipt = self.recorder.result(result)?;
+        self.lock()?.settle();
+        Ok(receipt)
+    }
+
+    /// Says a turn, durable when it returns; or adopts the pending one, which must say the same.
+    pub fn turn(&self, said: Step) -> Result<Turn<'_>> {
+        let (index, adopted) = self.adopt_same(&said)?;
+        if adopted.is_none() {
+            let kept = read::Step::of_said(index, said.fields());
+            self.recorder.intent(said)?;
+            self.lock()?.say(kept);
+        }
+        Ok(Turn { episode: self, index, adopted })
+    }
+
+    /// As [`Episode::turn`], but returns at once: wait for the receipt, if there is one, before the action is taken.
+    pub fn say(&self, said: Step) -> Result<Said> {
+        let (index, adopted) = self.adopt_same(&said)?;
+        if adopted.is_some() {
+            return Ok(Said { index, adopted, receipt: None });
+        }
+        let kept = read::Step::of_said(index, said.fields());
+        let receipt = Some(self.recorder.submit_intent(said)?);
+        self.lock()?.say(kept);
+        Ok(Said { index, adopted, receipt })
+    }
+
+    /// The index of the turn, and the pending one if there is one, which must say the same.
+    fn adopt_same(&self, said: &Step) -> Result<(u64, Option<read::Step>)> {
+        let mut before = self.lock()?;
+        let index = self.recorder.steps();
+        if let Some(pending) = &before.pending {
+            check_same(index, pending, said)?;
+        }
+        before.at_turn(index, index == self.inherited)?;
+        Ok((index, before.adopt()))
+    }
+
+    /// Takes the pending turn as it is. Calls go on behind those that were made before it was said.
+    pub fn adopt(&self) -> Result<Option<read::Step>> {
+        self.adopt_same(&Step::new()).map(|(_, adopted)| adopted)
+    }
+
+    /// As [`Episode::result`], but returns at once.
+    pub fn submit_result(&self, result: Step) -> Result<Receipt> {
+        let receipt = self.recorder.submit_result(result)?;
+        self.lock()?.settle();
+        Ok(receipt)
+    }
+
+    /// Puts on record that a try of the turn failed, and leaves the turn pending: whoever says it next gets what was said,
+    /// and the calls that were made. Returns at once.
+    pub fn keep(&self, error: Value) -> Result<Receipt> {
+        if !self.recorder.is_pending() {
+            let (field, value) = ("turn".to_owned(), "has not been said".to_owned());
+            return Err(Error::BadInput { field, value, fix: "say the turn first".to_owned() });
+        }
+        let (name, key) = (TRY.to_owned(), CallKey::Key("try".to_owned()));
+        let made = CallMade { name, key, arguments: Value::Null, turn: None, awaited: false };
+        let receipt = self.recorder.submit_call(&made, Err(error))?;
+        let mut before = self.lock()?;
+        before.pending = before.said.take().or_else(|| before.pending.take());
+        before.next_ordinal = 0;
+        Ok(receipt)
+    }
+
+    /// Looks whether a call of the present turn was made before. Without a key calls are told apart by their order.
+    pub fn known(&self, name: &str, key: Option<&str>, arguments: &Value) -> Result<Known> {
+        let mut before = self.lock()?;
+        let turn = self.recorder.steps();
+        before.at_turn(turn, turn == self.inherited)?;
+        let key = match key {
+            Some(key) => CallKey::Key(key.to_owned()),
+            None => {
+                before.next_ordinal += 1;
+                CallKey::Ordinal(before.next_ordinal - 1)
+            }
+        };
+        // Of two answers, one that came too late, the loop was given the first.
+        let found = before.calls.iter().find(|call| call.key == key && call.is_meant(name));
+        let Some(found) = found else {
+            // Said before the call is made, not when it comes back.
+            return self.recorder.check_not_ended().map(|()| Known::New(key));
+        };
+        if found.name != name {
+            let (recorded, now) = (found.name.clone(), name.to_owned());
+            return Err(Error::Diverged { step: turn, field: format!("call {name:?}, name"), recorded, now });
+        }
+        same::check(turn, &format!("call {name:?}, arguments"), &found.arguments, arguments)?;
+        let result = found.result.clone();
+        Ok(if found.awaited { Known::Awaited(result) } else { Known::Result(result) })
+    }
+
+    /// Records what a call returned, or the error that it raised.
+    pub fn record_call(&self, made: &CallMade, came: std::result::Result<Value, Value>) -> Result<Receipt> {
+        let result = came.as_ref().ok().cloned();
+        let receipt = self.recorder.call(made, came)?;
+        self.remember_call(made, result);
+        Ok(receipt)
+    }
+
+    /// As [`Episode::record_call`], but returns at once.
+    pub fn submit_call(&self, made: &CallMade, came: std::result::Result<Value, Value>) -> Result<Receipt> {
+        let result = came.as_ref().ok().cloned();
+        let receipt = self.recorder.submit_call(made, came)?;
+        self.remember_call(made, result);
+        Ok(receipt)
+    }
+
+    /// A call that came to its end after its turn did is none of the present one.
+    fn remember_call(&self, made: &CallMade, result: Option<Value>) {
+        let (Some(result), Ok(mut before)) = (result, self.lock()) else { return };
+        if made.turn.is_some_and(|turn| turn != before.turn) {
+            return;
+        }
+        let CallMade { name, key, arguments, awaited, .. } = made.clone();
+        before.calls.push(Recorded { name, key, arguments, result, awaited });
+    }
+
+    /// Makes a call whose result is recorded, or gives the recording. `Err` of `make` is what it raised.
+    pub fn call_once(
+        &self,
+        name: &str,
+        key: Option<&str>,
+        arguments: Value,
+        make: impl FnOnce() -> std::result::Result<Value, Value>,
+    ) -> Result<std::result::Result<Value, Value>> {
+        match self.known(name, key, &arguments)? {
+            Known::Result(value) | Known::Awaited(value) => Ok(Ok(value)),
+            Known::New(key) => {
+                let turn = Some(self.recorder.steps());
+                let made = CallMade { name: name.to_owned(), key, arguments, turn, awaited: false };
+                let came = make();
+                self.record_call(&made, came.clone())?;
+                Ok(came)
+            }
+        }
+    }
+
+    /// Says how the attempt ended. Nothing can be recorded after it. The end is on its way when this returns: wait for the
+    /// receipt to know that it is durable.
+    ///
+    /// `why` is a [`Why`] or its name; some are only found by others, and cannot be said.
+    pub fn end(&self, why: impl AsRef<str>, ending: Ending) -> Result<Receipt> {
+        let given = why.as_ref();
+        let Some(why) = Why::named(given).filter(|why| why.is_said()) else {
+            return Err(Error::BadInput {
+                field: "why".to_owned(),
+                value: format!("is {given:?}"),
+                fix: format!("give one of {}", Why::names(Why::is_said)),
+            });
+        };
+        if ending.limit.is_some() && why != Why::Truncated {
+            return Err(Error::BadInput {
+                field: "limit".to_owned(),
+                value: format!("cannot come with {given:?}"),
+                fix: format!("a limit belongs to `{}`", Why::Truncated),
+            });
+        }
+        let Ending { limit, error, said_by } = ending;
+        let mut more = Step::new();
+        for (number, value) in [
+            (fields::LIMIT, limit.map(Value::from)),
+            (fields::ERROR, error),
+            (fields::SAID_BY, said_by.map(Value::from)),
+        ] {
+            if let Some(value) = value {
+                more = more.with(number, value);
+            }
+        }
+        self.recorder.end(why.name(), more)
+    }
+
+    /// Whoever recorded it is done with it: nothing more can be recorded here, and it may be opened again in this process,
+    /// also if its end could not be recorded. What is on its way goes on being written, and counts unless somebody takes
+    /// the episode over first.
+    pub fn leave(&self) -> Result<()> {
+        self.run.store().check_process()?;
+        self.recorder.leave();
+        self.reservation.leave();
+        Ok(())
+    }
+
+    /// What records it: only this room knows it, so that nothing is recorded past the episode's own bookkeeping.
+    pub(in crate::store) fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// Its id.
+    pub fn id(&self) -> Id {
+        self.recorder.episode()
+    }
+
+    /// In a forked child another thread of the parent may hold the lock for ever: so the process is looked at first.
+    fn lock(&self) -> Result<MutexGuard<'_, Inherited>> {
+        self.run.store().check_process()?;
+        Ok(self.before.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Episode {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let error = Value::map([("type", Value::from("panic"))]);
+            let ending = Ending { error: Some(error), said_by: Some("panic".to_owned()), limit: None };
+            if self.recorder.ended().is_none() {
+                let _ = self.end(Why::Errored, ending);
+            }
+            return;
+        }
+        abort(&self.recorder, "left without a word");
+    }
+}
+
+/// Ends an attempt that nobody ended. What cannot be recorded any more is found by whoever looks next.
+pub(in crate::store) fn abort(recorder: &Recorder, said_by: &str) {
+    if recorder.ended().is_some() {
+        return;
+    }
+    let more = Step::new().with(fields::SAID_BY, Value::from(said_by));
+    if let Ok(receipt) = recorder.end(Why::Aborted.name(), more) {
+        let _ = receipt.wait();
+    }
+}
+
+impl Inherited {
+    /// The present turn has its result, or was given up.
+    fn settle(&mut self) {
+        (self.pending, self.said) = (None, None);
+    }
+
+    /// A turn was said.
+    fn say(&mut self, said: read::Step) {
+        self.said = Some(said);
+        self.said_behind = self.next_ordinal;
+    }
+
+    /// The pending turn is the present one now.
+    fn adopt(&mut self) -> Option<read::Step> {
+        let adopted = self.pending.take()?;
+        self.said = Some(adopted.clone());
+        self.next_ordinal = self.next_ordinal.max(self.said_behind);
+        Some(adopted)
+    }
+
+    /// Calls belong to a turn: those of the one before are done with.
+    fn at_turn(&mut self, turn: u64, is_inherited: bool) -> Result<()> {
+        if self.turn == turn {
+            return Ok(());
+        }
+        (self.turn, self.next_ordinal, self.said_behind) = (turn, 0, 0);
+        self.calls.clear();
+        let Some(lineage) = self.lineage.as_mut().filter(|_| is_inherited) else { return Ok(()) };
+        for at in lineage.since_last_step(Kind::Call) {
+            if let Item::Record(record) = lineage.item(at)? {
+                // One that came to its end after its turn did is none of this one.
+                let call = Call::of(&record);
+                if call.index.is_some_and(|of| of != turn as i64) {
+                    continue;
+                }
+                if let Some(ordinal) = call.ordinal.filter(|_| lineage.is_before_pending(at)) {
+                    self.said_behind = self.said_behind.max(ordinal as u64 + 1);
+                }
+                self.calls.extend(Recorded::of(call));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Recorded {
+    /// A call that raised is not replayed; one of which a part is lost cannot be.
+    fn of(call: Call) -> Option<Self> {
+        let is_whole = call.error.is_none() && call.damaged.is_empty();
+        let key = match (call.key, call.ordinal) {
+            (Some(key), _) => CallKey::Key(key),
+            (None, ordinal) => CallKey::Ordinal(u64::try_from(ordinal?).ok()?),
+        };
+        let (name, arguments) = (call.name?, call.arguments.unwrap_or(Value::Null));
+        let (result, awaited) = (call.result.unwrap_or(Value::Null), call.awaited);
+        is_whole.then_some(Self { name, key, arguments, result, awaited })
+    }
+
+    /// Keys are the caller's, one space for each name; numbers count all calls of a turn.
+    fn is_meant(&self, name: &str) -> bool {
+        matches!(self.key, CallKey::Ordinal(_)) || self.name == name
+    }
+}
+
+/// A turn: what was said is durable, its result is not there yet.
+#[derive(Debug)]
+pub struct Turn<'e> {
+    episode: &'e Episode,
+    index: u64,
+    adopted: Option<read::Step>,
+}
+
+impl Turn<'_> {
+    /// Its index.
+    pub fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// What was said before, if this turn was pending.
+    pub fn adopted(&self) -> Option<&read::Step> {
+        self.adopted.as_ref()
+    }
+
+    /// Completes the turn. Durable when it returns.
+    pub fn result(self, result: Step) -> Result<Receipt> {
+        self.episode.result(result)
+    }
+
+    /// Completes the turn with what went wrong.
+    pub fn fail(self, error: Value) -> Result<Receipt> {
+        self.episode.result(Step::new().error(error))
+    }
+
+    /// Leaves the turn pending, with what went wrong on record. Returns at once.
+    pub fn keep(self, error: Value) -> Result<Receipt> {
+        self.episode.keep(error)
+    }
+
+    /// Gives the turn up, on record.
+    pub fn discard(self, reason: &str) -> Result<Receipt> {
+        self.episode.discard(reason)
+    }
+}
+
+/// A turn that is adopted says what was recorded, as far as it says anything.
+fn check_same(index: u64, recorded: &read::Step, said: &Step) -> Result<()> {
+    for (number, now) in said.fields() {
+        let field = fields::name(*number).unwrap_or("field");
+        match recorded.said(*number) {
+            Some(before) => same::check(index, field, &before, now)?,
+            None => return Err(same::diverged(index, field.to_owned(), "nothing".to_owned(), now)),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,408 @@
+//! Opening an episode: whose it is, whether it is over, and where to go on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepstep_format::value::Value;
+use keepstep_format::{Id, fields, ids};
+
+use crate::error::{Doing, Error, Result};
+use crate::own::OwnerState;
+use crate::read::{End, Lineage, is_final};
+use crate::segment::chain::{Chain, Link, lost_end, read_claim};
+use crate::store::episode::Episode;
+use crate::store::episode::open_episodes::Reservation;
+use crate::store::episode::options::{NewPolicy, Opening, Resume, WhenBusy};
+use crate::store::name::EpisodeName;
+use crate::store::run::Run;
+use crate::write::{Start, SubjectName, Writer};
+
+/// How often the owner is asked about while we wait for it.
+pub(in crate::store) const WAIT_STEP: Duration = Duration::from_millis(20);
+
+/// How long an end that is written may take to be known as synced, and how often that is looked at.
+pub(in crate::store) const SOON_MAX: Duration = Duration::from_secs(2);
+pub(in crate::store) const SOON_STEP: Duration = Duration::from_millis(1);
+
+/// What opening an episode comes down to.
+enum Move {
+    /// Nobody ever had it, or this process claimed its first attempt and recorded nothing.
+    Begin { is_claimed: bool },
+    /// An attempt was interrupted.
+    Take(Take),
+    /// It is over.
+    Over(String),
+    /// Its owner has written an end, and the log does not say yet that it is synced.
+    Soon,
+    /// Somebody has it.
+    Busy { owner: Id, attempt: u32, why: String },
+}
+
+/// The attempt that is next, and what is known of the owner before.
+struct Take {
+    attempt: u32,
+    is_claimed: bool,
+    was_alive: bool,
+    evidence: Value,
+}
+
+/// What came of trying to open an episode: the reservation comes back if somebody else was faster.
+type Tried = std::result::Result<Episode, Reservation>;
+
+/// Whether an episode could be opened.
+pub(in crate::store) enum Free {
+    New,
+    /// This attempt would be next.
+    Interrupted {
+        attempt: u32,
+    },
+    Over,
+    Soon,
+    Busy,
+}
+
+/// An episode that is being opened.
+pub(in crate::store) struct Opener<'r> {
+    pub(in crate::store) run: &'r Run,
+    pub(in crate::store) id: Id,
+    pub(in crate::store) name: EpisodeName,
+    pub(in crate::store) how: Opening,
+    /// Who claims it and records it: one and the same, also if others close that log meanwhile.
+    pub(in crate::store) writer: Arc<Writer>,
+}
+
+impl Run {
+    /// Opens an episode: begins it, or goes on where an interrupted attempt stopped.
+    pub fn episode(&self, name: EpisodeName) -> Result<Episode> {
+        self.open(name, Opening::default())
+    }
+
+    /// As [`Run::episode`], saying how.
+    pub fn open(&self, name: EpisodeName, how: Opening) -> Result<Episode> {
+        how.check()?;
+        name.check()?;
+        let id = self.episode_id(&name);
+        let opener = Opener::new(self, id, name, how)?;
+        self.store().refuse_pruned(&id).map_err(|error| error.of(&opener.what()))?;
+        let reservation = self.store().open_episodes().take(id, &opener.what())?;
+        opener.open(reservation)
+    }
+
+    /// Begins an episode without a name. It is unique, so nobody else can own it, and it cannot be opened again.
+    pub fn unnamed(&self, how: Opening) -> Result<Episode> {
+        how.check()?;
+        let mut random = [0; 16];
+        self.store().disk().random(&mut random).doing("find an id for", "an episode")?;
+        let id = ids::unnamed_episode(&self.birth(), &random);
+        let name = EpisodeName { task: String::new(), iteration: 0, sample: 0 };
+        let opener = Opener::new(self, id, name, how)?;
+        let reservation = self.store().open_episodes().take(id, &opener.what())?;
+        opener.begin(reservation, vec![(fields::UNNAMED, Value::bytes(random))])
+    }
+}
+
+impl<'r> Opener<'r> {
+    pub(in crate::store) fn new(run: &'r Run, id: Id, name: EpisodeName, how: Opening) -> Result<Self> {
+        // Claims name their writer, so there must be one; then the chain can say "this is us".
+        Ok(Self { run, id, name, how, writer: run.store().writer()? })
+    }
+}
+
+impl Opener<'_> {
+    pub(in crate::store) fn what(&self) -> String {
+        let EpisodeName { task, iteration, sample } = &self.name;
+        format!("episode {}/{task}#{iteration}.{sample}", self.run.name())
+    }
+
+    pub(in crate::store) fn open(&self, mut reservation: Reservation) -> Result<Episode> {
+        let disk = self.run.store().disk();
+        let started_us = disk.uptime_us();
+        let writer = self.writer.id();
+        let mut is_shown = false;
+        loop {
+            let waited = Duration::from_micros((disk.uptime_us() - started_us).max(0) as u64);
+            let chain = Chain::read_newest(self.run.store().cards(), &self.id)?;
+            if !chain.links.is_empty() && !std::mem::replace(&mut is_shown, true) {
+                self.run.store().show();
+            }
+            match self.next_move(&chain, &writer, waited < SOON_MAX)? {
+                Move::Soon => disk.sleep(SOON_STEP),
+                Move::Over(why) => return Err(Error::Ended { what: self.what(), why }),
+                Move::Begin { is_claimed } => match self.try_to_begin(reservation, is_claimed, &writer)? {
+                    Ok(episode) => return Ok(episode),
+                    Err(free) => reservation = free,
+                },
+                Move::Take(take) => match self.try_to_take(reservation, &chain, take, &writer)? {
+                    Ok(episode) => return Ok(episode),
+                    Err(free) => reservation = free,
+                },
+                Move::Busy { owner, attempt, why } => match self.how.busy {
+                    WhenBusy::Wait(patience) if waited < patience => disk.sleep(WAIT_STEP),
+                    _ => return Err(self.busy(&owner, attempt, &why)),
+                },
+            }
+        }
+    }
+
+    /// Whether the episode could be opened now. To be followed by [`Opener::open_if_free`], which looks again.
+    pub(in crate::store) fn look(&self) -> Result<Free> {
+        let writer = self.writer.id();
+        let chain = Chain::read_newest(self.run.store().cards(), &self.id)?;
+        Ok(match self.next_move(&chain, &writer, true)? {
+            Move::Begin { .. } => Free::New,
+            Move::Take(Take { attempt, .. }) => Free::Interrupted { attempt },
+            Move::Over(_) => Free::Over,
+            Move::Soon => Free::Soon,
+            Move::Busy { .. } => Free::Busy,
+        })
+    }
+
+    /// Opens the episode if nobody has it. Nothing if somebody has, or was faster.
+    pub(in crate::store) fn open_if_free(&self, reservation: Reservation) -> Result<Option<Episode>> {
+        let writer = self.writer.id();
+        let chain = Chain::read_newest(self.run.store().cards(), &self.id)?;
+        let tried = match self.next_move(&chain, &writer, false)? {
+            Move::Begin { is_claimed } => self.try_to_begin(reservation, is_claimed, &writer)?,
+            Move::Take(take) => self.try_to_take(reservation, &chain, take, &writer)?,
+            Move::Over(_) | Move::Soon | Move::Busy { .. } => return Ok(None),
+        };
+        Ok(tried.ok())
+    }
+
+    fn try_to_begin(&self, reservation: Reservation, is_claimed: bool, writer: &Id) -> Result<Tried> {
+        if let Some(at) = self.how.at.filter(|at| *at > 0) {
+            return Err(Error::BadInput {
+                field: "at".to_owned(),
+                value: format!("is {at}, and {} is new: there is no step to inherit", self.what()),
+                fix: "leave it out".to_owned(),
+            });
+        }
+        if !is_claimed && !self.claim(0, writer)? {
+            return Ok(Err(reservation));
+        }
+        self.begin(reservation, Vec::new()).map(Ok)
+    }
+
+    fn try_to_take(&self, reservation: Reservation, chain: &Chain, take: Take, writer: &Id) -> Result<Tried> {
+        let Take { attempt, is_claimed, was_alive, evidence } = take;
+        self.check_resume(chain)?;
+        if self.how.at.is_some() || self.how.new_policy == NewPolicy::Refuse {
+            // What is refused must not cost its owner the episode.
+            self.inherit(attempt)?;
+        }
+        let options = self.run.store().options();
+        let reads_first = options.is_broken_read_before_claim();
+        let mut early = if reads_first { Some(self.inherit(attempt)?) } else { None };
+        if !is_claimed && !self.claim(attempt, writer)? {
+            return Ok(Err(reservation));
+        }
+        if options.is_broken_post_after_read() {
+            early = Some(self.inherit(attempt)?);
+        }
+        self.take_over(reservation, attempt, was_alive, evidence, early).map(Ok)
+    }
+
+    /// Opens the attempt that this process has claimed before, and done nothing with.
+    pub(in crate::store) fn open_claimed(&self, reservation: Reservation, attempt: u32) -> Result<Episode> {
+        let store = self.run.store();
+        if attempt == 0 {
+            return self.begin(reservation, Vec::new());
+        }
+        let chain = Chain::read_newest(store.cards(), &self.id)?;
+        let is_unused =
+            |newest: &Link| newest.claim.attempt == attempt && !newest.is_void && newest.base.is_none();
+        if !chain.newest().is_some_and(is_unused) {
+            // Somebody else took it in the meantime, or somebody here opened it by its name.
+            return self.open(reservation);
+        }
+        self.check_resume(&chain)?;
+        let before = chain.in_force().map(|link| link.claim.writer);
+        let (was_alive, evidence) = match before.map(|owner| store.leases().state(&owner)) {
+            Some(OwnerState::Dead(evidence)) => (false, evidence),
+            _ => (true, Value::Null),
+        };
+        self.take_over(reservation, attempt, was_alive, evidence, None)
+    }
+
+    pub(in crate::store) fn claim(&self, attempt: u32, writer: &Id) -> Result<bool> {
+        self.run.store().claim(&self.id, attempt, writer, &self.run.birth())
+    }
+
+    /// Looks at who had it last, and how that went.
+    fn next_move(&self, chain: &Chain, ours: &Id, may_wait: bool) -> Result<Move> {
+        let (Some(newest), Some(force)) = (chain.newest_open(), chain.in_force()) else {
+            return Ok(Move::Begin { is_claimed: false });
+        };
+        let adopted = force.base.as_ref().and_then(|base| base.adopted.as_deref());
+        if let Some(over) = adopted.map(|why| self.stays_over(why)).transpose()?.flatten() {
+            return Ok(Move::Over(over));
+        }
+        let next = chain.newest().map_or(0, |newest| newest.claim.attempt) + 1;
+        if newest.claim.writer == *ours && !newest.is_in_force() {
+            // An earlier try of this process got no further than its claim.
+            let attempt = newest.claim.attempt;
+            let (was_alive, evidence) = match self.run.store().leases().state(&force.claim.writer) {
+                OwnerState::Dead(evidence) => (false, evidence),
+                _ => (true, Value::Null),
+            };
+            return Ok(Move::Take(Take { attempt, is_claimed: true, was_alive, evidence }));
+        }
+        let mut own = self.own_part(chain, force)?;
+        let is_ours = newest.claim.writer == *ours;
+        if is_ours
+            && next == 1
+            && own.lines().is_empty()
+            && self.all_of_own_part(chain, force)?.lines().is_empty()
+        {
+            return Ok(Move::Begin { is_claimed: true });
+        }
+        let end = own.end()?;
+        if end.as_ref().is_some_and(|end| end.why.is_none()) && self.inherits_all() {
+            return Err(lost_end(&self.id, force.claim.attempt));
+        }
+        let over = end.as_ref().and_then(final_why);
+        if let Some(over) = over.map(|why| self.stays_over(&why)).transpose()?.flatten() {
+            return Ok(Move::Over(over));
+        }
+        let has_ended = end.is_some() || adopted.is_some();
+        let is_left = has_ended && newest.claim.attempt == force.claim.attempt;
+        if is_left || is_ours {
+            // Its owner said that it is done with it; or it is we ourselves, and have it open no more.
+            let evidence = Value::Null;
+            let take = Take { attempt: next, is_claimed: false, was_alive: true, evidence };
+            return Ok(Move::Take(take));
+        }
+        let next = self.ask_for(newest, next);
+        // An end that is acknowledged may not be known to others yet: nobody should be told "busy" because of that.
+        let is_busy = matches!(next, Move::Busy { .. });
+        let is_ending = is_busy && may_wait && self.all_of_own_part(chain, force)?.own_end().is_some();
+        Ok(if is_ending { Move::Soon } else { next })
+    }
+
+    /// True if all that there is would be inherited: then what is lost of it matters.
+    fn inherits_all(&self) -> bool {
+        self.how.at.is_none()
+            && self.how.resume != Resume::Restart
+            && self.how.new_policy != NewPolicy::Restart
+    }
+
+    /// Whether an owner that did not end its attempt can be taken from.
+    fn ask_for(&self, newest: &Link, attempt: u32) -> Move {
+        let owner = newest.claim.writer;
+        let take = |was_alive: bool, evidence: Value| {
+            Move::Take(Take { attempt, is_claimed: false, was_alive, evidence })
+        };
+        match self.run.store().leases().state(&owner) {
+            OwnerState::Dead(evidence) => take(false, evidence),
+            _ if self.how.busy == WhenBusy::Take => take(true, Value::Null),
+            OwnerState::Live => {
+                Move::Busy { owner, attempt: newest.claim.attempt, why: "is recording it".to_owned() }
+            }
+            OwnerState::Silent { heard, left } => Move::Busy {
+                owner,
+                attempt: newest.claim.attempt,
+                why: format!(
+                    "has it and was not heard of for {} s; it counts as dead after {} s more",
+                    heard.as_secs(),
+                    left.as_secs().max(1)
+                ),
+            },
+        }
+    }
+
+    fn busy(&self, owner: &Id, attempt: u32, why: &str) -> Error {
+        let store = self.run.store();
+        let claimed = read_claim(store.cards(), &self.id, attempt).ok().flatten();
+        let since_s = claimed.map_or(0, |claim| (store.disk().now_us() - claim.time).max(0) / 1_000_000);
+        let why = format!("{why} (claimed {since_s} s ago)");
+        let owner = self.run.store().leases().describe(owner);
+        Error::Busy { what: format!("{}, attempt {attempt}", self.what()), why: format!("{owner} {why}") }
+    }
+
+    /// True if what was interrupted is not to be opened.
+    pub(in crate::store) fn leaves_the_interrupted(&self) -> bool {
+        self.how.resume == Resume::Refuse
+    }
+
+    fn check_resume(&self, chain: &Chain) -> Result<()> {
+        if self.how.resume != Resume::Refuse {
+            return Ok(());
+        }
+        let newest = chain.in_force().map_or(0, |link| link.claim.attempt);
+        let why = match self.how.retry.is_empty() {
+            true => format!("interrupted in attempt {newest}, and resuming is refused"),
+            false => format!(
+                "attempt {newest} would be gone on with, and resuming is refused: leave out `retry` or `resume`"
+            ),
+        };
+        Err(Error::Ended { what: self.what(), why })
+    }
+
+    /// What the newest attempt recorded itself, as others see it.
+    fn own_part(&self, chain: &Chain, force: &Link) -> Result<Lineage> {
+        let mut catalog = self.run.store().looking();
+        catalog.refresh_of(&[force.claim.writer])?;
+        catalog.own_part(&self.id, chain, force.claim.attempt)
+    }
+
+    /// As [`Opener::own_part`], with all that was written and is not known to be synced: acknowledged at `kill`, or a moment ago.
+    fn all_of_own_part(&self, chain: &Chain, force: &Link) -> Result<Lineage> {
+        let mut catalog = self.run.store().looking_at_all();
+        catalog.refresh_of(&[force.claim.writer])?;
+        catalog.own_part(&self.id, chain, force.claim.attempt)
+    }
+
+    /// Records the first attempt.
+    pub(in crate::store) fn begin(
+        &self,
+        reservation: Reservation,
+        more: Vec<(u8, Value)>,
+    ) -> Result<Episode> {
+        let recorder = self.recorder(0, Start::default(), more)?;
+        Ok(Episode::new(self.run, Arc::new(recorder), None, None, reservation))
+    }
+
+    /// Records an attempt that begins so.
+    pub(in crate::store) fn recorder(
+        &self,
+        attempt: u32,
+        start: Start,
+        more: Vec<(u8, Value)>,
+    ) -> Result<crate::write::Recorder> {
+        let run = self.run;
+        let name = SubjectName {
+            run: run.name().to_owned(),
+            birth: run.birth(),
+            task: self.name.task.clone(),
+            iteration: self.name.iteration,
+            sample: self.name.sample,
+        };
+        let mut begin = vec![
+            (fields::RUN, Value::from(run.name())),
+            (fields::BIRTH, Value::bytes(run.birth().0)),
+            (fields::TASK, Value::from(name.task.as_str())),
+            (fields::ITERATION, Value::Int(name.iteration)),
+            (fields::SAMPLE, Value::Int(name.sample)),
+            (fields::GENERATION, Value::Int(run.generation())),
+        ];
+        begin.extend(self.how.parent.as_deref().map(|parent| (fields::PARENT, Value::from(parent))));
+        begin.extend(self.how.meta.clone().map(|meta| (fields::META, meta)));
+        begin.extend(more);
+        begin.sort_by_key(|(number, _)| *number);
+        run.store().recorder(&self.writer, self.id, attempt, name, begin, start)
+    }
+}
+
+/// All logs that an attempt's lineage is in.
+pub(in crate::store) fn writers_of(link: &Link) -> Vec<Id> {
+    let spans = link.base.iter().flat_map(|base| &base.spans).map(|span| span.writer);
+    let mut writers: Vec<Id> = spans.chain([link.claim.writer]).collect();
+    writers.sort_unstable();
+    writers.dedup();
+    writers
+}
+
+/// How it ended, if nothing can come after that.
+pub(in crate::store) fn final_why(end: &End) -> Option<String> {
+    end.why.clone().filter(|why| is_final(why))
+}

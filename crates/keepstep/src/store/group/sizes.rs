@@ -1,0 +1,43 @@
+//! How many samples a group has: whoever says fewer than there are would leave the others out of its seal, for good.
+
+use crate::error::{Doing, Error, Result};
+use crate::segment::chain::claim_path;
+use crate::store::group::{Group, GroupView};
+
+impl Group {
+    /// Refuses another size than the plan has, or than somebody recorded samples for.
+    pub(in crate::store) fn check_size(&self) -> Result<()> {
+        let name = self.name(self.size as i64);
+        let planned = {
+            let plan_cache = self.run.plan_cache();
+            let mut plan = plan_cache.plan();
+            plan.refresh(&self.run)?;
+            plan.samples_of(&name.task, name.iteration)
+        };
+        if let Some(planned) = planned.filter(|planned| *planned as usize != self.size) {
+            let said = format!("{planned} samples of it are planned");
+            return Err(self.other_size(&said, &format!("give size={planned}, or plan as many")));
+        }
+        let first = claim_path(&self.run.episode_id(&name), 0);
+        if self.run.store().disk().exists(&first).doing("look for", &first)? {
+            let (at, least) = (self.size, self.size + 1);
+            let said = format!("sample {at} of it has begun, so it has {least} or more");
+            return Err(self.other_size(&said, "give the size that it was claimed with"));
+        }
+        Ok(())
+    }
+
+    /// Refuses another size than was sealed: who asks for it means other samples.
+    pub(in crate::store) fn check_sealed_size(&self, sealed: &GroupView) -> Result<()> {
+        let size = sealed.members.len() + sealed.missing.len();
+        if size == self.size {
+            return Ok(());
+        }
+        Err(self.other_size(&format!("it was sealed with {size}"), &format!("give size={size}")))
+    }
+
+    fn other_size(&self, said: &str, fix: &str) -> Error {
+        let value = format!("of {} is {}, and {said}", self.shown(), self.size);
+        Error::BadInput { field: "size".to_owned(), value, fix: fix.to_owned() }
+    }
+}

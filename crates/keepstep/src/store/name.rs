@@ -1,0 +1,36 @@
+//! What an episode is called within its run.
+
+use crate::error::{Error, Result};
+
+/// The name of an episode within its run.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct EpisodeName {
+    /// What was to be done.
+    pub task: String,
+    /// Which visit of the task.
+    pub iteration: i64,
+    /// Which of several tries at once.
+    pub sample: i64,
+}
+
+impl EpisodeName {
+    /// The first sample of the first iteration.
+    pub fn task(task: impl Into<String>) -> Self {
+        Self { task: task.into(), iteration: 0, sample: 0 }
+    }
+
+    /// An error if its numbers are none that an episode is counted by. What older versions recorded so stays readable.
+    pub(in crate::store) fn check(&self) -> Result<()> {
+        check_number("iteration", self.iteration)?;
+        check_number("sample", self.sample)
+    }
+}
+
+/// Iterations and samples are counted from 0.
+pub(in crate::store) fn check_number(field: &str, number: i64) -> Result<()> {
+    if number >= 0 {
+        return Ok(());
+    }
+    let (field, value) = (field.to_owned(), format!("is {number}"));
+    Err(Error::BadInput { field, value, fix: "give 0 or more".to_owned() })
+}

@@ -1,0 +1,146 @@
+//! Whether what a note is about is there. A look at its claims, and for a step at its attempt; never at the whole store, unless
+//! the episode has no name.
+
+use std::sync::{Mutex, PoisonError};
+
+use keepstep_format::Id;
+
+use crate::error::{Error, Result};
+use crate::read::NoteTarget;
+use crate::segment::chain::{Chain, Link};
+use crate::store::run::{Run, RunInfo};
+use crate::store::view::View;
+
+/// The attempt that was looked at last, and how many steps it has at least: whoever notes on steps does so one after another.
+#[derive(Default)]
+pub(in crate::store) struct Seen(Mutex<Option<(Id, Option<u32>, u64)>>);
+
+impl Seen {
+    fn knows(&self, target: &NoteTarget, step: u64) -> bool {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |(episode, attempt, steps): (Id, Option<u32>, u64)| {
+            episode == target.episode && attempt == target.attempt && step < steps
+        };
+        seen.is_some_and(same)
+    }
+
+    fn note(&self, target: &NoteTarget, steps: u64) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((target.episode, target.attempt, steps));
+    }
+}
+
+impl Run {
+    /// An error if a note would be about nothing: an episode that never began, or is gone, or an attempt or a step that it
+    /// does not have. `called` is what its caller calls it.
+    pub fn check_note_target(&self, target: &NoteTarget, called: &str) -> Result<()> {
+        let store = self.store();
+        if store.options().is_broken_note_without_look() {
+            return Ok(());
+        }
+        store.refuse_pruned(&target.episode).map_err(|error| error.of(called))?;
+        let links = match Chain::read(store.cards(), &target.episode) {
+            Ok(chain) => chain.links,
+            // What is damaged tells nothing; the logs do.
+            Err(Error::Damaged { .. }) => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let birth = links.first().and_then(|link| link.claim.birth);
+        let attempts = match links.is_empty() {
+            true => self.attempts_without_claims(target, called)?,
+            false => links.iter().filter(|link| link.is_in_force()).map(|link| link.claim.attempt).collect(),
+        };
+        if birth.is_some_and(|birth| birth != self.birth()) {
+            return Err(self.is_elsewhere(called, birth)?);
+        }
+        if let Some(wanted) = target.attempt.filter(|wanted| !attempts.contains(wanted)) {
+            let what = format!("attempt {wanted} at {called}");
+            let numbers: Vec<String> = attempts.iter().map(u32::to_string).collect();
+            let plural = if numbers.len() == 1 { "attempt" } else { "attempts" };
+            return Err(Error::Unknown { what, hint: format!("it has {plural} {}", numbers.join(", ")) });
+        }
+        match target.step {
+            Some(step) => self.check_step(target, step, &links, called),
+            None => Ok(()),
+        }
+    }
+
+    /// An episode without a name, or one whose claims cannot be read: found in the logs.
+    fn attempts_without_claims(&self, target: &NoteTarget, called: &str) -> Result<Vec<u32>> {
+        let store = self.store();
+        if store.open_episodes().recorder(&target.episode).is_some() {
+            return Ok(vec![0]);
+        }
+        let listed = match store.list_one(&mut store.catalog()?, &target.episode) {
+            Err(Error::NotFound { .. }) => return Err(Error::NotFound { what: called.to_owned() }),
+            listed => listed?,
+        };
+        let births = listed.iter().filter_map(|it| it.summary.birth);
+        if let Some(other) = births.clone().find(|birth| *birth != self.birth()) {
+            return Err(self.is_elsewhere(called, Some(other))?);
+        }
+        Ok(listed.iter().map(|it| it.key.attempt).collect())
+    }
+
+    fn is_elsewhere(&self, called: &str, birth: Option<Id>) -> Result<Error> {
+        let mut runs = self.store().runs()?.into_iter().flatten();
+        let of = runs.find(|run| Some(run.birth) == birth);
+        // Two generations of one name are told apart by their numbers alone.
+        let is_namesake = of.as_ref().is_some_and(|of| of.name == self.name());
+        let name_of = |info: &RunInfo| match is_namesake {
+            true => format!("run '{}', generation {}", info.name, info.generation),
+            false => format!("run '{}'", info.name),
+        };
+        let of = of.as_ref().map_or_else(|| "another run".to_owned(), name_of);
+        let hint = format!("it is of {of}; this is {}", name_of(self.info()));
+        Ok(Error::Unknown { what: format!("{called}, as an episode of this run,"), hint })
+    }
+
+    fn check_step(&self, target: &NoteTarget, step: u64, links: &[Link], called: &str) -> Result<()> {
+        let store = self.store();
+        // Whoever records it knows better than the log: what was handed over is on its way.
+        if let Some(recorder) = store.open_episodes().recorder(&target.episode)
+            && target.attempt.is_none_or(|attempt| attempt == recorder.attempt())
+            && recorder.has_step(step)
+        {
+            return Ok(());
+        }
+        let seen = &store.inner.notes.seen;
+        if seen.knows(target, step) {
+            return Ok(());
+        }
+        let newest = store.view(&target.episode)?;
+        let view = match target.attempt {
+            Some(attempt) if attempt != newest.number() => newest.attempt(attempt)?,
+            _ => newest,
+        };
+        if has_step(&view, step)? {
+            seen.note(target, view.steps());
+            return Ok(());
+        }
+        // Without an attempt any of them will do: one that was restarted has steps that the newest has not.
+        if target.attempt.is_none() {
+            for link in links.iter().filter(|link| link.is_in_force() && link.claim.attempt != view.number())
+            {
+                if has_step(&view.attempt(link.claim.attempt)?, step)? {
+                    return Ok(());
+                }
+            }
+        }
+        let hint = match view.steps() {
+            0 => "it has no step yet".to_owned(),
+            1 => "it has 1 step, number 0".to_owned(),
+            steps => format!("it has {steps} steps, from 0 to {}", steps - 1),
+        };
+        Err(Error::Unknown { what: format!("step {step} of {called}"), hint })
+    }
+}
+
+/// True if an attempt has a step, or a turn without a result, of this number. Where records are missing it may have been one
+/// of them.
+pub(in crate::store) fn has_step(view: &View, step: u64) -> Result<bool> {
+    if step < view.steps() || !view.missing().is_empty() {
+        return Ok(true);
+    }
+    Ok(view.pending()?.is_some_and(|pending| u64::try_from(pending.index) == Ok(step)))
+}

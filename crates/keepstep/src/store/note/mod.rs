@@ -1,0 +1,95 @@
+//! Notes on episodes that this process need not record: they may have ended, or belong to others, or to the dead.
+
+pub(in crate::store) mod addressee;
+pub(in crate::store) mod orphans;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use keepstep_format::commit::What;
+use keepstep_format::frame::Kind;
+use keepstep_format::value::Value;
+use keepstep_format::{Id, fields};
+
+use crate::error::{Error, Result};
+use crate::read::{NoteIndex, NoteTarget};
+use crate::store::note::addressee::Seen;
+use crate::store::{Run, Store};
+use crate::write::{Putter, Receipt, SubjectKey, SubjectName, note_fields};
+
+/// What appends notes to this process's log, by the birth of their run.
+#[derive(Default)]
+pub(in crate::store) struct NotePutters {
+    by_birth: Mutex<HashMap<Id, Arc<Putter>>>,
+    /// What was noted on last.
+    pub(in crate::store) seen: Seen,
+}
+
+/// Of how many runs a putter is kept that nobody uses: one is soon made again.
+const PUTTERS_MAX: usize = 64;
+
+impl Run {
+    /// Adds a note on an episode of this run, on an attempt at it, or on a step. Returns at once.
+    ///
+    /// The newest note counts of those that one source gives one name, on one thing; the older ones stay readable. What it is
+    /// about must be there.
+    pub fn annotate(&self, target: NoteTarget, name: &str, value: Value, source: &str) -> Result<Receipt> {
+        self.annotate_called(target, &format!("episode {}", target.episode), name, value, source)
+    }
+
+    /// As [`Run::annotate`], with what the caller calls the episode, for messages.
+    pub fn annotate_called(
+        &self,
+        target: NoteTarget,
+        called: &str,
+        name: &str,
+        value: Value,
+        source: &str,
+    ) -> Result<Receipt> {
+        let said = note_fields(name, value, source)?;
+        self.store().check_process()?;
+        if self.store().open_episodes().is_closed() {
+            return Err(Error::Closed);
+        }
+        self.check_note_target(&target, called)?;
+        let time = self.store().disk().now_us();
+        let mut note = vec![(fields::TIME, Value::Int(time))];
+        note.extend(target.step.map(|step| (fields::INDEX, Value::Int(step as i64))));
+        note.extend(said);
+        note.push((fields::TARGET, Value::bytes(target.episode.0)));
+        note.extend(target.attempt.map(|it| (fields::TARGET_ATTEMPT, Value::Int(i64::from(it)))));
+        let receipt = self.note_putter()?.append(Kind::Note, &note)?;
+        self.plan_cache().scorings.annotated(&target.episode);
+        Ok(receipt)
+    }
+
+    /// The notes of this run.
+    pub fn notes(&self) -> Result<NoteIndex> {
+        self.store().notes(self.birth())
+    }
+
+    pub(in crate::store) fn note_putter(&self) -> Result<Arc<Putter>> {
+        // In a forked child another thread of the parent may hold the lock for ever: so the process is looked at first.
+        let writer = self.store().writer()?;
+        let mut putters = self.store().inner.notes.by_birth.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those of a log that others have closed are of no use any more.
+        putters.retain(|_, putter| putter.is_of(&writer));
+        if putters.len() >= PUTTERS_MAX && !putters.contains_key(&self.birth()) {
+            putters.retain(|_, putter| Arc::strong_count(putter) > 1);
+        }
+        let putter = putters.entry(self.birth()).or_insert_with(|| {
+            let key = SubjectKey { what: What::Run, id: self.birth(), attempt: 0 };
+            let (run, birth) = (self.name().to_owned(), self.birth());
+            let name = SubjectName { run, birth, ..SubjectName::default() };
+            Arc::new(Putter::new(writer, key, name, self.store().level()))
+        });
+        Ok(Arc::clone(putter))
+    }
+}
+
+impl Store {
+    /// The notes of a run, by its birth; [`NoteIndex::refresh`] brings them up to date.
+    pub fn notes(&self, birth: Id) -> Result<NoteIndex> {
+        NoteIndex::new(self.catalog()?, birth)
+    }
+}

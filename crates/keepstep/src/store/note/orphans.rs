@@ -1,0 +1,90 @@
+//! Notes about nothing: older versions took a note on an episode, an attempt or a step that was never there.
+
+use std::collections::BTreeMap;
+
+use keepstep_format::Id;
+
+use crate::error::{Result, or_told};
+use crate::read::{Catalog, NoteKey, NoteTarget};
+use crate::segment::chain::read_claim;
+use crate::store::Store;
+use crate::store::note::addressee::has_step;
+use crate::store::run::Generation;
+use crate::store::view::listing::Listed;
+
+/// A note that no reader of an episode ever sees.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OrphanNote {
+    /// The run that it was made in.
+    pub run: String,
+    /// The generation of that.
+    pub generation: Generation,
+    /// What it is about.
+    pub target: NoteTarget,
+    /// Its name.
+    pub name: String,
+    /// Who said it.
+    pub source: String,
+    /// What of its target is not there.
+    pub why: String,
+}
+
+impl Store {
+    /// All notes about episodes, attempts or steps that are not in the store. Of what was pruned they are no orphans.
+    pub fn orphan_notes(&self) -> Result<Vec<OrphanNote>> {
+        let mut catalog = self.catalog()?;
+        let mut episodes: BTreeMap<Id, Vec<Listed>> = BTreeMap::new();
+        for listed in self.list(&mut catalog)? {
+            episodes.entry(listed.key.episode).or_default().push(listed);
+        }
+        let mut orphans = Vec::new();
+        // A card that is damaged is told elsewhere.
+        for run in self.runs()?.into_iter().flatten() {
+            let generation = Generation { number: run.generation, is_newest: run.is_newest };
+            let notes = self.notes(run.birth)?;
+            for (NoteKey { target, name, source }, _) in notes.notes().iter() {
+                let attempts = episodes.get(&target.episode).map_or(&[][..], |attempts| attempts);
+                if let Some(why) = self.what_is_missing(&catalog, target, attempts)? {
+                    let (run, target, name) = (run.name.clone(), *target, name.clone());
+                    orphans.push(OrphanNote { run, generation, target, name, source: source.clone(), why });
+                }
+            }
+        }
+        Ok(orphans)
+    }
+
+    fn what_is_missing(
+        &self,
+        catalog: &Catalog,
+        target: &NoteTarget,
+        attempts: &[Listed],
+    ) -> Result<Option<String>> {
+        if attempts.is_empty() {
+            let is_known = catalog.manifest().pruned(&target.episode).is_some()
+                || match read_claim(self.cards(), &target.episode, 0) {
+                    // It was begun, and nothing was recorded, or nothing is left.
+                    Ok(claim) => claim.is_some(),
+                    Err(error) if error.is_of_one_file() => true,
+                    Err(error) => return Err(error),
+                };
+            return Ok((!is_known).then(|| "there is no such episode".to_owned()));
+        }
+        let is_meant = |it: &&Listed| target.attempt.is_none_or(|attempt| attempt == it.key.attempt);
+        let meant: Vec<&Listed> = attempts.iter().filter(is_meant).collect();
+        if meant.is_empty() {
+            return Ok(target.attempt.map(|attempt| format!("it has no attempt {attempt}")));
+        }
+        let Some(step) = target.step else { return Ok(None) };
+        for listed in meant {
+            if step < listed.summary.steps {
+                return Ok(None);
+            }
+            // Of one that cannot be read nobody knows: what is wrong with it is told elsewhere.
+            let has_it = self.view_of(catalog, &listed.key).and_then(|view| has_step(&view, step));
+            if or_told(has_it)?.0 != Some(false) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(format!("it has no step {step}")))
+    }
+}

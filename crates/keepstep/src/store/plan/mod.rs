@@ -1,0 +1,248 @@
+//! A plan: the episodes that a run should have. Durable, appended to, and saying the same twice adds nothing.
+
+pub(in crate::store) mod card;
+pub(in crate::store) mod in_a_row;
+pub(in crate::store) mod progress;
+pub(in crate::store) mod remaining;
+pub(in crate::store) mod scoring;
+pub(in crate::store) mod survey;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use keepstep_format::card::kind;
+use keepstep_format::fields;
+use keepstep_format::value::Value;
+
+use crate::disk;
+use crate::error::{Doing, Error, Result};
+use crate::segment::cards::{BodyFound, Published, publish_card, read_body};
+use crate::store::name::{EpisodeName, check_number};
+use crate::store::plan::card::{Entry, PlanCard};
+use crate::store::planned::tasks::{Plan, PlannedTask};
+use crate::store::run::Run;
+
+/// How many samples of one task and iteration can be planned.
+pub(in crate::store) const SAMPLES_MAX: u32 = 1 << 20;
+/// How many episodes the plan of one run can have.
+const EPISODES_MAX: u64 = 1 << 28;
+/// About so much is put into one card, which may have 64 MiB; the rest goes into the next.
+const CARD_BYTES: usize = 48 << 20;
+/// What an entry takes beside the name of its task.
+const ENTRY_BYTES: usize = 64;
+
+/// What is planned of each task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanOptions {
+    /// How many samples: those numbered from 0 up to it.
+    pub samples: u32,
+    /// Which visit of the tasks.
+    pub iteration: i64,
+    /// Names of notes that an episode must have before it counts as done.
+    pub needs: Vec<String>,
+}
+
+impl Default for PlanOptions {
+    fn default() -> Self {
+        Self { samples: 1, iteration: 0, needs: Vec::new() }
+    }
+}
+
+impl Run {
+    /// Plans episodes: so many samples of each task. What is planned already adds nothing, more samples of a known task
+    /// extend it. Durable when it returns.
+    pub fn plan(&self, tasks: impl IntoIterator<Item = String>, options: PlanOptions) -> Result<()> {
+        self.store().check_process()?;
+        if options.samples == 0 || options.samples > SAMPLES_MAX {
+            return Err(Error::BadInput {
+                field: "samples".to_owned(),
+                value: format!("is {}", options.samples),
+                fix: format!("give 1 to {SAMPLES_MAX}"),
+            });
+        }
+        check_number("iteration", options.iteration)?;
+        let plan_cache = self.plan_cache();
+        let mut plan = plan_cache.plan();
+        plan.refresh(self)?;
+        let mut wanted: Vec<String> = tasks.into_iter().collect();
+        loop {
+            plan.keep_new(&mut wanted, &options);
+            plan.check_room(&wanted, &options)?;
+            if wanted.is_empty() {
+                // Whoever planned it may not have synced it yet.
+                let folder = self.path("plan");
+                let folder = disk::parent(&folder);
+                return self.store().disk().settle(folder).doing("sync", folder);
+            }
+            let chunk = &wanted[..fits_a_card(&wanted)];
+            let path = self.path(&format!("plan.{}", plan.next));
+            match publish_card(self.store().cards(), &path, kind::PLAN, &self.plan_fields(chunk, &options))? {
+                // Ours, or that of somebody who was faster: it is read like any other.
+                Published::Done | Published::Taken => {
+                    plan.refresh(self)?;
+                }
+                Published::Unfit => {
+                    return Err(Error::BadInput {
+                        field: "tasks".to_owned(),
+                        value: format!("have a name of {} bytes", longest(chunk)),
+                        fix: "names and needs must fit into a card of 64 MiB".to_owned(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// What is planned: each task and iteration with its number of samples, in the order of planning.
+    pub fn planned(&self) -> Result<Vec<(String, i64, u32)>> {
+        self.store().check_process()?;
+        let plan_cache = self.plan_cache();
+        let mut plan = plan_cache.plan();
+        plan.refresh(self)?;
+        Ok(plan.tasks.iter().map(|it| (it.task.to_string(), it.iteration, it.samples)).collect())
+    }
+
+    fn plan_fields(&self, tasks: &[String], options: &PlanOptions) -> Vec<(u8, Value)> {
+        let (task, iteration, samples) =
+            (Value::from("task"), Value::from("iteration"), Value::from("samples"));
+        let entries = tasks.iter().map(|name| {
+            Value::map([
+                (task.clone(), Value::from(name.as_str())),
+                (iteration.clone(), Value::Int(options.iteration)),
+                (samples.clone(), Value::Int(i64::from(options.samples))),
+            ])
+        });
+        let needs = options.needs.iter().map(|name| Value::from(name.as_str()));
+        let mut out = vec![(fields::TIME, Value::Int(self.store().disk().now_us()))];
+        out.extend(self.store().writer_id().map(|writer| (fields::WRITER, Value::bytes(writer.0))));
+        out.push((fields::PLANNED, Value::list(entries)));
+        out.push((fields::NEEDS, Value::list(needs)));
+        out
+    }
+}
+
+/// How many of them one card takes; at least one, so that a name too long for any is told.
+fn fits_a_card(tasks: &[String]) -> usize {
+    let mut bytes = 0;
+    let fits = tasks.iter().take_while(|task| {
+        bytes += task.len() + ENTRY_BYTES;
+        bytes <= CARD_BYTES
+    });
+    fits.count().max(1)
+}
+
+fn longest(tasks: &[String]) -> usize {
+    tasks.iter().map(String::len).max().unwrap_or(0)
+}
+
+impl Plan {
+    /// Reads the cards that are new. True if there were any.
+    pub(in crate::store) fn refresh(&mut self, run: &Run) -> Result<bool> {
+        let before = self.next;
+        loop {
+            let path = run.path(&format!("plan.{}", self.next));
+            let damaged =
+                |found: &str| Error::Damaged { path: path.clone(), offset: 0, found: found.to_owned() };
+            match read_body(run.store().cards(), &path, kind::PLAN)? {
+                BodyFound::Nothing => {
+                    self.refuse_gap(run, &path)?;
+                    return Ok(self.next > before);
+                }
+                // Whoever passes it over forgets what was to be done.
+                BodyFound::Damaged => return Err(damaged("it does not validate")),
+                BodyFound::Body(body) => {
+                    let card = PlanCard::read(&body);
+                    let added = card.and_then(|card| self.add_card(&card));
+                    added.ok_or_else(|| damaged("it does not say what is planned"))?;
+                }
+            }
+            self.next += 1;
+        }
+    }
+
+    /// Cards are numbered without a gap, and never deleted: one behind the next shows that the next is gone. Looked for once.
+    fn refuse_gap(&mut self, run: &Run, next: &str) -> Result<()> {
+        if self.is_dense {
+            return Ok(());
+        }
+        let (folder, first) = next.rsplit_once('/').unwrap_or(("", next));
+        let stem = first.trim_end_matches(|digit: char| digit.is_ascii_digit());
+        let names = run.store().disk().list(folder).doing("list", folder)?;
+        let behind = names.iter().filter_map(|it| it.name.strip_prefix(stem)?.parse::<u64>().ok());
+        if behind.filter(|number| *number > self.next).count() > 0 {
+            // It may have come since; whoever is behind it came later.
+            if run.store().disk().exists(next).doing("look for", next)? {
+                return Ok(());
+            }
+            let found = "it is gone: there is one behind it".to_owned();
+            return Err(Error::Damaged { path: next.to_owned(), offset: 0, found });
+        }
+        self.is_dense = true;
+        Ok(())
+    }
+
+    fn add_card(&mut self, card: &PlanCard<'_>) -> Option<()> {
+        self.tasks.reserve(card.entries.len());
+        for Entry { task, iteration, samples } in &card.entries {
+            let samples = u32::try_from(*samples).ok().filter(|samples| *samples <= SAMPLES_MAX)?;
+            self.add(task, *iteration, samples, &card.needs);
+        }
+        (self.episodes <= EPISODES_MAX).then_some(())
+    }
+
+    fn add(&mut self, task: &str, iteration: i64, samples: u32, needs: &BTreeSet<String>) {
+        if let Some(index) = self.find(task, iteration) {
+            let known = &mut self.tasks[index];
+            self.episodes += u64::from(samples.saturating_sub(known.samples));
+            known.samples = known.samples.max(samples);
+            known.needs.extend(needs.iter().cloned());
+            return;
+        }
+        let (task, index): (Arc<str>, usize) = (Arc::from(task), self.tasks.len());
+        self.by_name.entry(iteration).or_default().insert(Arc::clone(&task), index);
+        self.episodes += u64::from(samples);
+        self.tasks.push(PlannedTask { task, iteration, samples, needs: needs.clone() });
+    }
+
+    /// How many samples of a task are planned, if it is.
+    pub(in crate::store) fn samples_of(&self, task: &str, iteration: i64) -> Option<u32> {
+        self.find(task, iteration).map(|index| self.tasks[index].samples)
+    }
+
+    fn find(&self, task: &str, iteration: i64) -> Option<usize> {
+        self.by_name.get(&iteration)?.get(task).copied()
+    }
+
+    /// Leaves what is not planned yet, each once.
+    fn keep_new(&self, wanted: &mut Vec<String>, options: &PlanOptions) {
+        let is_planned = |task: &str| {
+            self.find(task, options.iteration).is_some_and(|index| {
+                let known = &self.tasks[index];
+                known.samples >= options.samples && options.needs.iter().all(|it| known.needs.contains(it))
+            })
+        };
+        wanted.retain(|task| !is_planned(task));
+        let mut seen = std::collections::HashSet::new();
+        let is_first: Vec<bool> = wanted.iter().map(|task| seen.insert(task.as_str())).collect();
+        let mut is_first = is_first.into_iter();
+        wanted.retain(|_| is_first.next().unwrap_or(true));
+    }
+
+    fn check_room(&self, wanted: &[String], options: &PlanOptions) -> Result<()> {
+        let more = wanted.len() as u64 * u64::from(options.samples);
+        if self.episodes + more <= EPISODES_MAX {
+            return Ok(());
+        }
+        Err(Error::BadInput {
+            field: "tasks".to_owned(),
+            value: format!("make up to {more} episodes, and {} are planned", self.episodes),
+            fix: format!("plan at most {EPISODES_MAX} in one run; make another for the rest"),
+        })
+    }
+}
+
+impl PlannedTask {
+    /// The name of one of its samples.
+    pub(in crate::store) fn episode(&self, sample: u32) -> EpisodeName {
+        EpisodeName { task: self.task.to_string(), iteration: self.iteration, sample: i64::from(sample) }
+    }
+}

@@ -1,0 +1,104 @@
+//! What this process knows of a run's plan: shared by its threads, so that each gets work of its own.
+
+pub(in crate::store) mod queue;
+pub(in crate::store) mod repeats;
+pub(in crate::store) mod tasks;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use keepstep_format::Id;
+
+use crate::process::Process;
+use crate::store::name::EpisodeName;
+use crate::store::planned::queue::Queue;
+use crate::store::planned::repeats::Scorings;
+use crate::store::planned::tasks::Plan;
+
+/// The plan caches of all runs that are open here, and claims that nobody uses.
+#[derive(Debug, Default)]
+pub(in crate::store) struct PlanCaches {
+    process: Process,
+    open: Mutex<HashMap<Id, Weak<PlanCache>>>,
+    idle: Mutex<Vec<Held>>,
+}
+
+/// What this process knows of one run's plan.
+#[derive(Debug, Default)]
+pub(in crate::store) struct PlanCache {
+    plan: Mutex<Plan>,
+    queue: Mutex<Queue>,
+    pub(in crate::store) scorings: Scorings,
+}
+
+/// An attempt that this process has claimed, and not begun.
+#[derive(Debug, Clone)]
+pub(in crate::store) struct Held {
+    pub(in crate::store) birth: Id,
+    pub(in crate::store) episode: Id,
+    pub(in crate::store) name: EpisodeName,
+    /// The attempt that is claimed.
+    pub(in crate::store) attempt: u32,
+    /// How many attempts really began before it.
+    pub(in crate::store) attempts: u32,
+    pub(in crate::store) why: Arc<str>,
+    /// Somebody tried to open it, and came to nobody knows where.
+    pub(in crate::store) is_tried: bool,
+    /// How often whoever had it let it go before its episode was begun.
+    pub(in crate::store) returned: u32,
+    /// Who claimed it.
+    pub(in crate::store) writer: Option<Id>,
+}
+
+impl PlanCaches {
+    /// The plan cache of the run with this birth id.
+    pub(in crate::store) fn of(&self, birth: &Id) -> Arc<PlanCache> {
+        if !self.process.is_this() {
+            // Of no use, and refused when it is used: but the list may be locked by a thread that is not here.
+            return Arc::default();
+        }
+        let mut open = lock(&self.open);
+        if let Some(plan_cache) = open.get(birth).and_then(Weak::upgrade) {
+            return plan_cache;
+        }
+        open.retain(|_, plan_cache| plan_cache.strong_count() > 0);
+        let plan_cache = Arc::new(PlanCache::default());
+        open.insert(*birth, Arc::downgrade(&plan_cache));
+        plan_cache
+    }
+
+    /// Keeps a claim for whoever of this process asks next: on disk it stays ours.
+    pub(in crate::store) fn give_back(&self, held: Held) {
+        // A forked child has no claims.
+        if self.process.is_this() {
+            lock(&self.idle).push(held);
+        }
+    }
+
+    /// A claim of this run that nobody uses, if there is one that is wanted.
+    pub(in crate::store) fn take(&self, birth: &Id, is_wanted: impl Fn(&Held) -> bool) -> Option<Held> {
+        let mut idle = lock(&self.idle);
+        let at = idle.iter().position(|held| held.birth == *birth && is_wanted(held))?;
+        Some(idle.remove(at))
+    }
+
+    /// All claims of this run that nobody uses.
+    pub(in crate::store) fn idle(&self, birth: &Id) -> Vec<Held> {
+        lock(&self.idle).iter().filter(|held| held.birth == *birth).cloned().collect()
+    }
+}
+
+impl PlanCache {
+    pub(in crate::store) fn plan(&self) -> MutexGuard<'_, Plan> {
+        lock(&self.plan)
+    }
+
+    pub(in crate::store) fn queue(&self) -> MutexGuard<'_, Queue> {
+        lock(&self.queue)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is only ever remembered: the truth is in storage, and looked at again.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,388 @@
+//! A run: a named set of episodes with one config and a random birth id.
+
+pub(in crate::store) mod config;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use keepstep_format::card::kind;
+use keepstep_format::value::Value;
+use keepstep_format::{Id, fields, ids};
+
+use crate::disk;
+use crate::error::{Doing, Error, Result, or_told};
+use crate::segment::cards::{CardFound, Fields, Published, publish_card, read_card};
+use crate::segment::names::{RUNS, parse_number, run_folder, run_path};
+use crate::store::Store;
+use crate::store::name::EpisodeName;
+use crate::store::planned::PlanCache;
+use crate::store::run::config::differences;
+
+/// How many others may begin the same run, or generation, in the same moment.
+const RACES_MAX: u64 = 100_000;
+
+/// How a run is opened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunOptions {
+    /// What its episodes have in common. Another one than it was made with is refused.
+    pub config: Value,
+    /// What it refers to: a name and a reference each. None means that nothing is said of them.
+    pub links: BTreeMap<String, String>,
+    /// Begins the next generation of the name. Two that ask for one at once get one each: nobody can tell a twin from a
+    /// stranger, and what somebody else began is not new.
+    pub new: bool,
+    /// Opens this generation, which must be there; without it the newest is meant.
+    pub generation: Option<u64>,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self { config: Value::Null, links: BTreeMap::new(), new: false, generation: None }
+    }
+}
+
+/// Which of several runs of one name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Generation {
+    /// Its number, from 0.
+    pub number: u64,
+    /// True if there was no newer one: then the name alone means it.
+    pub is_newest: bool,
+}
+
+impl Default for Generation {
+    fn default() -> Self {
+        Self { number: 0, is_newest: true }
+    }
+}
+
+impl Generation {
+    /// Its number, if the name alone means another one.
+    pub fn said(self) -> Option<u64> {
+        (!self.is_newest).then_some(self.number)
+    }
+}
+
+/// What a run's card says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunInfo {
+    /// Its name.
+    pub name: String,
+    /// The random id it was born with.
+    pub birth: Id,
+    /// Which generation of its name it is, from 0.
+    pub generation: u64,
+    /// True if there was no newer generation of the name when this was read.
+    pub is_newest: bool,
+    /// What its episodes have in common.
+    pub config: Value,
+    /// What it refers to.
+    pub links: BTreeMap<String, String>,
+    /// When it was made, in microseconds since 1970.
+    pub time: i64,
+}
+
+/// A run that is open.
+#[derive(Debug, Clone)]
+pub struct Run {
+    pub(in crate::store) store: Store,
+    info: Arc<RunInfo>,
+    plan_cache: Arc<PlanCache>,
+}
+
+impl Store {
+    /// Opens a run, making it if it is not there. Another config than the one it was made with is refused.
+    pub fn run(&self, name: &str, config: Value) -> Result<Run> {
+        self.open_run(name, RunOptions { config, ..RunOptions::default() })
+    }
+
+    /// As [`Store::run`], saying how: the newest generation of the name, or a new one.
+    pub fn open_run(&self, name: &str, options: RunOptions) -> Result<Run> {
+        self.check_process()?;
+        check_run_name(name)?;
+        if let Some(generation) = options.generation {
+            return self.open_generation(name, generation, &options);
+        }
+        let folder = run_folder(name);
+        let newest = self.newest_generation(&folder)?;
+        let first_free = newest.map_or(0, |newest| newest + 1);
+        if let (Some(newest), false) = (newest, options.new) {
+            return self.reopen(name, newest, true, &options);
+        }
+        for generation in first_free..first_free + RACES_MAX {
+            if let Some(info) = self.make_run(name, generation, &options)? {
+                return Ok(self.run_of(info));
+            }
+            if !options.new {
+                return self.reopen(name, generation, true, &options);
+            }
+        }
+        Err(Error::Busy { what: folder, why: "others begin generations of it faster than we can".to_owned() })
+    }
+
+    /// A generation that is there: nothing is made.
+    fn open_generation(&self, name: &str, generation: u64, options: &RunOptions) -> Result<Run> {
+        if options.new {
+            return Err(Error::BadInput {
+                field: "generation".to_owned(),
+                value: format!("is {generation}, and a new one is to begin"),
+                fix: "give `new` or `generation`, not both".to_owned(),
+            });
+        }
+        let there = self.generations(&run_folder(name))?;
+        if there.contains(&generation) {
+            return self.reopen(name, generation, there.last() == Some(&generation), options);
+        }
+        let what = format!("generation {generation} of run {name:?}");
+        let numbers: Vec<String> = there.iter().map(u64::to_string).collect();
+        let hint = match numbers.is_empty() {
+            true => "no run of that name was ever begun".to_owned(),
+            false => format!("it has {}", numbers.join(", ")),
+        };
+        Err(Error::Unknown { what, hint })
+    }
+
+    /// Which generation of a run an episode belongs to, by the birth that it names; the newest, and the first, if the
+    /// run's own file is gone or cannot be read, which is told.
+    pub(in crate::store) fn generation_of(
+        &self,
+        name: &str,
+        birth: &Id,
+    ) -> Result<(Generation, Option<Error>)> {
+        let folder = run_folder(name);
+        let there = self.generations(&folder)?;
+        let mut trouble = None;
+        for number in there.iter().rev() {
+            let (run, unread) = or_told(self.read_run(&run_path(&folder, *number)))?;
+            trouble = trouble.or(unread);
+            if run.is_some_and(|run| run.birth == *birth) {
+                let is_newest = there.last() == Some(number);
+                return Ok((Generation { number: *number, is_newest }, None));
+            }
+        }
+        let found =
+            format!("the card of run {name:?} with birth {birth} is gone, and there are records of it");
+        let gone = Error::Damaged { path: folder, offset: 0, found };
+        let generation = match (&there[..], &trouble) {
+            // It is the only one that it can be.
+            ([only], Some(_)) => Generation { number: *only, is_newest: true },
+            _ => Generation::default(),
+        };
+        Ok((generation, Some(trouble.unwrap_or(gone))))
+    }
+
+    /// All runs that were ever made here, each generation of each name, sorted by both. A card that cannot be read stands
+    /// in the list as an error, and hides no other.
+    pub fn runs(&self) -> Result<Vec<Result<RunInfo>>> {
+        self.check_process()?;
+        let mut found = Vec::new();
+        for folder in self.disk().list(RUNS).doing("list", RUNS)? {
+            if !folder.is_dir || folder.name.parse::<Id>().is_err() {
+                continue;
+            }
+            let folder = disk::join(RUNS, &folder.name);
+            let (generations, lost) = self.generations_and_lost(&folder)?;
+            found.extend(lost.into_iter().map(Err));
+            for generation in &generations {
+                let run = self.read_run(&run_path(&folder, *generation));
+                let is_newest = generations.last() == Some(generation);
+                found.push(run.map(|run| RunInfo { is_newest, ..run }));
+            }
+        }
+        found.sort_by_cached_key(|run| run.as_ref().ok().map(|run| (run.name.clone(), run.generation)));
+        Ok(found)
+    }
+
+    /// Opens a run that was listed.
+    pub fn run_of(&self, info: RunInfo) -> Run {
+        let plan_cache = self.plan_caches().of(&info.birth);
+        Run { store: self.clone(), info: Arc::new(info), plan_cache }
+    }
+
+    fn generations(&self, folder: &str) -> Result<Vec<u64>> {
+        Ok(self.generations_and_lost(folder)?.0)
+    }
+
+    /// The generations of a run, and those whose cards are gone: they are numbered without a gap, and what else stands in the
+    /// folder came after one.
+    fn generations_and_lost(&self, folder: &str) -> Result<(Vec<u64>, Option<Error>)> {
+        let entries = self.disk().list(folder).doing("list", folder)?;
+        let of = |name: &str| parse_number(name.split_once('.')?.0);
+        let newest = entries.iter().filter_map(|entry| of(&entry.name)).max();
+        let mut numbers: Vec<u64> =
+            entries.iter().filter_map(|entry| parse_number(entry.name.strip_suffix(".run")?)).collect();
+        numbers.sort_unstable();
+        let gone = (0..newest.map_or(0, |newest| newest + 1)).find(|number| !numbers.contains(number));
+        let lost = |number| {
+            let found = "it is gone, and with it what the run is called and its config".to_owned();
+            Error::Damaged { path: run_path(folder, number), offset: 0, found }
+        };
+        Ok((numbers, gone.map(lost)))
+    }
+
+    /// The newest generation of a name. An error if other cards of the run are there and its own is not: a new one in its
+    /// place, or the one before it, would pass for it.
+    fn newest_generation(&self, folder: &str) -> Result<Option<u64>> {
+        let entries = self.disk().list(folder).doing("list", folder)?;
+        let number = |name: &str| parse_number(name.split_once('.')?.0);
+        let newest = entries.iter().filter_map(|entry| number(&entry.name)).max();
+        let Some(number) = newest else { return Ok(None) };
+        let path = run_path(folder, number);
+        // Looked for by its name: the list may be older than the card.
+        if !self.disk().exists(&path).doing("look for", &path)? {
+            let found = "it is gone, and other cards of the run are there".to_owned();
+            return Err(Error::Damaged { path, offset: 0, found });
+        }
+        Ok(Some(number))
+    }
+
+    /// Nothing if somebody else was faster.
+    fn make_run(&self, name: &str, generation: u64, options: &RunOptions) -> Result<Option<RunInfo>> {
+        let mut birth = [0; 16];
+        self.disk().random(&mut birth).doing("find a birth id for", name)?;
+        let info = RunInfo {
+            name: name.to_owned(),
+            birth: Id(birth),
+            generation,
+            is_newest: true,
+            config: options.config.clone(),
+            links: options.links.clone(),
+            time: self.disk().now_us(),
+        };
+        let path = run_path(&run_folder(name), generation);
+        match publish_card(self.cards(), &path, kind::RUN, &run_fields(&info))? {
+            Published::Done => Ok(Some(info)),
+            Published::Taken => Ok(None),
+            Published::Unfit => Err(Error::BadInput {
+                field: "config".to_owned(),
+                value: "is deeper than 127 levels, longer than 64 MiB, or partly lost".to_owned(),
+                fix: "record what is large in an episode, and give the config its name".to_owned(),
+            }),
+        }
+    }
+
+    fn reopen(&self, name: &str, generation: u64, is_newest: bool, options: &RunOptions) -> Result<Run> {
+        let folder = run_folder(name);
+        let info = RunInfo { is_newest, ..self.read_run(&run_path(&folder, generation))? };
+        // Whoever made it may not have synced it yet; what is recorded under its birth id must not lose it.
+        self.disk().settle(&folder).doing("sync", &folder)?;
+        let keys = differences(&info.config, &options.config);
+        if !keys.is_empty() {
+            return Err(Error::ConfigChanged { run: name.to_owned(), keys: keys.join("; ") });
+        }
+        if !options.links.is_empty() && options.links != info.links {
+            return Err(Error::BadInput {
+                field: "links".to_owned(),
+                value: format!("are {:?}, and run {name:?} was made with {:?}", options.links, info.links),
+                fix: "give the same or none, or start a new generation with `new`".to_owned(),
+            });
+        }
+        Ok(self.run_of(info))
+    }
+
+    fn read_run(&self, path: &str) -> Result<RunInfo> {
+        let damaged =
+            |found: &str| Error::Damaged { path: path.to_owned(), offset: 0, found: found.to_owned() };
+        match read_card(self.cards(), path, kind::RUN)? {
+            CardFound::Nothing => Err(Error::NotFound { what: path.to_owned() }),
+            CardFound::Damaged => Err(damaged("it does not validate")),
+            CardFound::Card(card) => {
+                run_info(&card).ok_or_else(|| damaged("it lacks a name, a birth id or a generation"))
+            }
+        }
+    }
+}
+
+fn check_run_name(name: &str) -> Result<()> {
+    if !name.is_empty() {
+        return Ok(());
+    }
+    let (field, value) = ("name".to_owned(), "is empty".to_owned());
+    Err(Error::BadInput { field, value, fix: "give the run a name".to_owned() })
+}
+
+fn run_fields(info: &RunInfo) -> Vec<(u8, Value)> {
+    let mut out = vec![
+        (fields::TIME, Value::Int(info.time)),
+        (fields::RUN, Value::from(info.name.as_str())),
+        (fields::BIRTH, Value::bytes(info.birth.0)),
+        (fields::GENERATION, Value::Int(info.generation as i64)),
+        (fields::CONFIG, info.config.clone()),
+    ];
+    if !info.links.is_empty() {
+        let links = info.links.iter().map(|(name, to)| (name.as_str(), Value::from(to.as_str())));
+        out.push((fields::LINKS, Value::map(links)));
+    }
+    out
+}
+
+fn run_info(card: &Fields) -> Option<RunInfo> {
+    let links = match card.get(fields::LINKS).map(Value::plain) {
+        None => BTreeMap::new(),
+        Some(Value::Map(entries)) => {
+            let text = |value: &Value| value.as_str().map(str::to_owned);
+            entries.iter().map(|(name, to)| text(name).zip(text(to))).collect::<Option<_>>()?
+        }
+        Some(_) => return None,
+    };
+    Some(RunInfo {
+        name: card.text(fields::RUN)?.to_owned(),
+        birth: card.id(fields::BIRTH)?,
+        generation: card.number(fields::GENERATION)?,
+        is_newest: true,
+        config: card.get(fields::CONFIG).cloned().unwrap_or(Value::Null),
+        links,
+        time: card.get(fields::TIME).and_then(Value::as_int).unwrap_or(0),
+    })
+}
+
+impl Run {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    /// The random id it was born with.
+    pub fn birth(&self) -> Id {
+        self.info.birth
+    }
+
+    /// The id of an episode: the same on every machine.
+    pub fn episode_id(&self, name: &EpisodeName) -> Id {
+        ids::episode(&self.birth(), &name.task, name.iteration, name.sample)
+    }
+
+    /// Which generation of its name it is.
+    pub fn generation(&self) -> i64 {
+        self.info.generation as i64
+    }
+
+    /// Its generation, if its name alone means another one.
+    ///
+    /// Somebody may have begun a newer one since this run was opened: a name that is given out must not mean that one.
+    pub fn old_generation(&self) -> Option<u64> {
+        let newer = run_path(&run_folder(&self.info.name), self.info.generation + 1);
+        let is_old = || self.store.disk().exists(&newer).unwrap_or(false);
+        (!self.info.is_newest || is_old()).then_some(self.info.generation)
+    }
+
+    /// What its card says: config, links, when it was made.
+    pub fn info(&self) -> &RunInfo {
+        &self.info
+    }
+
+    /// The store that it is in.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// What this process knows of the run's plan.
+    pub(in crate::store) fn plan_cache(&self) -> &Arc<PlanCache> {
+        &self.plan_cache
+    }
+
+    /// Where the files of this generation are, without what tells them apart.
+    pub(in crate::store) fn path(&self, rest: &str) -> String {
+        format!("{}/{}.{rest}", run_folder(self.name()), self.info.generation)
+    }
+}

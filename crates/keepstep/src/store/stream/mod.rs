@@ -1,0 +1,264 @@
+//! A stream: an append-only set of entries that many processes share, frozen once.
+//!
+//! Putting the same entry again is harmless. Another value under the same id is refused where it can be seen, and told by
+//! [`Stream::freeze`] where it could not.
+
+pub(in crate::store) mod freeze;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use keepstep_format::commit::What;
+use keepstep_format::frame::Kind;
+use keepstep_format::hash::Hash;
+use keepstep_format::rehash::Rehash;
+use keepstep_format::value::Value;
+use keepstep_format::{Id, fields, ids};
+
+use crate::error::{Error, Result};
+use crate::options::Level;
+use crate::own::streams::{COPIED, PUT, StreamFiles};
+use crate::read::{Catalog, stream_bind, stream_entries};
+use crate::segment::Storage;
+use crate::store::{Run, Store};
+use crate::write::{Putter, Receipt, SubjectKey, SubjectName, Writer};
+
+/// While it puts, a process looks this often at what others put: more often would cost more than it finds.
+const LOOK_EVERY_US: i64 = 100_000;
+
+/// A stream that is open. Clones, and handles of the same stream from the same store, are one.
+#[derive(Clone)]
+pub struct Stream {
+    pub(in crate::store) store: Store,
+    pub(in crate::store) shared: Arc<Shared>,
+}
+
+/// What all handles of one stream share.
+pub(in crate::store) struct Shared {
+    pub(in crate::store) files: StreamFiles,
+    pub(in crate::store) storage: Arc<Storage>,
+    run: String,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Made with the first entry, when the claim stands.
+    putter: Option<Arc<Putter>>,
+    /// Entries that this process put, or saw.
+    seen: HashMap<String, Seen>,
+    /// Entries that this process put and that are not durable yet.
+    in_flight: VecDeque<(String, Receipt)>,
+    others: Option<Others>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    hash: Hash,
+    is_durable: bool,
+}
+
+/// What was seen of other processes' entries.
+struct Others {
+    catalog: Catalog,
+    next_seq: HashMap<Id, u32>,
+    looked_us: i64,
+}
+
+/// The streams of a store that are open.
+#[derive(Default)]
+pub(in crate::store) struct OpenStreams(Mutex<HashMap<Id, Weak<Shared>>>);
+
+impl Run {
+    /// A stream of this run, by name. Nothing is written before the first entry.
+    pub fn stream(&self, name: &str) -> Stream {
+        let id = ids::stream(&self.birth(), name);
+        if self.store.check_process().is_err() {
+            // It will be refused when it is used: but the list may be locked by a thread that a forked child does not have.
+            return Stream { store: self.store.clone(), shared: self.shared_stream(id, name) };
+        }
+        let mut open = self.store.inner.streams.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = open.get(&id).and_then(Weak::upgrade).unwrap_or_else(|| {
+            open.retain(|_, shared| shared.strong_count() > 0);
+            let shared = self.shared_stream(id, name);
+            open.insert(id, Arc::downgrade(&shared));
+            shared
+        });
+        Stream { store: self.store.clone(), shared }
+    }
+
+    fn shared_stream(&self, id: Id, name: &str) -> Arc<Shared> {
+        let files = StreamFiles { stream: id, birth: self.birth(), name: name.to_owned() };
+        let (storage, run) = (self.store.storage(), self.name().to_owned());
+        Arc::new(Shared { files, storage, run, state: Mutex::default() })
+    }
+}
+
+impl Stream {
+    /// Its id: the same on every machine.
+    pub fn id(&self) -> Id {
+        self.shared.files.stream
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.shared.files.name
+    }
+
+    /// Puts an entry. Returns at once; it is there for all when its receipt says that it is durable.
+    ///
+    /// The same value under the same id is fine. Another one is refused with `BadInput` if this process put the entry or
+    /// can see it, and else told by [`Stream::freeze`]. After a freeze, or a drop, it is `Fenced`. While a handle is open,
+    /// the ids of all entries and a hash of each are kept in memory.
+    pub fn put(&self, id: &str, value: Value) -> Result<Receipt> {
+        let putter = self.putter()?;
+        self.look_at_others(&mut self.lock())?;
+        // Encoded outside of the lock: threads that put large values do not wait for one another.
+        let time = self.store.disk().now_us();
+        let entry =
+            [(fields::TIME, Value::Int(time)), (fields::NAME, Value::from(id)), (fields::VALUE, value)];
+        let (pending, hash) = putter.prepare(Kind::Put, &entry)?;
+        // What is too short for the encoder to hash is hashed here.
+        let hash = hash.or_else(|| Rehash::new(self.store.key()).value(&entry[2].1));
+        let hash = hash.ok_or_else(|| Error::BadInput {
+            field: format!("entry {id:?}"),
+            value: "has a part that was lost to damage".to_owned(),
+            fix: "put a whole value".to_owned(),
+        })?;
+        drop(entry);
+        let mut state = self.lock();
+        if let Some(receipt) = state.known(id, &hash, &putter)? {
+            return Ok(receipt);
+        }
+        let receipt = putter.hand_over(pending)?;
+        state.seen.insert(id.to_owned(), Seen { hash, is_durable: false });
+        state.in_flight.push_back((id.to_owned(), receipt.clone()));
+        Ok(receipt)
+    }
+
+    /// What puts entries to this process's log. The claim stands before it is made, and nobody had closed the stream then.
+    fn putter(&self) -> Result<Arc<Putter>> {
+        // In a forked child another thread of the parent may hold the lock for ever: so the process is looked at first.
+        let writer = self.store.writer()?;
+        let mut state = self.lock();
+        if let Some(putter) = state.putter.as_ref().filter(|putter| putter.is_of(&writer)) {
+            return Ok(Arc::clone(putter));
+        }
+        let (files, storage) = (&self.shared.files, &*self.shared.storage);
+        let what = || format!("stream {:?} of run {:?}", files.name, self.shared.run);
+        let (mine, attempt, is_stream) = (PUT, COPIED, true);
+        let fenced = || Error::Fenced { what: what(), episode: files.stream, mine, attempt, is_stream };
+        let looks_first = self.store.inner.options.is_broken_put_looks_first();
+        if looks_first && files.is_closing(storage)? {
+            return Err(fenced());
+        }
+        files.claim(storage, &writer.id())?;
+        if !looks_first && files.is_closing(storage)? {
+            return Err(fenced());
+        }
+        let putter = Arc::new(self.new_putter(writer, PUT, self.store.level()));
+        state.putter = Some(Arc::clone(&putter));
+        Ok(putter)
+    }
+
+    /// What appends to an attempt of this stream in this process's log.
+    pub(in crate::store) fn new_putter(&self, writer: Arc<Writer>, attempt: u32, level: Level) -> Putter {
+        let files = &self.shared.files;
+        let key = SubjectKey { what: What::Stream, id: files.stream, attempt };
+        let (run, birth, task) = (self.shared.run.clone(), files.birth, files.name.clone());
+        let name = SubjectName { run, birth, task, ..SubjectName::default() };
+        Putter::new(writer, key, name, level)
+    }
+
+    /// Brings what is known of other processes' entries up to date, now and then.
+    fn look_at_others(&self, state: &mut State) -> Result<()> {
+        let now_us = self.store.disk().uptime_us();
+        let is_fresh =
+            |others: &Others| (others.looked_us..others.looked_us + LOOK_EVERY_US).contains(&now_us);
+        if state.others.as_ref().is_some_and(is_fresh) {
+            return Ok(());
+        }
+        let storage = &self.shared.storage;
+        let own = self.store.writer()?.id();
+        let mut writers = self.shared.files.claimants(storage)?;
+        writers.retain(|writer| *writer != own);
+        let others = state.others.get_or_insert_with(|| Others {
+            catalog: Catalog::unread(Arc::clone(storage), self.store.recovery()),
+            next_seq: HashMap::new(),
+            looked_us: now_us,
+        });
+        others.looked_us = now_us;
+        if writers.is_empty() {
+            return Ok(());
+        }
+        others.catalog.refresh_of(&writers)?;
+        let bind = stream_bind(&self.id(), PUT);
+        for writer in &writers {
+            let next_seq = others.next_seq.entry(*writer).or_insert(0);
+            let from = *next_seq;
+            // What is lost there is told by those who read; it is no reason to stop recording.
+            stream_entries(&others.catalog, writer, &bind, from, &mut |entry| {
+                // What is not settled may be written again otherwise: it is looked at again.
+                if entry.is_settled && *next_seq == entry.seq {
+                    *next_seq = entry.seq.saturating_add(1);
+                }
+                let seen = Seen { hash: entry.hash, is_durable: entry.is_settled };
+                state.seen.entry(entry.id).or_insert(seen).become_durable_with(&seen);
+            })?;
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seen {
+    fn become_durable_with(&mut self, same: &Seen) {
+        self.is_durable |= same.is_durable && self.hash == same.hash;
+    }
+}
+
+impl State {
+    /// A receipt for an entry that is there, or on its way; an error if it says something else.
+    fn known(&mut self, id: &str, hash: &Hash, putter: &Putter) -> Result<Option<Receipt>> {
+        self.sweep();
+        let Some(seen) = self.seen.get(id) else { return Ok(None) };
+        if seen.hash != *hash {
+            return Err(Error::BadInput {
+                field: format!("entry {id:?}"),
+                value: "is in the stream with another value".to_owned(),
+                fix: "put it under another id; an entry never changes".to_owned(),
+            });
+        }
+        if seen.is_durable {
+            return Ok(Some(putter.already_durable()));
+        }
+        // If it is not ours, and may still go, it is put here too.
+        let in_flight = self.in_flight.iter().find(|(in_flight, _)| in_flight == id);
+        Ok(in_flight.map(|(_, receipt)| receipt.clone()))
+    }
+
+    /// Notes what has become durable, and forgets what was not recorded: it can be put again.
+    fn sweep(&mut self) {
+        while let Some((id, receipt)) = self.in_flight.front() {
+            if receipt.has_failed() {
+                self.seen.remove(id);
+            } else if receipt.is_synced() {
+                if let Some(seen) = self.seen.get_mut(id) {
+                    seen.is_durable = true;
+                }
+            } else {
+                return;
+            }
+            self.in_flight.pop_front();
+        }
+    }
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "<Stream {:?} of run {:?}>", self.shared.files.name, self.shared.run)
+    }
+}

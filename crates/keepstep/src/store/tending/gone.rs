@@ -1,0 +1,18 @@
+//! Whether a writer seems gone, or is known to be there: a hint, for those who then tell it before they act.
+
+use keepstep_format::Id;
+
+use crate::own::OwnerState;
+use crate::store::Store;
+
+impl Store {
+    /// True if a writer counts as gone: its lock is free, or its lease is over.
+    pub(in crate::store) fn is_gone(&self, writer: &Id) -> bool {
+        matches!(self.leases().state(writer), OwnerState::Dead(_))
+    }
+
+    /// True if a writer is known to be there.
+    pub(in crate::store) fn is_live(&self, writer: &Id) -> bool {
+        self.leases().state(writer) == OwnerState::Live
+    }
+}

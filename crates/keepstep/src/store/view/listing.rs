@@ -1,0 +1,315 @@
+//! Lists what a store holds: each attempt with what it inherited, how it stands, and which of them counts.
+//!
+//! Indexes and the names of cards say nearly all of it. Cards are read for episodes that were taken over and for
+//! attempts without an end, steps only where an attempt went on from the middle of another.
+//!
+//! The rule: whoever reads records and the names of cards together tells, per episode, when records rest on what is not there
+//! ([`Listed::trouble`]): on a claim, a base, a run's card, or on records that were inherited. A part is never summed up.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use keepstep_format::{Id, Why};
+
+use crate::error::{Error, Result, or_told};
+use crate::read::{AttemptInfo, AttemptKey, Catalog, Item};
+use crate::segment::chain::{Base, Chain, Link};
+use crate::segment::named::NamedClaims;
+use crate::segment::summary::{SummaryPart, WHY_IS_LOST};
+use crate::segment::{Liveness, Summary};
+use crate::store::Store;
+use crate::store::run::Generation;
+
+/// What a list shows of an attempt.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// Which.
+    pub key: AttemptKey,
+    /// Its name, times, and how it ended, as it said or as somebody found. Steps and return are those of its lineage.
+    pub summary: Summary,
+    /// How many records it has itself.
+    pub records: u64,
+    /// Whether its writer is still there.
+    pub liveness: Liveness,
+    /// How many attempts at the episode really began.
+    pub attempts: u32,
+    /// True for the attempt that counts: the newest that really began.
+    pub is_in_force: bool,
+    /// Which generation of its run it is in.
+    pub generation: Generation,
+    /// What is wrong: a card of the episode, or something that the attempt rests on, cannot be read or is not there. What
+    /// is known of it is shown all the same; what would be summed up of a part is not.
+    pub trouble: Option<Error>,
+}
+
+impl AsRef<Listed> for Listed {
+    fn as_ref(&self) -> &Listed {
+        self
+    }
+}
+
+impl Listed {
+    /// How it ended; of one that nobody ended, whether somebody still can.
+    pub fn state(&self) -> &str {
+        match (&self.summary.why, self.liveness) {
+            (Some(why), _) => why,
+            (None, Liveness::Live) if self.is_in_force => "running",
+            // Another attempt really began, and its base is the proof.
+            (None, Liveness::Live) => Why::Superseded.name(),
+            (None, Liveness::Unknown) => "silent",
+            (None, Liveness::Dead) => "interrupted",
+        }
+    }
+}
+
+impl Store {
+    /// All attempts in the store, sorted by episode and attempt. The catalog is brought up to date.
+    pub fn list(&self, catalog: &mut Catalog) -> Result<Vec<Listed>> {
+        self.check_process()?;
+        // Names first: all that bases rest on is in the logs that are looked at after them.
+        let named = NamedClaims::list(self.cards(), None)?;
+        catalog.refresh()?;
+        let mut episodes: BTreeMap<Id, Vec<AttemptInfo>> = BTreeMap::new();
+        for info in catalog.attempts()? {
+            episodes.entry(info.key.episode).or_default().push(info);
+        }
+        let ends = self.list_found_ends(None)?;
+        let mut runs = BTreeMap::new();
+        let mut out = Vec::new();
+        for (episode, infos) in episodes {
+            let mut listed = self.list_episode(catalog, &episode, infos, &named, &ends)?;
+            self.tell_run(&mut listed, &mut runs)?;
+            out.extend(listed);
+        }
+        Ok(out)
+    }
+
+    /// The attempts at one episode, in order. The catalog is brought up to date.
+    pub fn list_one(&self, catalog: &mut Catalog, episode: &Id) -> Result<Vec<Listed>> {
+        self.check_process()?;
+        let named = match Chain::read(self.cards(), episode) {
+            Ok(chain) => NamedClaims::of_chain(episode, &chain),
+            // The list of names says which there are, and what is wrong with them is told with each.
+            Err(error) if error.is_of_one_file() => NamedClaims::list(self.cards(), Some(episode))?,
+            Err(error) => return Err(error),
+        };
+        catalog.refresh()?;
+        let infos = catalog.attempts_of(Some(episode))?;
+        if infos.is_empty() && named.bases(episode).is_empty() {
+            catalog.manifest().refuse_pruned(episode)?;
+            return Err(Error::NotFound { what: format!("episode {episode}") });
+        }
+        let ends = self.list_found_ends(Some(&BTreeSet::from([episode.0[0]])))?;
+        let mut listed = self.list_episode(catalog, episode, infos, &named, &ends)?;
+        self.tell_run(&mut listed, &mut BTreeMap::new())?;
+        Ok(listed)
+    }
+
+    /// Adds which generation of its run an episode is in, and what is wrong with that; each run is looked at once.
+    fn tell_run(
+        &self,
+        listed: &mut [Listed],
+        known: &mut BTreeMap<Id, (Generation, Option<Error>)>,
+    ) -> Result<()> {
+        for one in listed {
+            let (Some(birth), Some(run)) = (one.summary.birth, &one.summary.run) else { continue };
+            let (generation, trouble) = match known.entry(birth) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => place.insert(self.generation_of(run, &birth)?),
+            };
+            one.generation = *generation;
+            one.trouble = one.trouble.take().or_else(|| trouble.clone());
+        }
+        Ok(())
+    }
+
+    fn list_episode(
+        &self,
+        catalog: &Catalog,
+        episode: &Id,
+        mut infos: Vec<AttemptInfo>,
+        named: &NamedClaims,
+        ends: &HashSet<(Id, u32)>,
+    ) -> Result<Vec<Listed>> {
+        let lost_claim = self.lost_claim_of(named, episode, &infos)?;
+        let (chain, trouble) = self.chain_of(episode, named.bases(episode), &infos)?;
+        let trouble = lost_claim.or(trouble);
+        self.find_birth(episode, &mut infos)?;
+        // A claim that was passed over never became an attempt.
+        let bases = named.bases(episode).iter().copied();
+        let bases = bases.filter(|it| chain.link(*it).is_none_or(|link| !link.is_void));
+        let name = infos.first().map(|info| info.summary.clone()).unwrap_or_default();
+        let began: BTreeSet<u32> = infos.iter().map(|info| info.key.attempt).chain(bases).collect();
+        let mut listed: Vec<Listed> = Vec::new();
+        for &attempt in &began {
+            let mut found: Vec<AttemptInfo> =
+                infos.iter().filter(|info| info.key.attempt == attempt).cloned().collect();
+            let link = chain.link(attempt);
+            if found.is_empty() {
+                found.push(self.without_records(episode, attempt, link, &name));
+            }
+            let owner = self.who_counts(episode, attempt, &found)?;
+            let (end, lost_end) = match ends.contains(&(*episode, attempt)) {
+                true => or_told(self.found_why_and_records(episode, attempt))?,
+                false => (None, None),
+            };
+            let end = end.flatten();
+            let counted =
+                link.and_then(|link| link.records).or(end.as_ref().and_then(|(_, records)| *records));
+            for mut info in found {
+                self.leave_out_what_was_refused(catalog, &mut info, counted)?;
+                let lost = lost_records(&info, counted).or_else(|| {
+                    // Of one that nobody ended there may be more, where nothing can be read.
+                    let may_be_more = info.summary.why.is_none() && end.is_none() && counted.is_none();
+                    may_be_more.then(|| catalog.unreadable(&info.key.writer)).flatten()
+                });
+                let AttemptInfo { key, summary, records, liveness, .. } = info;
+                let is_in_force = Some(&attempt) == began.last() && Some(key.writer) == owner;
+                let (attempts, is_part) = (began.len() as u32, lost.is_some());
+                let trouble = trouble.clone().or_else(|| lost_end.clone()).or(lost);
+                let generation = Generation::default();
+                let mut one =
+                    Listed { key, summary, records, liveness, attempts, is_in_force, generation, trouble };
+                if let Some(base) = link.and_then(|link| link.base.as_ref()) {
+                    self.add_inherited(catalog, &mut one, base, &listed)?;
+                }
+                if is_part || (one.trouble.is_some() && attempt > 0) {
+                    // A part of it would be a wrong answer.
+                    one.summary.total_reward = None;
+                }
+                // What an owner said after it was told that it is out is not how the attempt ended.
+                if let Some((why, _)) = &end {
+                    one.summary.why = Some(why.clone());
+                }
+                listed.push(one);
+            }
+        }
+        Ok(listed)
+    }
+
+    /// What was claimed of an episode, if it was ever taken over; or why that cannot be said.
+    fn chain_of(&self, episode: &Id, bases: &[u32], infos: &[AttemptInfo]) -> Result<(Chain, Option<Error>)> {
+        let recorded = infos.iter().map(|info| info.key.attempt);
+        if bases.is_empty() && recorded.clone().all(|attempt| attempt == 0) {
+            return Ok((Chain::default(), None));
+        }
+        let (chain, trouble) = or_told(Chain::read(self.cards(), episode))?;
+        let chain = chain.unwrap_or_default();
+        let trouble = match trouble {
+            None => chain.missing_base(episode, recorded),
+            trouble => trouble,
+        };
+        Ok((chain, trouble))
+    }
+
+    /// Sums an attempt up again if its log has more records than count: what its owner wrote after it was told that it is
+    /// out was refused.
+    fn leave_out_what_was_refused(
+        &self,
+        catalog: &Catalog,
+        info: &mut AttemptInfo,
+        counted: Option<u32>,
+    ) -> Result<()> {
+        let Some(counted) = counted.filter(|counted| u64::from(*counted) < info.records) else {
+            return Ok(());
+        };
+        let mut summary = Summary::default();
+        for item in catalog.reader(&info.key)?.records() {
+            match item? {
+                Item::Record(record) if record.seq < counted => {
+                    summary.add(&SummaryPart::of(record.kind, &record.fields));
+                }
+                _ => {}
+            }
+        }
+        (info.summary, info.records) = (summary, u64::from(counted));
+        Ok(())
+    }
+
+    /// An attempt that really began, and recorded nothing yet; or of which only the name of its base is known.
+    fn without_records(
+        &self,
+        episode: &Id,
+        attempt: u32,
+        link: Option<&Link>,
+        name: &Summary,
+    ) -> AttemptInfo {
+        let writer = link.map_or(Id::NONE, |link| link.claim.writer);
+        let key = AttemptKey { episode: *episode, attempt, writer };
+        let time = link.and_then(|link| link.base.as_ref()).map(|base| base.time);
+        let summary = Summary {
+            why: None,
+            steps: 0,
+            total_reward: None,
+            first_time: time,
+            last_time: time,
+            ..name.clone()
+        };
+        AttemptInfo { key, summary, records: 0, missing: 0, liveness: self.liveness(&key.writer) }
+    }
+
+    /// Adds what an attempt inherited to what it recorded itself.
+    fn add_inherited(
+        &self,
+        catalog: &Catalog,
+        one: &mut Listed,
+        base: &Base,
+        before: &[Listed],
+    ) -> Result<()> {
+        one.summary.steps = one.summary.steps.max(base.inherited);
+        one.summary.why = one.summary.why.take().or_else(|| base.adopted.clone());
+        if base.inherited == 0 {
+            return Ok(());
+        }
+        let source = before.iter().find(|it| it.key.attempt == base.resumed && it.trouble.is_none());
+        let inherited = match source.filter(|source| source.summary.steps == base.inherited) {
+            Some(source) => Ok(source.summary.total_reward),
+            // It went on from the middle, or the log that it went on from was cut since.
+            None => self.return_up_to(catalog, &one.key, base.inherited),
+        };
+        let (inherited, trouble) = or_told(inherited)?;
+        one.trouble = one.trouble.take().or(trouble);
+        let own = std::mem::replace(&mut one.summary.total_reward, inherited.flatten());
+        one.summary.add_reward(own);
+        Ok(())
+    }
+
+    /// The sum of the rewards of the first steps; none if there was none. An error if one of them is lost.
+    fn return_up_to(&self, catalog: &Catalog, key: &AttemptKey, steps: u64) -> Result<Option<f64>> {
+        let lost = |what: String| Error::Damaged {
+            path: format!("attempt {} at episode {}", key.attempt, key.episode),
+            offset: 0,
+            found: format!("{what} that it inherited cannot be found or read"),
+        };
+        let view = match self.view_of(catalog, key) {
+            Err(Error::NotFound { .. }) => return Err(lost("the log".to_owned())),
+            view => view?,
+        };
+        if view.steps() < steps {
+            return Err(lost(format!("{} of the {steps} steps", steps - view.steps())));
+        }
+        let mut summed = Summary::default();
+        for index in 0..steps {
+            let step = view.step(index)?;
+            if step.damaged.contains(&"reward") {
+                return Err(lost(format!("step {index}")));
+            }
+            summed.add_reward(step.reward);
+        }
+        Ok(summed.total_reward)
+    }
+}
+
+/// What an attempt has lost of its own, if a list can see that: records, or the reason of its end.
+fn lost_records(info: &AttemptInfo, counted: Option<u32>) -> Option<Error> {
+    let is_all_there = counted.is_some_and(|counted| info.records >= u64::from(counted));
+    let found = if info.missing > 0 && !is_all_there {
+        format!("{} of its records are missing or cannot be read", info.missing)
+    } else if info.summary.why.as_deref() == Some(WHY_IS_LOST) {
+        "its END cannot be read: how it ended is lost".to_owned()
+    } else {
+        return None;
+    };
+    let path = format!("attempt {} at episode {}", info.key.attempt, info.key.episode);
+    Some(Error::Damaged { path, offset: 0, found })
+}

@@ -1,0 +1,409 @@
+//! What counts of an episode, for those who read it.
+
+pub(in crate::store) mod claimed;
+pub(in crate::store) mod cursor;
+pub(in crate::store) mod events;
+pub(in crate::store) mod following;
+pub(in crate::store) mod listing;
+pub(in crate::store) mod query;
+pub(in crate::store) mod reading;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::iter::Peekable;
+use std::sync::Arc;
+
+use keepstep_format::Id;
+
+use crate::error::{Error, Result};
+use crate::read::{
+    Attempt, AttemptKey, Begin, Call, Catalog, End, EpisodeEvent, Fold, Gap, Item, Lineage, LineagePart,
+    NoteKey, NoteSaid, Notes, Step,
+};
+use crate::recover::Recovery;
+use crate::segment::chain::{Chain, Link, lost_base, lost_claim, read_based};
+use crate::store::Store;
+use crate::store::episode::opening::writers_of;
+use crate::store::name::EpisodeName;
+use crate::store::run::Run;
+use crate::write::OUR_NAMES;
+
+/// An episode as it stands: the attempt that counts, with what it inherited.
+#[derive(Debug)]
+pub struct View {
+    store: Store,
+    episode: Id,
+    chain: Chain,
+    lineage: RefCell<Lineage>,
+    parts: Vec<LineagePart>,
+    attempt: u32,
+}
+
+impl Run {
+    /// What counts of an episode now.
+    pub fn view(&self, name: &EpisodeName) -> Result<View> {
+        self.store().view(&self.episode_id(name))
+    }
+}
+
+impl Store {
+    /// What counts of an episode now.
+    pub fn view(&self, episode: &Id) -> Result<View> {
+        self.check_process()?;
+        self.show();
+        let mut chain = Chain::read(self.cards(), episode)?;
+        self.refuse_lost_bases(episode, &chain)?;
+        if let Some(attempt) = chain.in_force().map(|link| link.claim.attempt) {
+            chain = self.with_found_end(chain, episode, attempt)?;
+        }
+        let (attempt, lineage) = match chain.in_force() {
+            Some(link) => (link.claim.attempt, self.lineage_of(episode, &chain, link)?),
+            // Nobody claimed it: one without a name has one attempt, wherever it is.
+            None => {
+                let catalog = self.catalog()?;
+                let what = || Error::NotFound { what: format!("episode {episode}") };
+                let key = catalog.attempts_at(episode).last().copied().ok_or_else(what)?;
+                refuse_unclaimed(episode, &chain, key.attempt)?;
+                (key.attempt, catalog.alone(episode, &key.writer, key.attempt)?)
+            }
+        };
+        if lineage.lines().iter().all(|line| line.is_lost) && lineage.may_have_lost_its_end() {
+            let found = "nothing of it can be read: its log is damaged".to_owned();
+            return Err(Error::Damaged { path: format!("episode {episode}"), offset: 0, found });
+        }
+        Ok(View::new(self, *episode, chain, lineage, attempt))
+    }
+
+    /// An error if an attempt has records, and its base is not there any more: what counts would be an earlier attempt, as if
+    /// it had never begun. Looks only where somebody claimed the episode behind the attempt that counts.
+    pub(in crate::store) fn refuse_lost_bases(&self, episode: &Id, chain: &Chain) -> Result<()> {
+        let counts = chain.in_force().map_or(0, |link| link.claim.attempt);
+        let without: Vec<&Link> = chain.behind(counts).iter().filter(|link| !link.is_void).collect();
+        if without.is_empty() {
+            return Ok(());
+        }
+        let mut catalog = self.looking_at_all();
+        catalog.refresh_of(&without.iter().map(|link| link.claim.writer).collect::<Vec<_>>())?;
+        for Link { claim, .. } in without {
+            let own = catalog.own_part(episode, chain, claim.attempt)?;
+            // It may have been published since the chain was read: then it is there now.
+            if !own.lines().is_empty() && read_based(self.cards(), episode, claim.attempt)?.is_none() {
+                return Err(lost_base(episode, claim.attempt));
+            }
+        }
+        Ok(())
+    }
+
+    /// What counts of an episode up to an attempt: what that one recorded only as far as it is known to be synced.
+    fn lineage_of(&self, episode: &Id, chain: &Chain, link: &Link) -> Result<Lineage> {
+        let (writers, attempt) = (writers_of(link), link.claim.attempt);
+        let mut catalog = Catalog::unread(self.storage(), self.recovery());
+        catalog.refresh_of(&writers)?;
+        let lineage = catalog.lineage(episode, chain, attempt)?;
+        if !lineage.misses_what_it_inherited() {
+            return Ok(lineage);
+        }
+        let mut all = Catalog::unread(self.storage(), Arc::new(Recovery::dirty()));
+        all.refresh_of(&writers)?;
+        catalog.lineage_resting_on(&all, episode, chain, attempt)
+    }
+}
+
+impl Store {
+    /// An attempt at an episode, with what it inherited, as a catalog knows it: many can be read from one look.
+    pub fn view_of(&self, catalog: &Catalog, key: &AttemptKey) -> Result<View> {
+        self.check_process()?;
+        let AttemptKey { episode, attempt, writer } = *key;
+        let chain = self.with_found_end(Chain::read(self.cards(), &episode)?, &episode, attempt)?;
+        if let Some(link) = chain.link(attempt).filter(|link| link.claim.writer == writer)
+            && !link.is_in_force()
+            && !link.is_void
+        {
+            return Err(lost_base(&episode, attempt));
+        }
+        refuse_unclaimed(&episode, &chain, attempt)?;
+        let counts =
+            chain.link(attempt).is_some_and(|link| link.is_in_force() && link.claim.writer == writer);
+        let link = chain.link(attempt).filter(|_| counts);
+        let lineage = match link {
+            Some(link) => match catalog.lineage(&episode, &chain, attempt)? {
+                // What it inherited may be in a log that does not say yet how far it is synced.
+                lineage if lineage.misses_what_it_inherited() => self.lineage_of(&episode, &chain, link)?,
+                lineage => lineage,
+            },
+            None => catalog.alone(&episode, &writer, attempt)?,
+        };
+        Ok(View::new(self, episode, chain, lineage, attempt))
+    }
+
+    /// The attempts at an episode that really began, in order: the last is the one that counts. None if nobody ever
+    /// claimed it.
+    pub fn began(&self, episode: &Id) -> Result<Vec<Began>> {
+        self.check_process()?;
+        let chain = Chain::read(self.cards(), episode)?;
+        let began = chain.links.iter().filter(|link| link.is_in_force()).map(|link| Began {
+            key: AttemptKey { episode: *episode, attempt: link.claim.attempt, writer: link.claim.writer },
+            resumed: link.base.as_ref().map(|base| base.resumed),
+            inherited: link.base.as_ref().map_or(0, |base| base.inherited),
+            was_over: link.base.as_ref().is_some_and(|base| base.adopted.is_some()),
+        });
+        Ok(began.collect())
+    }
+
+    /// Who a writer is, for people: its process and host, as it told them.
+    pub fn describe(&self, writer: &Id) -> String {
+        self.leases().describe(writer)
+    }
+}
+
+/// An error for an attempt that went on from another, and whose claim is gone: what it inherited is not known, and its own part
+/// alone would pass for all of it. The first inherits nothing.
+fn refuse_unclaimed(episode: &Id, chain: &Chain, attempt: u32) -> Result<()> {
+    match chain.link(attempt) {
+        None if attempt > 0 => Err(lost_claim(episode, attempt)),
+        _ => Ok(()),
+    }
+}
+
+/// An attempt that really began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Began {
+    /// Which, and whose it is.
+    pub key: AttemptKey,
+    /// The attempt that it goes on from, if it does.
+    pub resumed: Option<u32>,
+    /// How many steps it inherited, FIRST counted.
+    pub inherited: u64,
+    /// The one before had come to its end, as its taker found: nothing is recorded in this one.
+    pub was_over: bool,
+}
+
+/// What happened in an episode, in order.
+#[derive(Debug)]
+pub struct EpisodeEvents<'v> {
+    view: &'v View,
+    /// The next record.
+    at: usize,
+    gaps: Peekable<std::vec::IntoIter<(usize, Gap)>>,
+    fold: Fold,
+    ready: VecDeque<EpisodeEvent>,
+    is_over: bool,
+}
+
+impl EpisodeEvents<'_> {
+    /// What comes next in the log; none at its end.
+    fn next_item(&mut self) -> Result<Option<Item>> {
+        self.view.store.check_process()?;
+        let mut lineage = self.view.lineage.borrow_mut();
+        let line = lineage.lines().get(self.at).map(|line| (line.part, line.seq));
+        let is_due = |(of, gap): &(usize, Gap)| line.is_none_or(|line| (*of, gap.from) < line);
+        if let Some((_, gap)) = self.gaps.next_if(is_due) {
+            return Ok(Some(Item::Gap(gap)));
+        }
+        if line.is_none() {
+            return Ok(None);
+        }
+        let item = lineage.item(self.at)?;
+        self.at += 1;
+        Ok(Some(item))
+    }
+}
+
+impl Iterator for EpisodeEvents<'_> {
+    type Item = Result<EpisodeEvent>;
+
+    fn next(&mut self) -> Option<Result<EpisodeEvent>> {
+        loop {
+            if let Some(told) = self.ready.pop_front() {
+                return Some(Ok(told));
+            }
+            if self.is_over {
+                return None;
+            }
+            let told = match self.next_item() {
+                Ok(Some(item)) => self.fold.add(item),
+                Ok(None) => {
+                    self.is_over = true;
+                    self.fold.finish()
+                }
+                Err(error) => {
+                    self.is_over = true;
+                    return Some(Err(error));
+                }
+            };
+            self.ready.extend(told);
+        }
+    }
+}
+
+impl View {
+    fn new(store: &Store, episode: Id, chain: Chain, lineage: Lineage, attempt: u32) -> Self {
+        let (store, parts) = (store.clone(), lineage.parts().to_vec());
+        Self { store, episode, chain, lineage: RefCell::new(lineage), parts, attempt }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> Id {
+        self.episode
+    }
+
+    /// The attempt that counts.
+    pub fn number(&self) -> u32 {
+        self.attempt
+    }
+
+    /// All attempts that really began, in order.
+    pub fn attempts(&self) -> Vec<u32> {
+        if self.chain.links.is_empty() {
+            return vec![self.attempt];
+        }
+        self.chain.links.iter().filter(|link| link.is_in_force()).map(|link| link.claim.attempt).collect()
+    }
+
+    /// Which steps come from which attempt, and by whom.
+    pub fn parts(&self) -> &[LineagePart] {
+        &self.parts
+    }
+
+    /// Of all notes on the episode, those that count for this attempt, sorted by what they are about.
+    pub fn counting(&self, notes: &Notes) -> Vec<(NoteKey, NoteSaid)> {
+        let mut found = Vec::new();
+        for (key, said) in notes.iter() {
+            // The newest that this attempt knows of: one that it inherited may have been said again elsewhere.
+            let newest = said.iter().rev().find(|said| self.knows(key, said));
+            found.extend(newest.map(|said| (key.clone(), said.clone())));
+        }
+        found
+    }
+
+    /// True if a note is on the episode, on this attempt, or was recorded in what this attempt inherited.
+    fn knows(&self, key: &NoteKey, said: &NoteSaid) -> bool {
+        let Some(attempt) = key.target.attempt.filter(|attempt| *attempt != self.attempt) else {
+            return true;
+        };
+        let is_inherited = |part: &LineagePart| {
+            part.span.attempt == attempt && (part.span.from..part.span.to).contains(&said.seq)
+        };
+        said.is_own && self.parts.iter().any(is_inherited)
+    }
+
+    /// How many steps it has, FIRST counted.
+    pub fn steps(&self) -> u64 {
+        self.lineage.borrow().steps()
+    }
+
+    /// One step.
+    pub fn step(&self, index: u64) -> Result<Step> {
+        self.store.check_process()?;
+        self.lineage.borrow_mut().step(index)
+    }
+
+    /// The calls that were made in it, in order.
+    pub fn calls(&self) -> Result<Vec<Call>> {
+        self.store.check_process()?;
+        let mut calls = self.lineage.borrow_mut().calls()?;
+        // Those that are ours keep a turn that failed.
+        calls.retain(|call| call.name.as_deref().is_none_or(|name| !name.starts_with(OUR_NAMES)));
+        Ok(calls)
+    }
+
+    /// All of it.
+    pub fn read(&self) -> Result<Attempt> {
+        self.store.check_process()?;
+        self.lineage.borrow_mut().read()
+    }
+
+    /// How it ended: as somebody found, or as its owner said. None while it runs, or if nobody looked yet.
+    pub fn ending(&self) -> Result<Option<End>> {
+        self.store.check_process()?;
+        // Whoever found it had told its owner, and then saw no end: one that came later was refused.
+        let found = self.store.found_ending(&self.episode, self.attempt)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+        let said = self.lineage.borrow_mut().end()?;
+        if said.is_some() {
+            return Ok(said);
+        }
+        let adopted = self.chain.link(self.attempt).and_then(|link| link.base.as_ref()?.adopted.clone());
+        Ok(adopted.map(|why| End { why: Some(why), ..End::default() }))
+    }
+
+    /// How the attempt began; of one that recorded nothing itself, how the one before it did.
+    pub fn begin(&self) -> Result<Option<Begin>> {
+        self.store.check_process()?;
+        self.lineage.borrow_mut().begin()
+    }
+
+    /// What is missing in it, for people: records that were there, and are in no log.
+    pub fn missing(&self) -> Vec<String> {
+        let missing = |(part, gap): &(usize, Gap)| {
+            let attempt = self.parts.get(*part).map_or(self.attempt, |part| part.span.attempt);
+            format!("records {} to {} of attempt {attempt} are missing", gap.from, gap.to.saturating_sub(1))
+        };
+        let lineage = self.lineage.borrow();
+        let mut told: Vec<String> = lineage.gaps().iter().map(missing).collect();
+        if lineage.own_end().is_none() && lineage.may_have_lost_its_end() {
+            let attempt = self.attempt;
+            told.push(format!("records at the end of attempt {attempt} may be missing: its log is damaged"));
+        }
+        told
+    }
+
+    /// The store that it is in.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Who recorded the attempt, or was to.
+    pub fn writer(&self) -> Id {
+        let claimed = self.chain.link(self.attempt).map(|link| link.claim.writer);
+        claimed.or(self.parts.last().map(|part| part.span.writer)).unwrap_or(Id::NONE)
+    }
+
+    /// Its records up to here were inherited; the next is the attempt's own.
+    pub(in crate::store) fn inherited_lines(&self) -> usize {
+        self.lineage.borrow().own_lines(usize::MAX).start
+    }
+
+    /// A record of it, by its number.
+    pub(in crate::store) fn line(&self, at: usize) -> Result<Item> {
+        self.store.check_process()?;
+        self.lineage.borrow_mut().item(at)
+    }
+
+    /// A turn that was said and has no result.
+    pub fn pending(&self) -> Result<Option<Step>> {
+        self.store.check_process()?;
+        self.lineage.borrow_mut().pending()
+    }
+
+    /// What happened in it, in order, without holding more than a step of it.
+    pub fn told(&self) -> EpisodeEvents<'_> {
+        let gaps = self.lineage.borrow().gaps().to_vec();
+        EpisodeEvents {
+            view: self,
+            at: 0,
+            gaps: gaps.into_iter().peekable(),
+            fold: Fold::new(),
+            ready: VecDeque::new(),
+            is_over: false,
+        }
+    }
+
+    /// The attempt that recorded a step.
+    pub fn attempt_of(&self, step: u64) -> u32 {
+        let part = self.parts.iter().find(|part| part.steps.contains(&step));
+        part.map_or(self.attempt, |part| part.span.attempt)
+    }
+
+    /// Another attempt at the episode, with what it inherited.
+    pub fn attempt(&self, attempt: u32) -> Result<View> {
+        self.store.check_process()?;
+        let what = || Error::NotFound { what: format!("attempt {attempt} at episode {}", self.episode) };
+        let chain = self.store.with_found_end(self.chain.clone(), &self.episode, attempt)?;
+        let link = chain.link(attempt).filter(|link| link.is_in_force()).ok_or_else(what)?;
+        let lineage = self.store.lineage_of(&self.episode, &chain, link)?;
+        Ok(Self::new(&self.store, self.episode, chain, lineage, attempt))
+    }
+}

@@ -1,0 +1,79 @@
+//! Reading a store, from here: what recovery finds is handed to the readers.
+
+use std::sync::Arc;
+
+use keepstep_format::Id;
+
+use crate::disk::Disk;
+use crate::error::Result;
+use crate::own;
+use crate::read::{Catalog, Follow, FollowFrom};
+use crate::recover::Recovery;
+use crate::segment::{Liveness, Storage};
+use crate::store::Store;
+use crate::tend::{self, HealReport, Progress, Report};
+
+impl Store {
+    /// Whether the process of a writer is still there.
+    pub fn liveness(&self, writer: &Id) -> Liveness {
+        own::liveness(&**self.disk(), &self.id(), writer)
+    }
+
+    /// What the store holds now; [`Catalog::refresh`] brings it up to date.
+    pub fn catalog(&self) -> Result<Catalog> {
+        self.check_process()?;
+        self.show();
+        Catalog::over(self.storage(), self.recovery())
+    }
+
+    /// Everything that comes in, from all writers, as it becomes durable.
+    pub fn follow(&self, from: FollowFrom) -> Result<Follow> {
+        self.check_process()?;
+        Follow::store(self.storage(), self.recovery(), from)
+    }
+
+    /// What one attempt records, as it becomes durable; also one that has not begun yet.
+    pub fn follow_attempt(&self, episode: Id, attempt: u32, from: FollowFrom) -> Result<Follow> {
+        self.check_process()?;
+        Follow::attempt(self.storage(), self.recovery(), from, episode, attempt)
+    }
+
+    /// Reads everything, checks everything, and says what is damaged and what that cost.
+    pub fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
+        self.check_process()?;
+        tend::verify(&self.storage_as_it_is(), &*self.recovery(), progress)
+    }
+
+    /// Looks for lost values elsewhere in the store, and publishes what it finds for all readers.
+    pub fn heal(&self, progress: &mut dyn FnMut(Progress)) -> Result<HealReport> {
+        self.check_process()?;
+        tend::heal(&self.storage_as_it_is(), &*self.recovery(), progress)
+    }
+
+    /// Whoever records and reads sees what it recorded.
+    pub(in crate::store) fn show(&self) {
+        if let Some(writer) = self.current_writer() {
+            writer.show();
+        }
+    }
+
+    /// For a reader: what is open in this store stays open for all.
+    pub(in crate::store) fn storage(&self) -> Arc<Storage> {
+        Arc::new(self.cards().for_another())
+    }
+
+    /// For whoever checks or moves what is there: with nothing that was opened, or read, before.
+    pub(in crate::store) fn storage_as_it_is(&self) -> Arc<Storage> {
+        Arc::new(Storage::new(Arc::clone(self.disk()), self.id()))
+    }
+
+    pub(in crate::store) fn recovery(&self) -> Arc<Recovery> {
+        recovery(self.disk(), self.id())
+    }
+}
+
+/// Scans unsealed segments, asking the locks of this disk who is alive.
+pub(in crate::store) fn recovery(disk: &Arc<dyn Disk>, store: Id) -> Arc<Recovery> {
+    let disk = Arc::clone(disk);
+    Arc::new(Recovery::new(Box::new(move |writer: &Id| own::liveness(&*disk, &store, writer))))
+}

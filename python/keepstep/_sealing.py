@@ -1,0 +1,64 @@
+"""The receipt of a seal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import TYPE_CHECKING, Any
+
+from ._loops import is_on_loop, submit_in_thread, warn_if_on_loop
+
+if TYPE_CHECKING:
+    from ._store import Level, Store
+
+
+class Sealing:
+    """A receipt of a seal: it is made before this exists, or, on an event loop, beside it."""
+
+    __slots__ = ("_done", "_level", "_store", "missing", "ref")
+    step: int | None = None
+
+    def __init__(self, store: Store, ref: str, seal: Callable[[], Mapping[int, str]]) -> None:
+        self.ref = ref
+        self.missing: Mapping[int, str] = {}
+        self._store = store
+        self._level = store.level
+        self._done: Future[Mapping[int, str]] | None = None
+        if is_on_loop():
+            self._done = submit_in_thread(seal)
+        else:
+            self.missing = seal()
+
+    @property
+    def level(self) -> Level | None:
+        """What it survives by now: None while it is on its way."""
+        return self._level if self._is_made() else None
+
+    def wait(self, timeout: float | None = None, *, level: Level | None = None) -> Sealing:
+        """Waits until it is durable at the level of the store, or at a higher one. Raises TimeoutError."""
+        reached = self._level if level is None else self._store._reached(level)
+        if self._done is not None:
+            if not self._done.done():
+                warn_if_on_loop("`await` the seal")
+            try:
+                self.missing = self._done.result(timeout)
+            except FutureTimeout:
+                # Until Python 3.10 this is not the builtin one.
+                raise TimeoutError(f"{self.ref} is not sealed yet; it goes on being written") from None
+        # A seal is synced at every level of the store, so what can be reached is.
+        self._level = reached
+        return self
+
+    def __await__(self) -> Any:
+        if self._done is not None:
+            # Who stops waiting does not withdraw the seal, which may not have begun.
+            self.missing = yield from asyncio.shield(asyncio.wrap_future(self._done)).__await__()
+        return self
+
+    def _is_made(self) -> bool:
+        return self._done is None or (self._done.done() and self._done.exception() is None)
+
+    def __repr__(self) -> str:
+        return f"<Receipt {self.ref}: {'sealed' if self._is_made() else 'on its way'}>"

@@ -1,0 +1,76 @@
+"""Whether a reset asks for the rollout that is gone on with: one of another seed would be recorded twice, and another never."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from .. import _core
+from .._loops import warn_caller
+from ..errors import Diverged, KeepstepError
+from ._differences import difference
+from ._doors import Door
+from ._how import How
+from ._resuming import RESET, shortened
+
+_WAY_OUT = "give each seed a sample of its own, keepstep.record(..., sample=seed), so that a program that is run again finds it"
+
+
+async def check_reset(how: How, door: Door, native: Any, given: dict[str, Any]) -> None:
+    """Raises `Diverged` if an episode that is gone on with was reset with other arguments than are given now.
+
+    What is given on one side only contradicts nothing: loops give a seed to their first reset, and none to the others.
+    """
+    if not given:
+        return
+    found = await door.read(lambda: native.state(RESET))
+    reset: dict[str, Any] = {} if found is None else found[0]
+    if "unknown" in reset:
+        return
+    other = _other(how, reset, given)
+    if other is not None:
+        raise Diverged(
+            f"{native.ref} goes on, and {other}: {_WAY_OUT}, or reset with what was recorded first"
+        )
+    lacking = [name for name in given if name not in reset.get("given", {})]
+    if lacking:
+        warn_caller(
+            f"{native.ref} goes on, and was reset without {' and '.join(lacking)}: what reset() is given now is not used",
+            RuntimeWarning,
+        )
+
+
+async def warn_of_other_reset(how: How, door: Door, native: Any, given: dict[str, Any]) -> None:
+    """The same for an episode that begins again: it is what was asked for, in place of what was interrupted.
+
+    Who asks for a sample by its number means that one.
+    """
+    if not given or native.attempt == 0 or how.sample is not None:
+        return
+    before = f"{native.ref.rpartition('~')[0]}~{native.attempt - 1}"
+    other = _other(how, await door.read(lambda: _reset_of(how, before)), given)
+    if other is not None:
+        warn_caller(
+            f"{native.ref} begins again in place of {before}, and {other}: {_WAY_OUT}", RuntimeWarning
+        )
+
+
+def _reset_of(how: How, ref: str) -> dict[str, Any]:
+    """How an earlier attempt was reset, if that can be read: it is needed for nothing but a warning."""
+    with contextlib.suppress(KeepstepError):
+        steps = how.run.store.find(ref).steps
+        return dict((steps[0].state or {}).get(RESET, {})) if steps else {}
+    return {}
+
+
+def _other(how: How, reset: dict[str, Any], given: dict[str, Any]) -> str | None:
+    """The first argument that was recorded with another value than it is given with now."""
+    recorded = reset.get("given", {})
+    store = how.run.store._how
+    # As it would be recorded: what is hidden there is not another value.
+    now = _core._roundtrip(given, _core.Context(redact=store.redact), f"state.{RESET}")
+    for name in recorded:
+        if name in now and (found := difference(recorded[name], now[name], name)) is not None:
+            path, before, after = found
+            return f"was reset with {path}={shortened(before)}, now with {path}={shortened(after)}"
+    return None
