@@ -14,7 +14,8 @@ use keepstep_format::{Id, fields};
 use super::bodies::{LogBodies, ReadableSegment, ReadableSegments};
 use super::cards::{CardFound, read_card};
 use super::head::{SegmentHead, has_frame};
-use super::names::{list_segments, scan_path, segment_path, writer_dir};
+use super::manifest::Manifest;
+use super::names::{compacted_path, list_segments, scan_path, segment_path, writer_dir};
 use super::scanned::Scanned;
 use super::sealed::{SealedIndex, read_trailer};
 use super::{Liveness, ScanUnsealed, Storage, UnsealedFacts};
@@ -278,6 +279,12 @@ impl Log {
         if behind == 0 && !disk.exists(&dir).doing("look for", &dir)? {
             named.insert(0, "its writer's folder is gone with it");
         }
+        if behind == 0 && !manifest.is_replaced(&self.writer, 0) && self.was_compacted()? {
+            named.insert(
+                0,
+                "its log was compacted, and what `compact` made of it is gone, or of another copy",
+            );
+        }
         for (number, why) in named {
             let path = segment_path(&self.writer, number);
             let is_there = self.segments.contains_key(&number)
@@ -290,6 +297,13 @@ impl Log {
             }
         }
         Ok(())
+    }
+
+    /// True if the log was compacted, and no manifest says so: one that came since the last look would.
+    fn was_compacted(&self) -> Result<bool> {
+        let path = compacted_path(&self.writer);
+        let is_said = self.storage.disk().exists(&path).doing("look for", &path)?;
+        Ok(is_said && !Manifest::newest(&self.storage)?.is_replaced(&self.writer, 0))
     }
 
     /// What headers say of earlier segments.

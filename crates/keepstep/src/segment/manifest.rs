@@ -10,9 +10,7 @@ use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
 use super::cards::{CardFound, Fields, as_id, read_card};
-use super::names::{
-    COMPACTED, GROUPED, list_manifests, manifest_copy_path, manifest_path, parse_segment_path,
-};
+use super::names::{list_manifests, manifest_copy_path, manifest_path, parse_segment_path};
 use super::storage::Storage;
 use crate::error::{Doing, Error, Result};
 
@@ -74,10 +72,8 @@ pub struct Manifest {
 impl Manifest {
     /// The newest one. A store that was never compacted has none: then all is as its writers left it.
     pub fn newest(storage: &Storage) -> Result<Self> {
-        // Looked at first: it may come to be beside us, and a manifest with it.
-        let is_compacted = storage.disk().exists(COMPACTED).doing("look for", COMPACTED)?;
         let Some(number) = list_manifests(storage.disk())?.last().copied() else {
-            return if is_compacted { Err(lost_folder()) } else { Ok(Self::default()) };
+            return Ok(Self::default());
         };
         for (path, is_from_copy) in [(manifest_path(number), false), (manifest_copy_path(number), true)] {
             if let CardFound::Card(card) = read_card(storage, &path, kind::MANIFEST)?
@@ -239,12 +235,4 @@ impl Manifest {
         self.pruned_episodes = pruned.map(|(index, it)| (it.episode, index)).collect();
         self
     }
-}
-
-fn lost_folder() -> Error {
-    let found = format!(
-        "it is gone, and with it what was recorded before the store was compacted: restore it from a backup, \
-         or delete the file `{COMPACTED}` to go on without it"
-    );
-    Error::Damaged { path: format!("{GROUPED}/"), offset: 0, found }
 }

@@ -19,8 +19,6 @@ pub const SCANS: &str = "scans";
 pub const HEALS: &str = "heals";
 /// The folder of what `compact` made.
 pub const GROUPED: &str = "grouped";
-/// Says, outside of that folder, that the store needs it: from before the first file is deleted in its favour.
-pub const COMPACTED: &str = "compacted";
 /// The folder that has one folder for each name of a run.
 pub const RUNS: &str = "runs";
 /// The folder of all seals.
@@ -45,6 +43,11 @@ pub fn parse_segment_path(path: &str) -> Option<(Id, u64)> {
     let (dir, name) = path.rsplit_once('/')?;
     let writer = if dir == GROUPED { Id::NONE } else { dir.strip_prefix("writers/")?.parse().ok()? };
     Some((writer, parse_number(name.strip_suffix(".seg")?)?))
+}
+
+/// Says in a writer's folder that its log was compacted: made before the first file of it is deleted.
+pub fn compacted_path(writer: &Id) -> String {
+    format!("{}/compacted", writer_dir(writer))
 }
 
 /// Which segments are in force.

@@ -8,10 +8,10 @@ use std::io;
 use keepstep_format::Id;
 
 use super::{CompactReport, CompactSetup};
-use crate::disk::parent;
+use crate::disk::{NewCard, parent};
 use crate::error::{Doing, Error, Result};
 use crate::segment::manifest::Doomed;
-use crate::segment::names::{COMPACTED, GROUPED, SCANS, TEMPORARY, parse_segment_path};
+use crate::segment::names::{GROUPED, SCANS, TEMPORARY, compacted_path, parse_segment_path};
 use crate::segment::{Manifest, Storage};
 
 /// Deletes what is due, and says which files are gone for good.
@@ -30,7 +30,7 @@ pub(super) fn delete_due(
         return Ok(gone);
     }
     storage.disk().settle(GROUPED).doing("sync", GROUPED)?;
-    say_compacted(storage)?;
+    say_compacted(storage, manifest, &due)?;
     let mut dirs = BTreeSet::new();
     for doomed in due {
         if let Some(bytes) = remove(storage, &doomed.path)? {
@@ -50,15 +50,25 @@ pub(super) fn delete_due(
     Ok(gone)
 }
 
-/// A copy of the store without what `compact` made would look like one in which little was ever recorded.
-fn say_compacted(storage: &Storage) -> Result<()> {
-    if storage.disk().exists(COMPACTED).doing("look for", COMPACTED)? {
-        return Ok(());
+/// Writers whose files are deleted get a word about it first, in their own folders: where no manifest says what became of
+/// their logs, as in a copy without what `compact` made, nothing would tell them from writers that never recorded.
+fn say_compacted(storage: &Storage, manifest: &Manifest, due: &[&Doomed]) -> Result<()> {
+    let writers: BTreeSet<Id> = due.iter().filter_map(|it| Some(parse_segment_path(&it.path)?.0)).collect();
+    // Manifests keep the names of closed logs for ever: only of those can one be missed.
+    let closed = writers.iter().filter(|it| manifest.closed.contains_key(it));
+    let paths: Vec<String> = closed.map(compacted_path).collect();
+    let mut new = Vec::new();
+    for path in &paths {
+        if !storage.disk().exists(path).doing("look for", path)? {
+            new.push(NewCard { path, content: WAS_COMPACTED.as_bytes() });
+        }
     }
-    let says = format!("What was recorded here is in {GROUPED}/ by now. Without that folder it is lost.\n");
-    storage.disk().put(COMPACTED, says.as_bytes()).doing("write", COMPACTED)?;
-    Ok(())
+    let made = storage.disk().put_all(&new);
+    new.iter().zip(made).try_for_each(|(card, made)| made.doing("write", card.path).map(drop))
 }
+
+/// For people: the name of the file says it.
+const WAS_COMPACTED: &str = "What was recorded here is in the folder `grouped` of the store.\n";
 
 /// Only what `compact` may replace is ever deleted, whatever a manifest says, and nothing that counts.
 fn may_go(manifest: &Manifest, path: &str) -> bool {
