@@ -174,7 +174,7 @@ def test_a_job_that_a_cancelled_task_asked_for_is_given_to_the_next(
         # One that was let go once would not be given again.
         jobs = run.remaining(max_attempts=1)
         await cancelled_in_mid_take(jobs, then)
-        job = await (asyncio.to_thread(next, jobs) if by == "thread" else anext(jobs))
+        job = await (asyncio.to_thread(next, jobs, None) if by == "thread" else anext(jobs, None))
         return jobs, job
 
     jobs, job = asyncio.run(main())

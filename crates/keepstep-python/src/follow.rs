@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use keepstep::read::Catalog;
-use keepstep::{EpisodeFilter, Error, Id, Listed, Member, Result, RunEvent, StepNews};
+use keepstep::{EpisodeFilter, Error, Id, Listed, Member, Result, RunEvent, StepNews, Stopper};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -21,13 +21,13 @@ use crate::view::{NoteShelf, View};
 pub(crate) struct StepFollow {
     store: keepstep::Store,
     inner: Mutex<keepstep::StepFollow>,
-    stop: Arc<AtomicBool>,
+    stop: Stopper,
     is_over: AtomicBool,
 }
 
 impl StepFollow {
     pub(crate) fn new(inner: keepstep::StepFollow, store: &keepstep::Store) -> Self {
-        let stop = inner.stop_flag();
+        let stop = inner.stopper();
         Self { store: store.clone(), inner: Mutex::new(inner), stop, is_over: AtomicBool::new(false) }
     }
 }
@@ -60,7 +60,7 @@ impl StepFollow {
 
     /// Ends a wait in another thread.
     fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
+        self.stop.stop();
     }
 }
 

@@ -76,7 +76,7 @@ pub use keepstep_format::{Id, Why};
 #[cfg(feature = "simulate")]
 pub use options::Broken;
 pub use options::{Level, Options};
-pub use read::NoteTarget;
+pub use read::{NoteTarget, Stopper};
 pub use segment::Liveness;
 pub use store::{
     Began, Conflict, Ending, Episode, EpisodeEvents, EpisodeFilter, EpisodeName, Generation, GivenUp, Group,

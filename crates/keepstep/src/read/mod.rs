@@ -20,7 +20,7 @@ pub use attempt::{Attempt, AttemptReader, Steps};
 pub use catalog::{AttemptInfo, AttemptKey, Catalog, Trouble};
 pub use fold::{EpisodeEvent, Fold};
 pub(crate) use follow::Unsettled;
-pub use follow::{Follow, FollowFrom, Followed, Origin, Position};
+pub use follow::{Follow, FollowFrom, Followed, Origin, Position, Stopper};
 pub use lineage::{Line, Lineage, LineagePart};
 pub use notes::{LostNotes, NoteIndex, NoteKey, NoteSaid, NoteTarget, Notes, SealHint};
 pub use outcomes::{Outcomes, Said};

@@ -81,7 +81,22 @@ pub struct Follow {
     last: Option<Rewind>,
     /// The log that was doubted last.
     doubted: Id,
-    stop: Arc<AtomicBool>,
+    stop: Stopper,
+}
+
+/// Ends the waiting of a follower, from any thread: it tells nothing more.
+#[derive(Debug, Clone, Default)]
+pub struct Stopper(Arc<AtomicBool>);
+
+impl Stopper {
+    /// Ends it, now and for good.
+    pub fn stop(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 /// How things stood before a record was told.
@@ -153,15 +168,15 @@ impl Follow {
             bodies: HashMap::new(),
             last: None,
             doubted: Id::NONE,
-            stop: Arc::default(),
+            stop: Stopper::default(),
         };
         follow.look()?;
         Ok(follow)
     }
 
-    /// Whoever sets this ends the waiting, from any thread.
-    pub fn stop_flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.stop)
+    /// Ends the waiting, from any thread.
+    pub fn stopper(&self) -> Stopper {
+        self.stop.clone()
     }
 
     /// How far it has told.
@@ -177,7 +192,7 @@ impl Follow {
         let mut vanished = 0;
         let mut has_looked_last = false;
         loop {
-            if self.stop.load(Ordering::Acquire) {
+            if self.stop.is_stopped() {
                 return Ok(None);
             }
             if self.is_stale {

@@ -117,11 +117,11 @@ fn a_follower_hears_of_a_death() {
 fn a_follower_stops_when_told_to() {
     let store = TestStore::new("follow-stop");
     let mut follow = Follow::store(store.storage(), scan(Liveness::Live), FollowFrom::Start).unwrap();
-    let stop = follow.stop_flag();
+    let stop = follow.stopper();
     let started = Instant::now();
     let thread = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(50));
-        stop.store(true, Ordering::Release);
+        stop.stop();
     });
     assert_eq!(follow.next(LONG).unwrap(), None);
     assert!(started.elapsed() < LONG, "it did not wait for the time to be over");

@@ -5,8 +5,6 @@
 //! Of a taker that seems gone the base is taken first, so that it cannot say otherwise later.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use keepstep_format::commit::What;
@@ -15,7 +13,7 @@ use keepstep_format::frame::Kind;
 use keepstep_format::{Id, commit::Bind};
 
 use crate::error::{Error, Result, or_told};
-use crate::read::{Follow, FollowFrom, Followed, Item, is_final};
+use crate::read::{Follow, FollowFrom, Followed, Item, Stopper, is_final};
 use crate::segment::cards::as_id;
 use crate::segment::chain::Chain;
 use crate::segment::names::{SEAL_NOTE, segment_path};
@@ -88,9 +86,9 @@ impl std::fmt::Debug for RunFollow {
 }
 
 impl RunFollow {
-    /// Whoever sets this ends the waiting, from any thread.
-    pub fn stop_flag(&self) -> Arc<AtomicBool> {
-        self.follow.stop_flag()
+    /// Ends the waiting, from any thread.
+    pub fn stopper(&self) -> Stopper {
+        self.follow.stopper()
     }
 
     /// Behind everything that was told so far.

@@ -4,14 +4,12 @@
 //! durable: that it was the last is known only if its end came with it.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use keepstep_format::Id;
 
 use crate::error::Result;
-use crate::read::{EpisodeEvent, Fold, Follow, FollowFrom, Step};
+use crate::read::{EpisodeEvent, Fold, Follow, FollowFrom, Step, Stopper};
 use crate::segment::Liveness;
 use crate::store::view::View;
 
@@ -67,9 +65,9 @@ impl View {
 }
 
 impl StepFollow {
-    /// Whoever sets this ends the waiting, from any thread.
-    pub fn stop_flag(&self) -> Arc<AtomicBool> {
-        self.follow.stop_flag()
+    /// Ends the waiting, from any thread.
+    pub fn stopper(&self) -> Stopper {
+        self.follow.stopper()
     }
 
     /// The next step. Waits for one up to `timeout`.
