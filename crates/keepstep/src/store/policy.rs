@@ -4,6 +4,7 @@ use keepstep_format::value::Value;
 
 use super::opening::{Opener, Opening, Resume};
 use super::retry::check_retry;
+use crate::counted;
 use crate::error::{Error, Result};
 use crate::read::Lineage;
 
@@ -88,9 +89,9 @@ impl Opener<'_> {
         if new_policy == NewPolicy::Restart {
             return Ok(true);
         }
-        let steps = lineage.steps();
+        let steps = counted(lineage.steps(), "step");
         let why = format!(
-            "interrupted after {steps} steps under policy {theirs}, and going on under policy {mine} is refused"
+            "interrupted after {steps} under policy {theirs}, and going on under policy {mine} is refused"
         );
         Err(Error::Ended { what: self.what(), why })
     }

@@ -14,6 +14,7 @@ use super::episode::Episode;
 use super::open_episodes::Reservation;
 use super::opening::{Opener, final_why, writers_of};
 use super::retry::goes_on_behind;
+use crate::counted;
 use crate::error::{Doing, Error, Result};
 use crate::own::FenceNotice;
 use crate::read::{Catalog, Item, Lineage};
@@ -172,7 +173,11 @@ impl Opener<'_> {
             Some(steps) => Err(Error::BadInput {
                 field: "at".to_owned(),
                 value: format!("is {steps}"),
-                fix: format!("{} has {} durable steps: give that or less", self.what(), lineage.steps()),
+                fix: format!(
+                    "{} has {}: give that or less",
+                    self.what(),
+                    counted(lineage.steps(), "durable step")
+                ),
             }),
         }
     }
