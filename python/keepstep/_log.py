@@ -12,9 +12,10 @@ logger: logging.Logger = logging.getLogger("keepstep")
 _SHOWN_MAX = 20
 """So much that is wrong is told one by one: more would hide what else a log says."""
 
-# Controls, and what is not seen or turns the direction of text: as `keepstep ls` has it, and U+061C.
+# Controls, and what is not seen or turns the direction of text: as `is_hostile` in crates/keepstep/src/export/json.rs.
 _HOSTILE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+    "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f-\u1160\u17b4-\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\u3164\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
 )
 
 

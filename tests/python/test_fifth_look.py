@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import re
 import signal
+import sys
 import threading
+import unicodedata
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -228,6 +231,21 @@ def test_what_could_move_a_cursor_is_escaped() -> None:
     seen = _log.shown(HOSTILE)
     assert seen.startswith("\\x1b[2Jgone\\r\\x07\\x9b31m\\u202etxt.exe\\u2066") and not hostile_in(seen)
     assert _log.shown("Käse 🧀 日本\ta\nb") == "Käse 🧀 日本\\ta b"
+    assert _log.shown("pass\xadword\u180e") == "pass\\xadword\\u180e"
+
+
+def test_the_log_and_the_command_escape_the_same_characters() -> None:
+    """The soft hyphen and its like came through: each of the two tables lacked what the other had."""
+    source = (Path(__file__).parents[2] / "crates/keepstep/src/export/json.rs").read_text()
+    table = source.split("fn is_hostile", 1)[1].split("\n}\n", 1)[0]
+    ranges = re.findall(r"'\\u\{(\w+)\}'(?:\.\.='\\u\{(\w+)\}')?", table)
+    assert len(ranges) > 10, table
+    of_the_command = {
+        code for first, last in ranges for code in range(int(first, 16), int(last or first, 16) + 1)
+    }
+    of_the_log = {code for code in range(sys.maxunicode + 1) if _log._HOSTILE.match(chr(code))}
+    controls = {code for code in range(0xA0) if unicodedata.category(chr(code)) == "Cc"}
+    assert of_the_log == of_the_command | controls
 
 
 def test_what_was_given_up_is_logged_so_that_a_terminal_can_show_it(

@@ -1,25 +1,7 @@
 //! Numbers as people read them.
 
-pub(crate) use keepstep::date;
+pub(crate) use keepstep::{count, counted, date};
 use std::fmt::Write as _;
-
-/// 1,234,567.
-pub(crate) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// A count with its noun: "1 step", "2 steps".
-pub(crate) fn counted(number: u64, noun: &str) -> String {
-    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
-}
 
 /// 1.4 MiB.
 pub(crate) fn bytes(number: u64) -> String {

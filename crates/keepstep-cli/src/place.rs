@@ -100,6 +100,35 @@ fn is_path(text: &str) -> bool {
     text.starts_with(['.', '/']) || keepstep::refuse_address(text).is_err() || Path::new(text).is_dir()
 }
 
+/// As [`split`], where references are needed, at least so many: `show STORE REF`, `diff STORE A B`.
+///
+/// A directory may be called like a run here, so one counts only if it is a store and enough references follow.
+pub(crate) fn split_before(
+    store: Option<&Path>,
+    targets: &[String],
+    needed: usize,
+) -> (PathBuf, Vec<String>) {
+    match targets {
+        [first, refs @ ..] if store.is_none() && is_store_before(first, refs.len() >= needed) => {
+            (PathBuf::from(first), refs.to_vec())
+        }
+        _ => (store_path(store), targets.to_vec()),
+    }
+}
+
+/// Somebody named a store where something in it was to be named.
+pub(crate) fn only_a_store(path: &Path) -> Failure {
+    let hint = format!("name what you mean behind it; `keepstep ls {}` shows what is there", quoted(path));
+    crate::usage("a store is named, and nothing in it", hint)
+}
+
+fn is_store_before(text: &str, is_followed: bool) -> bool {
+    let looks_so = ["/", "./", "../"].iter().any(|start| text.starts_with(start))
+        || [".", ".."].contains(&text)
+        || keepstep::refuse_address(text).is_err();
+    looks_so || (is_followed && is_store(Path::new(text)))
+}
+
 /// A path as an argument of a shell, for lines that people copy.
 pub(crate) fn quoted(path: &Path) -> String {
     let text = path.display().to_string();

@@ -180,7 +180,7 @@ impl Entry {
         let of = |name: &str| self.get(name).map(|value| brief(value, BRIEF_COLUMNS));
         let name = of("name").unwrap_or_else(|| "?".to_owned());
         let by = of("source").map_or_else(String::new, |source| format!(" by {source}"));
-        let on = of("target_attempt").map_or_else(String::new, |attempt| format!(", on attempt {attempt}"));
+        let on = of("target_attempt").map_or_else(String::new, |attempt| format!(", on attempt ~{attempt}"));
         format!("note {name}{by}{on}: {}", of("value").unwrap_or_default())
     }
 
@@ -188,10 +188,11 @@ impl Entry {
         let kind =
             self.get("kind").and_then(Value::as_str).map_or(String::new(), |kind| format!("{kind:<5}  "));
         let reward = self.get("reward").and_then(Value::as_float).map_or("-".to_owned(), reward);
-        let said = ["action", "response", "error", "value"].iter().find_map(|name| self.get(name));
+        let said = ["action", "response", "value"].iter().find_map(|name| self.get(name));
         let said = padded(&said.map_or(String::new(), |value| brief(value, wide)), wide);
-        let seen = match &*self.what {
-            "pending" => "(no result yet)".to_owned(),
+        let seen = match (&*self.what, self.get("error")) {
+            ("pending", _) => "(no result yet)".to_owned(),
+            (_, Some(error)) => cut(&format!("! {}", error_of(error)), wide).into_owned(),
             _ => self.get("observation").map_or(String::new(), |value| brief(value, wide)),
         };
         format!("{kind}{reward:>9}  {said}  {seen}")

@@ -126,11 +126,12 @@ fn changed_elements(a: &Array, b: &Array) -> Option<(String, String)> {
     let mut differing = (0..a.data.len() / size).filter(differ);
     let first = differing.next()?;
     let many = differing.count() + 1;
+    let differ = if many == 1 { "differs" } else { "differ" };
     let side = |array: &Array| {
         let name = brief(&Value::Array(std::sync::Arc::new(array.clone())), CHANGED_CHARS);
         let element = element(array.dtype, &array.data[first * size..][..size]);
         format!(
-            "{name} element {first} is {}, {many} of {} differ",
+            "{name} element {first} is {}, {many} of {} {differ}",
             brief(&element, 40),
             array.data.len() / size
         )

@@ -97,7 +97,7 @@ fn verify_names_episodes_as_people_do() {
     let scratch = Scratch::new();
     with_a_lost_log(&scratch);
     let said = ask(&scratch, &["verify", "s"]);
-    assert!(said.out.contains("claimed  shop/lost#0.0: "), "{said:?}");
+    assert!(said.out.contains("claimed  shop/lost#0.0~0: "), "{said:?}");
 
     let scratch = Scratch::new();
     let shop = opened(&scratch, "shop");

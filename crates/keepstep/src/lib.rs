@@ -53,6 +53,7 @@
 //! back, `tend` looks after the whole, `own` says whose it is, `export` writes it for others. They do not know one another;
 //! `store` knows them all, and `disk` is the only door to storage.
 
+mod counts;
 mod date;
 pub mod disk;
 mod error;
@@ -68,6 +69,7 @@ mod store;
 pub mod tend;
 mod write;
 
+pub use counts::{count, counted};
 pub use date::date;
 pub use error::{Error, Remedy, Result};
 pub use keepstep_format as format;

@@ -8,7 +8,7 @@ use keepstep::{EpisodeEvents, Store, Value, View};
 use crate::failure::{Exit, Outcome};
 use crate::json::{self, Json};
 use crate::numbers::{count, counted};
-use crate::place::{open_to_read, store_path};
+use crate::place::{open_taken, split_before};
 use crate::reading::{self, Episode};
 use crate::render::Entry;
 use crate::screen::{Screen, shown};
@@ -40,7 +40,9 @@ const ENDING: &str = "ending";
 
 /// Arguments of `keepstep diff`.
 #[derive(Debug, Clone, clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "keepstep diff [OPTIONS] [STORE] <A> <B>",
+    after_help = "Examples:
   keepstep diff shop/17#0.0 shop/17#0.1       two samples of a task
   keepstep diff shop/17~0 shop/17~1           two attempts at an episode
   keepstep diff A B --fields action,reward --all
@@ -52,15 +54,15 @@ error, value. Then how the two ended (ending). Times, places and processes are
 not compared.
 
 Exit codes: 0 the same, 1 they differ, 3 some of it is damaged and could not be
-compared.")]
+compared."
+)]
 pub(crate) struct Args {
-    /// The store
+    /// The store, if you do not name it first
     #[arg(short, long)]
     store: Option<PathBuf>,
-    /// An episode, or an attempt at one
-    a: String,
-    /// The other one
-    b: String,
+    /// Perhaps a store, then A and B: two episodes or attempts
+    #[arg(required = true, value_name = "STORE|REF")]
+    targets: Vec<String>,
     /// Show all steps that differ, not only the first
     #[arg(long)]
     all: bool,
@@ -78,12 +80,18 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         let hint = format!("--fields takes {}, {ENDING}", FIELDS.join(", "));
         return Err(crate::usage(format!("steps have no field {wrong:?}"), hint));
     }
-    let refs = parse_all(&[args.a.clone(), args.b.clone()])?;
+    let (path, refs) = split_before(args.store.as_deref(), &args.targets, 2);
+    let refs = parse_all(&refs)?;
+    if refs.len() != 2 {
+        let named = counted(refs.len() as u64, "episode");
+        let hint = "name two episodes or attempts; a store may come before them";
+        return Err(crate::usage(format!("two are compared, and {named} named"), hint));
+    }
     if let Some((text, _)) = refs.iter().find(|(_, wanted)| wanted.step.is_some()) {
         let hint = "leave @step out: all steps are compared";
         return Err(crate::usage(format!("{text:?} is a step, and episodes are compared"), hint));
     }
-    let store = open_to_read(&store_path(args.store.as_deref()))?;
+    let store = open_taken(args.store.as_deref(), &path, refs.first().map(|(text, _)| &**text))?;
     let (catalog, episodes) = reading::open(&store)?;
     let side = |at: usize| Side::open(&store, &catalog, &episodes, &refs[at]);
     Compared { args, sides: [side(0)?, side(1)?], sums: Sums::default() }.run(screen)

@@ -15,7 +15,7 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::filter::{Chooser, Filter};
 use crate::json::Json;
 use crate::numbers::{bytes, counted};
-use crate::place::{open_to_read, store_path};
+use crate::place::{only_a_store, open_taken, split_before};
 use crate::progress;
 use crate::reading::{self, Episode};
 use crate::screen::Screen;
@@ -66,14 +66,14 @@ Values that JSON cannot have are written as {\"$bytes\":base64},
 The output file gets its name when it is complete. An older file of that name
 stays until then.")]
 struct JsonlArgs {
-    /// The store
+    /// The store, if you do not name it first
     #[arg(short, long)]
     store: Option<PathBuf>,
-    /// Runs or episodes
-    #[arg(value_name = "REF")]
-    refs: Vec<String>,
+    /// Perhaps a store, then runs or episodes of it
+    #[arg(value_name = "STORE|REF")]
+    targets: Vec<String>,
     /// Export all runs
-    #[arg(short, long, conflicts_with = "refs")]
+    #[arg(short, long)]
     all: bool,
     /// The file to write; without it, or with -, stdout
     #[arg(short, long, value_name = "FILE")]
@@ -101,12 +101,20 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         let hint = "with -o FILE the steps go to the file, and what was written is told as JSON";
         return Err(crate::usage("--json has no place: the steps themselves go to stdout", hint));
     }
-    if args.refs.is_empty() && !args.all {
+    if args.targets.is_empty() && !args.all {
         let hint =
             "name runs or episodes, or say --all, which --run, --task, --ending and --since narrow down";
         return Err(crate::usage("nothing says which episodes are to be exported", hint));
     }
-    let refs = parse_all(&args.refs)?;
+    let (path, refs) = split_before(args.store.as_deref(), &args.targets, usize::from(!args.all));
+    if refs.is_empty() && !args.all {
+        return Err(only_a_store(&path));
+    }
+    let refs = parse_all(&refs)?;
+    if let Some((text, _)) = refs.first().filter(|_| args.all) {
+        let hint = "leave --all out, or what is named";
+        return Err(crate::usage(format!("{text:?} is named, and --all exports all runs"), hint));
+    }
     if let Some((text, _)) = refs.iter().find(|(_, wanted)| wanted.step.is_some()) {
         let hint = "leave @step out; `keepstep show REF@STEP --json` prints one";
         return Err(crate::usage(format!("{text:?} is a step, and episodes are exported"), hint));
@@ -115,7 +123,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     if let Some(path) = output {
         keepstep::refuse_address(path)?;
     }
-    let store = open_to_read(&store_path(args.store.as_deref()))?;
+    let store = open_taken(args.store.as_deref(), &path, refs.first().map(|(text, _)| &**text))?;
     let (catalog, episodes) = reading::open(&store)?;
     chooser.check(&store)?;
     let mut chosen = if args.all { episodes } else { chosen(&store, &episodes, &refs)? };

@@ -28,7 +28,8 @@ use crate::screen::{Screen, Side, Table};
   keepstep ls --all --json | jq 'select(.state == \"errored\") | .ref'
 
 An episode is listed by the attempt that counts, which is the newest. Steps and
-return include those that it inherited from earlier attempts.
+return include those that it inherited from earlier attempts. STEPS counts the
+first observation and turns that failed too; `episode.turns` in Python does not.
 
 STATE is how an episode ended: finished, truncated, errored and so on. Or it is:
   running      a process is recording it

@@ -12,7 +12,7 @@ use crate::failure::{Exit, Outcome};
 use crate::filter::find_run;
 use crate::json::Json;
 use crate::numbers::{bytes, count, counted};
-use crate::place::{open_to_read, store_path};
+use crate::place::{open_taken, split_before};
 use crate::progress;
 use crate::reading;
 use crate::screen::{Screen, Side, Table, shown};
@@ -25,7 +25,7 @@ use crate::verbs::ls::parse_all;
   keepstep prune --run old-agent --dry-run --reason 'superseded by v2'
   keepstep prune --run old-agent --reason 'superseded by v2'
   keepstep prune --ending errored,aborted --older-than 30d --reason cleaning
-  keepstep prune -s /mnt/data/runs shop/17#0.2 --reason 'holds a secret'
+  keepstep prune /mnt/data/runs shop/17#0.2 --reason 'holds a secret'
 
 An episode is deleted if all that you say is true of it, and always as a whole.
 One that may still be recorded stays. Whoever opens a deleted episode is told
@@ -34,12 +34,12 @@ when it was deleted, and why.
 Its bytes stay for the grace period. The next `prune` or `compact` after that
 deletes them.")]
 pub(crate) struct Args {
-    /// The store
+    /// The store, if you do not name it first
     #[arg(short, long)]
     store: Option<PathBuf>,
-    /// Only these runs or episodes
-    #[arg(value_name = "REF")]
-    refs: Vec<String>,
+    /// Perhaps a store, then only these runs or episodes of it
+    #[arg(value_name = "STORE|REF")]
+    targets: Vec<String>,
     /// Only episodes of this run; an older generation of it is RUN#0, RUN#1, …
     #[arg(long)]
     run: Option<String>,
@@ -65,10 +65,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     let mut filter = filter(args)?;
-    let refs = parse_all(&args.refs)?;
-    let says_nothing =
-        refs.is_empty() && filter.run.is_none() && filter.endings.is_empty() && filter.older_than.is_none();
-    if says_nothing {
+    let chooses = filter.run.is_some() || !filter.endings.is_empty() || filter.older_than.is_some();
+    // One name alone is what is to go, also if there is a store of that name.
+    let (path, refs) = split_before(args.store.as_deref(), &args.targets, 1);
+    let refs = parse_all(&refs)?;
+    if refs.is_empty() && !chooses {
         let hint =
             "name runs or episodes, or say --run, --ending or --older-than; --dry-run shows what would go";
         return Err(crate::usage("nothing says which episodes are to go", hint));
@@ -76,7 +77,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     if args.reason.trim().is_empty() {
         return Err(crate::usage("--reason is empty", "say why they go, for whoever looks for them later"));
     }
-    let store = open_to_read(&store_path(args.store.as_deref()))?;
+    let store = open_taken(args.store.as_deref(), &path, refs.first().map(|(text, _)| &**text))?;
     if let Some(run) = filter.run.take() {
         let (name, birth) = find_run(&store, &run)?;
         (filter.run, filter.birth) = (Some(name), birth);

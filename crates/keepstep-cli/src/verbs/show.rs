@@ -8,7 +8,7 @@ use keepstep::{Liveness, Store, View};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::json::Json;
 use crate::numbers::{counted, date, reward, span_us};
-use crate::place::{open_to_read, store_path};
+use crate::place::{only_a_store, open_taken, split_before};
 use crate::reading::{self, Episode};
 use crate::render::{Entry, error_of, titles, traceback_of};
 use crate::screen::{Screen, shown};
@@ -26,29 +26,36 @@ const SCORES: [&str; 2] = ["reward", "score"];
   keepstep show shop-agent/shop-17            all steps, one line each
   keepstep show shop-agent/shop-17#0.2@14     everything about step 14
   keepstep show shop-agent/shop-17#0.2~0      the first attempt, and only that
-  keepstep show -s /mnt/data/runs 9c9e9966    by the beginning of its id
+  keepstep show /mnt/data/runs 9c9e9966       by the beginning of its id
   keepstep show shop/17 --json | jq 'select(.what == \"step\") | .reward'
 
 Without ~attempt you see the attempt that counts, which is the newest, with the
 steps that it inherited from earlier attempts.
 
+A ! under SEEN is the error of a turn that failed. It is a step like the others,
+but `episode.turns` in Python does not count it.
+
 Of a failed episode you see the error and the end of its traceback; --json has
 all of it, and also the calls by which keepstep keeps track of failed turns.")]
 pub(crate) struct Args {
-    /// The store
+    /// The store, if you do not name it first
     #[arg(short, long)]
     store: Option<PathBuf>,
-    /// An episode, or a step of one
-    #[arg(required = true, value_name = "REF")]
-    refs: Vec<String>,
+    /// Perhaps a store, then episodes of it, or steps of these
+    #[arg(required = true, value_name = "STORE|REF")]
+    targets: Vec<String>,
     /// Print a line of JSON for each thing that happened
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
-    let refs = parse_all(&args.refs)?;
-    let store = open_to_read(&store_path(args.store.as_deref()))?;
+    let (path, refs) = split_before(args.store.as_deref(), &args.targets, 1);
+    if refs.is_empty() {
+        return Err(only_a_store(&path));
+    }
+    let refs = parse_all(&refs)?;
+    let store = open_taken(args.store.as_deref(), &path, refs.first().map(|(text, _)| &**text))?;
     let (catalog, episodes) = reading::open(&store)?;
     let mut is_whole = true;
     for (at, (text, wanted)) in refs.iter().enumerate() {
@@ -176,12 +183,8 @@ impl Shown<'_> {
         said.extend(SCORES.iter().filter_map(|name| newest_number(notes, name)));
         let name = screen.data.bold(&episode.reference().to_string());
         screen.line(&format!("{name}  {}", shown(&said.join(", "))))?;
-        let attempts = match episode.attempts {
-            0 | 1 => String::new(),
-            many => format!(" of {many}"),
-        };
-        screen
-            .line(&format!("id      {}, attempt {}{attempts}", episode.key.episode, episode.key.attempt))?;
+        let (id, attempts) = (episode.key.episode, self.attempts());
+        screen.line(&format!("id      {id}, attempt ~{}{attempts}", episode.key.attempt))?;
         let liveness = match episode.liveness {
             Liveness::Live => "still recording",
             Liveness::Dead => "gone",
@@ -196,6 +199,20 @@ impl Shown<'_> {
         self.lineage_lines(screen)?;
         screen.line("")?;
         screen.line(&screen.data.bold(&titles(screen.width)))
+    }
+
+    /// Which attempts there are, if there are several: their numbers have gaps where a claim never became one.
+    fn attempts(&self) -> String {
+        let many = self.episode.attempts;
+        match self.store.began(&self.episode.key.episode) {
+            _ if many <= 1 => String::new(),
+            Ok(began) => {
+                let numbers: Vec<u32> = began.iter().map(|it| it.key.attempt).collect();
+                format!(" of {} ({})", numbers.len(), ranges(&numbers))
+            }
+            // What is wrong with its claims is told already.
+            Err(_) => format!(" of {many}"),
+        }
     }
 
     fn ending_line(&self, screen: &mut Screen) -> Outcome<()> {
@@ -237,7 +254,7 @@ impl Shown<'_> {
             };
             let by = self.store.describe(&recorder_of(part));
             screen.line(&format!(
-                "{title:<8}{steps} from attempt {}, by {}",
+                "{title:<8}{steps} from attempt ~{}, by {}",
                 part.span.attempt,
                 shown(&by)
             ))?;
@@ -270,7 +287,7 @@ impl Shown<'_> {
             screen.line(&screen.data.bold(&self.episode.reference().at_step(index).to_string()))?;
             let attempt = self.view.attempt_of(index);
             if attempt != self.view.number() {
-                screen.line(&format!("{} attempt {attempt}", screen.data.bold("from:")))?;
+                screen.line(&format!("{} attempt ~{attempt}", screen.data.bold("from:")))?;
             }
             for line in entry.all_lines(screen.data) {
                 screen.line(&line)?;
@@ -320,6 +337,23 @@ fn newest_number(notes: &[(NoteKey, NoteSaid)], name: &str) -> Option<String> {
     let (_, newest) = notes.iter().filter(|(key, _)| is_meant(key)).max_by_key(|(_, said)| said.time)?;
     let number = newest.value.as_float().or_else(|| Some(newest.value.as_int()? as f64))?;
     Some(format!("{name} {}", reward(number)))
+}
+
+/// The numbers of attempts, which ascend: `~0, ~2 to ~9`.
+fn ranges(numbers: &[u32]) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == *number => *last = *number,
+            _ => runs.push((*number, *number)),
+        }
+    }
+    let told = runs.iter().map(|(first, last)| match last - first {
+        0 => format!("~{first}"),
+        1 => format!("~{first}, ~{last}"),
+        _ => format!("~{first} to ~{last}"),
+    });
+    told.collect::<Vec<_>>().join(", ")
 }
 
 /// Who recorded a part, also if somebody copied it since.

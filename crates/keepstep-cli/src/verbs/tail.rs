@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use keepstep::format::commit::What;
 use keepstep::format::frame::Kind;
-use keepstep::read::{AttemptKey, Catalog, End, EpisodeEvent, Follow, FollowFrom, Item};
+use keepstep::read::{AttemptKey, Catalog, End, EpisodeEvent, Follow, FollowFrom, Item, is_final};
 use keepstep::refs::{self, Meant, Ref};
 use keepstep::{Began, Error, Id, Liveness, Store};
 
@@ -25,18 +25,25 @@ const ASK_EVERY: Duration = Duration::from_secs(2);
 /// How often a follower of an episode asks who records it now.
 const ASK_OWNER_EVERY: Duration = Duration::from_millis(500);
 
+/// What is said of a dead recorder.
+const RECORDER_GONE: &str = "its recorder is gone without an end";
+/// What is said where an attempt is over and the episode is not.
+const WAITING: &str = "waiting for another attempt (Ctrl-C stops)";
+
 /// Arguments of `keepstep tail`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "Examples:
   keepstep tail                               the last records of any episode
   keepstep tail -f /mnt/data/runs             also what comes in, until Ctrl-C
-  keepstep tail -f shop-agent/shop-17#0.2     one episode, until it ends
+  keepstep tail -f shop-agent/shop-17#0.2     one episode, until it is over
   keepstep tail -f shop-agent/shop-17#0.2~0   one attempt at it, until that ends
   keepstep tail -n 100 --json shop-agent/shop-17
 
 A step is shown as soon as it is durable. An episode is followed from attempt to
 attempt: if its process dies, `tail -f` waits for the next attempt, and goes on
-with that. A store or an episode that is not there yet is waited for too.")]
+with that. So it does if an attempt ends in any way but finished or truncated,
+which are final. A store or an episode that is not there yet is waited for too,
+and shown from its first record on, whatever -n says.")]
 pub(crate) struct Args {
     /// The store, if you do not name it first
     #[arg(short, long)]
@@ -63,27 +70,22 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         let hint = format!("{first:?} is no directory; one that is not there yet is ./{first}");
         return Err(if args.store.is_none() { failure.hint(hint) } else { failure });
     }
-    let store = store_at(args, &path, &refs, screen)?;
-    match refs.first() {
-        Some((text, wanted)) => {
-            let episode = episode_called(args, &store, text, wanted, screen)?;
-            Tail::new(args, &store, vec![episode.clone()]).one_episode(
-                &episode,
-                wanted.attempt.is_some(),
-                screen,
-            )
-        }
-        None => Tail::new(args, &store, Vec::new()).whole_store(screen),
-    }
+    let (store, was_awaited) = store_at(args, &path, &refs, screen)?;
+    let Some((text, wanted)) = refs.first() else {
+        return Tail::new(args, &store, was_awaited, &[]).whole_store(screen);
+    };
+    let (episode, has_come) = episode_called(args, &store, text, wanted, screen)?;
+    let tail = Tail::new(args, &store, was_awaited || has_come, std::slice::from_ref(&episode));
+    tail.one_episode(&episode, wanted.attempt.is_some(), screen)
 }
 
-/// Opens the store. One that is not there yet is waited for, if it is to be followed.
-fn store_at(args: &Args, path: &Path, refs: &[(String, Ref)], screen: &Screen) -> Outcome<Store> {
+/// Opens the store. One that is not there yet is waited for, if it is to be followed: then it says true.
+fn store_at(args: &Args, path: &Path, refs: &[(String, Ref)], screen: &Screen) -> Outcome<(Store, bool)> {
     let first = refs.first().map(|(text, _)| &**text);
     let opened = open_taken(args.store.as_deref(), path, first);
     let failure = match opened {
         Err(failure) if may_come(path) => failure,
-        opened => return opened,
+        opened => return Ok((opened?, false)),
     };
     if !args.follow {
         return Err(failure.hint("`keepstep tail -f` waits until it is there"));
@@ -92,18 +94,24 @@ fn store_at(args: &Args, path: &Path, refs: &[(String, Ref)], screen: &Screen) -
     while !is_store(path) {
         std::thread::sleep(ASK_OWNER_EVERY);
     }
-    open_taken(args.store.as_deref(), path, first)
+    Ok((open_taken(args.store.as_deref(), path, first)?, true))
 }
 
-/// The one episode that is meant. One that has not begun yet is waited for, if it is to be followed.
-fn episode_called(args: &Args, store: &Store, text: &str, wanted: &Ref, screen: &Screen) -> Outcome<Episode> {
+/// The one episode that is meant. One that has not begun yet is waited for, if it is to be followed: then it says true.
+fn episode_called(
+    args: &Args,
+    store: &Store,
+    text: &str,
+    wanted: &Ref,
+    screen: &Screen,
+) -> Outcome<(Episode, bool)> {
     let mut catalog = store.catalog()?;
     let mut is_told = false;
     loop {
         let episodes = reading::episodes(store, &mut catalog)?;
         let is_there = !matches!(refs::meant(&episodes, wanted), Meant::Nothing);
         if is_there || !args.follow {
-            return reading::one(store, &episodes, text, wanted).cloned();
+            return Ok((reading::one(store, &episodes, text, wanted)?.clone(), is_told));
         }
         if !is_told {
             // What was pruned never comes back.
@@ -117,6 +125,18 @@ fn episode_called(args: &Args, store: &Store, text: &str, wanted: &Ref, screen: 
     }
 }
 
+/// How an attempt ended, also where that is lost.
+fn why_of(why: Option<&str>) -> String {
+    why.unwrap_or("nobody can tell how").to_owned()
+}
+
+/// An attempt that is followed; how it ended, if it did and that was told.
+struct Following {
+    key: AttemptKey,
+    follow: Follow,
+    ended: Option<String>,
+}
+
 struct Tail<'a> {
     args: &'a Args,
     store: &'a Store,
@@ -124,13 +144,16 @@ struct Tail<'a> {
     names: HashMap<(Id, u32), String>,
     /// Up to which sequence each was shown already.
     shown_to: HashMap<AttemptKey, u32>,
+    /// Whoever waited for the beginning is shown all from there on.
+    was_awaited: bool,
     is_whole: bool,
 }
 
 impl<'a> Tail<'a> {
-    fn new(args: &'a Args, store: &'a Store, episodes: Vec<Episode>) -> Self {
-        let mut tail = Self { args, store, names: HashMap::new(), shown_to: HashMap::new(), is_whole: true };
-        tail.learn_names(&episodes);
+    fn new(args: &'a Args, store: &'a Store, was_awaited: bool, episodes: &[Episode]) -> Self {
+        let (names, shown_to) = (HashMap::new(), HashMap::new());
+        let mut tail = Self { args, store, names, shown_to, was_awaited, is_whole: true };
+        tail.learn_names(episodes);
         tail
     }
 
@@ -144,84 +167,117 @@ impl<'a> Tail<'a> {
     }
 
     fn one_episode(mut self, episode: &Episode, stays: bool, screen: &mut Screen) -> Outcome {
-        let AttemptKey { episode: id, attempt, .. } = episode.key;
-        // The follower stands before the last records are read: nothing falls in between.
-        let follow = if self.args.follow {
-            Some(self.store.follow_attempt(id, attempt, FollowFrom::Now)?)
-        } else {
-            None
+        if !self.args.follow {
+            self.tell_last(&self.store.catalog()?, episode, screen)?;
+            return Ok(self.exit());
+        }
+        let Following { mut key, mut follow, mut ended } = match self.was_awaited {
+            true => self.begin_with_the_first(episode, stays)?,
+            false => self.begin_with_the_last(episode, screen)?,
         };
-        let catalog = self.store.catalog()?;
-        for item in &last_of(&catalog, episode, self.args)? {
-            self.tell(episode.key, item, screen)?;
-        }
-        screen.flush()?;
-        let Some(mut follow) = follow else { return Ok(self.exit()) };
-        let mut key = episode.key;
-        // Also if its end is not among the records that were shown.
-        let mut has_ended = self.store.view_of(&catalog, &key)?.ending()?.is_some();
-        if has_ended {
-            self.tell_found_end(key, screen)?;
-        }
         loop {
-            has_ended = has_ended || self.follow_one(key, &mut follow, stays, screen)?;
-            match self.next_attempt(key)?.filter(|_| !stays) {
-                Some(next) => {
-                    screen.flush()?;
-                    let (attempt, steps) = (next.key.attempt, next.inherited);
-                    let by = self.store.describe(&next.key.writer);
-                    screen.say(&shown(&format!("attempt {attempt} goes on from step {steps}, by {by}")));
-                    self.names.insert((id, attempt), episode.name().to_string());
-                    follow = self.store.follow_attempt(id, attempt, FollowFrom::Start)?;
-                    (key, has_ended) = (next.key, false);
-                }
-                None if has_ended => return Ok(self.exit()),
-                None => {}
+            if ended.is_none() {
+                ended = self.follow_one(key, &mut follow, stays, screen)?;
             }
+            let next = match (self.next_attempt(key)?.filter(|_| !stays), &ended) {
+                (Some(next), _) => next,
+                (None, None) => continue,
+                (None, Some(why)) if stays || is_final(why) => return Ok(self.exit()),
+                (None, Some(why)) => self.wait_for_next(key, why, screen)?,
+            };
+            screen.flush()?;
+            let AttemptKey { episode: id, attempt, writer } = next.key;
+            let (by, steps) = (self.store.describe(&writer), next.inherited);
+            screen.say(&shown(&format!("attempt ~{attempt} goes on from step {steps}, by {by}")));
+            self.names.insert((id, attempt), episode.name().to_string());
+            follow = self.store.follow_attempt(id, attempt, FollowFrom::Start)?;
+            (key, ended) = (next.key, None);
         }
     }
 
-    /// Follows one attempt until it has ended, or another has its place. True if it has ended.
+    /// All of an episode that was waited for: earlier attempts too, if it had several when it was seen.
+    fn begin_with_the_first(&mut self, episode: &Episode, stays: bool) -> Outcome<Following> {
+        let id = episode.key.episode;
+        let first = self.store.began(&id)?.into_iter().find(|it| !it.was_over).filter(|_| !stays);
+        let key = first.map_or(episode.key, |first| first.key);
+        self.names.insert((id, key.attempt), episode.name().to_string());
+        let follow = self.store.follow_attempt(id, key.attempt, FollowFrom::Start)?;
+        Ok(Following { key, follow, ended: None })
+    }
+
+    /// What was recorded last, and then what comes in.
+    fn begin_with_the_last(&mut self, episode: &Episode, screen: &mut Screen) -> Outcome<Following> {
+        let key = episode.key;
+        // The follower stands before the last records are read: nothing falls in between.
+        let follow = self.store.follow_attempt(key.episode, key.attempt, FollowFrom::Now)?;
+        let catalog = self.store.catalog()?;
+        self.tell_last(&catalog, episode, screen)?;
+        // Also if its end is not among the records that were shown.
+        let ended = self.store.view_of(&catalog, &key)?.ending()?.map(|end| why_of(end.why.as_deref()));
+        if ended.is_some() {
+            self.tell_found_end(key, screen)?;
+        }
+        Ok(Following { key, follow, ended })
+    }
+
+    fn tell_last(&mut self, catalog: &Catalog, episode: &Episode, screen: &mut Screen) -> Outcome<()> {
+        for item in &last_of(catalog, episode, self.args)? {
+            self.tell(episode.key, item, screen)?;
+        }
+        screen.flush()
+    }
+
+    /// Follows one attempt until it has ended, or another has its place. Gives how it ended.
     fn follow_one(
         &mut self,
         key: AttemptKey,
         follow: &mut Follow,
         stays: bool,
         screen: &mut Screen,
-    ) -> Outcome<bool> {
+    ) -> Outcome<Option<String>> {
         let mut was_missed = false;
         loop {
             match follow.next(ASK_OWNER_EVERY)? {
                 Some(followed) => {
-                    if self.tell(AttemptKey { writer: followed.writer, ..key }, &followed.item, screen)? {
-                        return Ok(true);
+                    let key = AttemptKey { writer: followed.writer, ..key };
+                    if let Some(why) = self.tell(key, &followed.item, screen)? {
+                        return Ok(Some(why));
                     }
                     screen.flush()?;
                 }
-                None if !stays && self.next_attempt(key)?.is_some() => return Ok(false),
+                None if !stays && self.next_attempt(key)?.is_some() => return Ok(None),
                 None if self.store.found_end(&key.episode, key.attempt)?.is_some() => {
-                    self.tell_found_end(key, screen)?;
-                    return Ok(true);
+                    return self.tell_found_end(key, screen);
                 }
                 None if self.store.liveness(&key.writer) == Liveness::Dead && !was_missed => {
                     // It may have said something between the last look and its death.
                     while let Some(followed) = follow.next(Duration::ZERO)? {
-                        if self.tell(key, &followed.item, screen)? {
-                            return Ok(true);
+                        if let Some(why) = self.tell(key, &followed.item, screen)? {
+                            return Ok(Some(why));
                         }
                     }
                     screen.flush()?;
                     if stays {
-                        screen.say("its recorder is gone, and did not say how it ended");
-                        return Ok(true);
+                        screen.say(RECORDER_GONE);
+                        return Ok(Some(why_of(None)));
                     }
-                    screen.say(
-                        "its recorder is gone, and did not say how it ended; waiting for another attempt",
-                    );
+                    screen.say(&format!("{RECORDER_GONE}; {WAITING}"));
                     was_missed = true;
                 }
                 None => {}
             }
+        }
+    }
+
+    /// Waits behind an end that is not final until another attempt goes on.
+    fn wait_for_next(&self, key: AttemptKey, why: &str, screen: &mut Screen) -> Outcome<Began> {
+        screen.flush()?;
+        screen.say(&shown(&format!("attempt ~{} ended: {why}; {WAITING}", key.attempt)));
+        loop {
+            if let Some(next) = self.next_attempt(key)? {
+                return Ok(next);
+            }
+            std::thread::sleep(ASK_OWNER_EVERY);
         }
     }
 
@@ -231,14 +287,19 @@ impl<'a> Tail<'a> {
         Ok(began.into_iter().find(|next| next.key.attempt > key.attempt && !next.was_over))
     }
 
-    /// An end that its owner did not say is in no log.
-    fn tell_found_end(&self, key: AttemptKey, screen: &mut Screen) -> Outcome<()> {
-        let Some((why, evidence)) = self.store.found_end(&key.episode, key.attempt)? else { return Ok(()) };
-        let end = End { why: Some(why), evidence: Some(evidence), ..End::default() };
-        self.print(key, &Entry::of_told(&EpisodeEvent::End(Box::new(end))), screen)
+    /// An end that its owner did not say is in no log. Gives how it ended.
+    fn tell_found_end(&self, key: AttemptKey, screen: &mut Screen) -> Outcome<Option<String>> {
+        let Some((why, evidence)) = self.store.found_end(&key.episode, key.attempt)? else { return Ok(None) };
+        let end = End { why: Some(why.clone()), evidence: Some(evidence), ..End::default() };
+        self.print(key, &Entry::of_told(&EpisodeEvent::End(Box::new(end))), screen)?;
+        Ok(Some(why))
     }
 
     fn whole_store(mut self, screen: &mut Screen) -> Outcome {
+        if self.was_awaited {
+            let mut follow = self.store.follow(FollowFrom::Start)?;
+            return self.follow_all(&mut follow, screen);
+        }
         let mut follow = if self.args.follow { Some(self.store.follow(FollowFrom::Now)?) } else { None };
         let (catalog, mut episodes) = reading::open(self.store)?;
         self.learn_names(&episodes);
@@ -284,9 +345,9 @@ impl<'a> Tail<'a> {
         }
     }
 
-    /// Shows what was not shown yet. True if it is the end of its episode.
-    fn tell(&mut self, key: AttemptKey, item: &Item, screen: &mut Screen) -> Outcome<bool> {
-        if self.pass_over(key, item) { self.show(key, item, screen) } else { Ok(false) }
+    /// Shows what was not shown yet. If it is the end of its attempt, gives how that ended.
+    fn tell(&mut self, key: AttemptKey, item: &Item, screen: &mut Screen) -> Outcome<Option<String>> {
+        if self.pass_over(key, item) { self.show(key, item, screen) } else { Ok(None) }
     }
 
     /// Remembers that this was shown. False if it was before.
@@ -302,12 +363,13 @@ impl<'a> Tail<'a> {
         is_new
     }
 
-    /// True if it is the end of its episode.
-    fn show(&mut self, key: AttemptKey, item: &Item, screen: &mut Screen) -> Outcome<bool> {
+    /// If it is the end of its attempt, gives how that ended.
+    fn show(&mut self, key: AttemptKey, item: &Item, screen: &mut Screen) -> Outcome<Option<String>> {
         let entry = Entry::of_item(item);
         self.is_whole &= !entry.is_damaged();
         self.print(key, &entry, screen)?;
-        Ok(entry.what == "end")
+        let why = entry.get("why").and_then(|why| why.as_str());
+        Ok((entry.what == "end").then(|| why_of(why)))
     }
 
     fn print(&self, key: AttemptKey, entry: &Entry, screen: &mut Screen) -> Outcome<()> {

@@ -44,8 +44,8 @@ No damage:
   orphan     a note about something that was never there: older versions took
              such notes
 It may be damage, and nobody can tell:
-  claimed    an episode of which nothing is recorded: it was stopped before its
-             first step, or its log is gone
+  claimed    an episode of which no attempt recorded anything: its first, ~0,
+             was stopped before its first step, or its log is gone
   unclaimed  an episode without the file that says whose it is: the store is
              older than these files, or all are gone
   unsealed   a group whose seal was never made, or is gone
@@ -186,15 +186,16 @@ impl Found {
         list(&report.leftovers, screen, |it| format!("{}{}", plain("leftover"), shown(it)))?;
         list(&report.unrecorded, screen, |it| {
             let why = "nothing was recorded of it; whoever began it stopped first, or its log is gone";
-            format!("{}{}: {why}", plain("claimed"), self.episode(it))
+            let first = self.names.attempt(it, 0, None);
+            format!("{}{}: {why}", plain("claimed"), shown(&first))
         })?;
         list(&report.unclaimed, screen, |it| {
             let why = "the store has no claims: it is older than they are, or all are gone";
-            format!("{} {}: {why}", plain("unclaimed"), self.episode(it))
+            format!("{} {}: {why}", plain("unclaimed"), shown(&self.episode(it)))
         })?;
         list(&report.unsealed, screen, |it| {
             let why = "was about to be sealed: its seal was not made, or is gone";
-            format!("{}group {} {why}", plain("unsealed"), self.names.group(it))
+            format!("{}group {} {why}", plain("unsealed"), shown(&self.names.group(it)))
         })?;
         list(&self.orphans, screen, |it| format!("{}{}", plain("orphan"), shown(&self.orphan_line(it))))?;
         if let Some(healed) = &self.healed {

@@ -178,10 +178,33 @@ pub fn write_text(out: &mut impl Write, text: &str) -> fmt::Result {
     out.write_str("\"")
 }
 
-/// True for what must not reach a terminal as it is: controls, and what turns the direction of text.
+/// True for what must not reach a terminal as it is: controls, what turns the direction of text, and what nobody sees and can
+/// hide a text in another. `_HOSTILE` in python/keepstep/_log.py has the same, and a test compares them.
+///
+/// Selectors of variants are not among them: emoji and some scripts cannot be read without.
 pub fn is_hostile(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+    let is_unseen = || {
+        matches!(
+            c,
+            '\u{ad}'
+                | '\u{34f}'
+                | '\u{61c}'
+                | '\u{115f}'..='\u{1160}'
+                | '\u{17b4}'..='\u{17b5}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{3164}'
+                | '\u{feff}'
+                | '\u{ffa0}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{1bca0}'..='\u{1bca3}'
+                | '\u{1d173}'..='\u{1d17a}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+    };
+    c.is_control() || is_unseen()
 }
 
 /// Writes bytes as a text, three in four letters.

@@ -10,6 +10,7 @@ use keepstep_format::segment::HEADER_BYTES;
 
 use super::report::{Torn, Wrong};
 use super::verify::Verifier;
+use crate::counted;
 use crate::error::{Doing, Error, Result};
 use crate::segment::names::segment_path;
 use crate::segment::record::load;
@@ -122,9 +123,10 @@ impl Verifier<'_> {
     fn note_holes(&mut self, head: &SegmentHead, scan: &SegmentScan) {
         for hole in &scan.holes {
             if hole.damage {
-                let named = hole.lost.len();
+                let named = hole.lost.len() as u64;
                 let whose = if hole.certain { "all of it is named" } else { "there may have been more" };
-                let detail = format!("{named} records are known to have been there; {whose}");
+                let are = if named == 1 { "is" } else { "are" };
+                let detail = format!("{} {are} known to have been there; {whose}", counted(named, "record"));
                 self.damaged(head, hole.offset, hole.len, Wrong::Records, &detail);
             } else {
                 self.note_torn(head, hole);

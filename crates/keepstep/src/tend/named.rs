@@ -141,12 +141,11 @@ impl Verifier<'_> {
             }
         }
         let alive: BTreeMap<Id, Liveness> = logs.iter().map(|log| (*log.writer(), log.liveness())).collect();
+        // What a later attempt recorded is the episode now, whatever became of the first.
+        let recorded: BTreeSet<Id> = rests.attempts.keys().map(|(episode, _)| *episode).collect();
         let unrecorded = named.claimed.iter().filter(|((episode, attempt), writer)| {
             let may_still_come = alive.get(writer) == Some(&Liveness::Live);
-            *attempt == 0
-                && !rests.attempts.contains_key(&(*episode, 0))
-                && !may_still_come
-                && !is_pruned(episode)
+            *attempt == 0 && !recorded.contains(episode) && !may_still_come && !is_pruned(episode)
         });
         self.report.unrecorded.extend(unrecorded.map(|((episode, _), _)| *episode));
         self.report.unrecorded.sort_unstable();

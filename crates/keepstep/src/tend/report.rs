@@ -161,8 +161,8 @@ pub struct Report {
     pub torn: Vec<Torn>,
     /// Files in the making that somebody left behind: not damage.
     pub leftovers: Vec<String>,
-    /// Episodes that were claimed, and have no record in any log. Whoever claimed them died before the first was durable, or
-    /// their log is gone: nobody can tell.
+    /// Episodes that were claimed, and of which no attempt has a record in any log. Whoever claimed them died before the first
+    /// was durable, or their log is gone: nobody can tell.
     pub unrecorded: Vec<Id>,
     /// Episodes under a name, in a store that has no claim at all: it was made before there were any, or all are gone.
     pub unclaimed: Vec<Id>,

@@ -12,6 +12,7 @@ use super::receipt::Receipt;
 use super::step::Step;
 use super::subject::Subject;
 use super::writer::Writer;
+use crate::counted;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::options::Level;
@@ -117,7 +118,7 @@ impl State {
             Err(Error::BadInput { field: field.to_owned(), value, fix: fix.to_owned() })
         };
         if kind == Kind::First && self.next_index > 0 {
-            let value = format!("cannot come after {} steps", self.next_index);
+            let value = format!("cannot come after {}", counted(self.next_index, "step"));
             return bad("first", value, "record the first observation before any step, and once");
         }
         match kind.effect() {
@@ -491,10 +492,10 @@ fn call_step(made: &CallMade, came: Result<Value, Value>) -> Step {
 impl std::fmt::Debug for Recorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = &self.subject.name;
-        let steps = self.steps();
+        let steps = counted(self.steps(), "step");
         write!(
             f,
-            "<Episode {}#{}.{}, attempt {}: {steps} steps>",
+            "<Episode {}#{}.{}, attempt {}: {steps}>",
             name.task,
             name.iteration,
             name.sample,

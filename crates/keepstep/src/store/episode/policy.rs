@@ -1,5 +1,6 @@
 //! What an episode does that is half-done under another policy than the one that goes on.
 
+use crate::counted;
 use crate::error::{Error, Result};
 use crate::read::Lineage;
 use crate::store::episode::opening::Opener;
@@ -37,9 +38,9 @@ impl Opener<'_> {
         if new_policy == NewPolicy::Restart {
             return Ok(true);
         }
-        let steps = lineage.steps();
+        let steps = counted(lineage.steps(), "step");
         let why = format!(
-            "interrupted after {steps} steps under policy {theirs}, and going on under policy {mine} is refused"
+            "interrupted after {steps} under policy {theirs}, and going on under policy {mine} is refused"
         );
         Err(Error::Ended { what: self.what(), why })
     }

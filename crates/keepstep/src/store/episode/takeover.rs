@@ -9,6 +9,7 @@ use keepstep_format::card::kind;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, Why, fields};
 
+use crate::counted;
 use crate::error::{Doing, Error, Result};
 use crate::own::FenceNotice;
 use crate::read::{Catalog, Item, Lineage};
@@ -172,7 +173,11 @@ impl Opener<'_> {
             Some(steps) => Err(Error::BadInput {
                 field: "at".to_owned(),
                 value: format!("is {steps}"),
-                fix: format!("{} has {} durable steps: give that or less", self.what(), lineage.steps()),
+                fix: format!(
+                    "{} has {}: give that or less",
+                    self.what(),
+                    counted(lineage.steps(), "durable step")
+                ),
             }),
         }
     }

@@ -13,6 +13,7 @@ use keepstep_format::frame::Kind;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, fields, ids};
 
+use crate::counted;
 use crate::disk;
 use crate::error::{Doing, Error, Result};
 use crate::segment::Storage;
@@ -206,7 +207,11 @@ impl Group {
         let mut by_episode = BTreeMap::new();
         for (episode, reward) in rewards {
             if !members.contains(episode) {
-                let fix = format!("give rewards for the {} episodes of {} only", self.size, self.shown());
+                let fix = format!(
+                    "give rewards for the {} of {} only",
+                    counted(self.size as u64, "episode"),
+                    self.shown()
+                );
                 return Err(bad(episode, "is not of this group", fix));
             }
             if by_episode.insert(*episode, *reward).is_some() {
@@ -276,7 +281,7 @@ impl Group {
             Published::Taken => Ok(false),
             Published::Unfit => Err(Error::BadInput {
                 field: "group".to_owned(),
-                value: format!("of {} members is too large", self.size),
+                value: format!("of {} is too large", counted(self.size as u64, "member")),
                 fix: "a seal has at most 64 MiB: use smaller groups".to_owned(),
             }),
         }

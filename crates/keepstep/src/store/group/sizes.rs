@@ -1,5 +1,6 @@
 //! How many samples a group has: whoever says fewer than there are would leave the others out of its seal, for good.
 
+use crate::counted;
 use crate::error::{Doing, Error, Result};
 use crate::segment::chain::claim_path;
 use crate::store::group::{Group, GroupView};
@@ -15,7 +16,8 @@ impl Group {
             plan.samples_of(&name.task, name.iteration)
         };
         if let Some(planned) = planned.filter(|planned| *planned as usize != self.size) {
-            let said = format!("{planned} samples of it are planned");
+            let are = if planned == 1 { "is" } else { "are" };
+            let said = format!("{} of it {are} planned", counted(planned.into(), "sample"));
             return Err(self.other_size(&said, &format!("give size={planned}, or plan as many")));
         }
         let first = claim_path(&self.run.episode_id(&name), 0);

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use keepstep_format::{Id, Why};
 
+use crate::counted;
 use crate::error::{Error, Result, or_told};
 use crate::read::{AttemptInfo, AttemptKey, Catalog, Item};
 use crate::segment::chain::{Base, Chain, Link};
@@ -286,7 +287,7 @@ impl Store {
             view => view?,
         };
         if view.steps() < steps {
-            return Err(lost(format!("{} of the {steps} steps", steps - view.steps())));
+            return Err(lost(format!("{} of {}", steps - view.steps(), counted(steps, "step"))));
         }
         let mut summed = Summary::default();
         for index in 0..steps {
@@ -304,7 +305,8 @@ impl Store {
 fn lost_records(info: &AttemptInfo, counted: Option<u32>) -> Option<Error> {
     let is_all_there = counted.is_some_and(|counted| info.records >= u64::from(counted));
     let found = if info.missing > 0 && !is_all_there {
-        format!("{} of its records are missing or cannot be read", info.missing)
+        let are = if info.missing == 1 { "is" } else { "are" };
+        format!("{} of its records {are} missing or cannot be read", info.missing)
     } else if info.summary.why.as_deref() == Some(WHY_IS_LOST) {
         "its END cannot be read: how it ended is lost".to_owned()
     } else {
