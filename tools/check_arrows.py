@@ -123,7 +123,9 @@ def main(root: Path) -> int:
     source = root / "crates" / "keepstep" / "src"
     findings = list(arrows_between(source))
     folders = [path.relative_to(source) for room in ROOMS for path in sorted((source / room).iterdir())]
-    nested = [folder.as_posix() for folder in folders if (source / folder).is_dir() and folder.name != "tests"]
+    nested = [
+        folder.as_posix() for folder in folders if (source / folder).is_dir() and folder.name != "tests"
+    ]
     for room in [*ROOMS, *nested]:
         circles, known = circles_of(modules_of(source, room)), CIRCLES.get(room, [])
         for circle in circles:

@@ -31,7 +31,17 @@ PARTS = {
 # The same of `keepstep.adapting`, in the order in which an adapter comes to need them.
 FOR_ADAPTERS = [
     *("SharedStore", "Where", "place_of", "put_waiting", "await_durable", "samples_of"),
-    *("FINAL", "ENDING", "why_of", "why_left", "ending_by", "text_of", "check_same", "diverged"),
+    *(
+        "FINAL",
+        "ENDING",
+        "why_of",
+        "why_left",
+        "ending_by",
+        "text_of",
+        "message_of",
+        "check_same",
+        "diverged",
+    ),
     *("Door", "BlockingDoor", "AwaitingDoor", "run_blocking", "in_thread", "is_on_loop"),
     *("logger", "shown", "warn_caller", "GrowingList", "int32_bytes", "float32_bytes"),
 ]

@@ -26,10 +26,7 @@ def test_a_key_is_one_call_also_while_it_is_on_its_way(store: keepstep.Store) ->
     async def ask() -> list[str]:
         async with run.episode("t", on_error="keep") as episode:
             async with episode.turn(action=1):
-                calls = [
-                    episode.call("tool", lambda i=i: slow(i, 0.01 * (3 - i), made), key="same")
-                    for i in range(3)
-                ]
+                calls = [episode.call("tool", lambda: slow(0, 0.01, made), key="same") for _ in range(3)]
                 answers = await asyncio.gather(*calls)
                 if len(made) == 1 and not episode.resumed:
                     raise ConnectionError("away")
@@ -47,7 +44,7 @@ async def again(run: keepstep.Run) -> list[str]:
     async with run.episode("t", on_error="keep") as episode:
         async with episode.turn(action=1) as turn:
             made: list[int] = []
-            calls = [episode.call("tool", lambda i=i: slow(i, 0, made), key="same") for i in range(3)]
+            calls = [episode.call("tool", lambda: slow(0, 0, made), key="same") for _ in range(3)]
             answers = await asyncio.gather(*calls)
             turn.result(observation=answers)
         episode.end("finished")

@@ -260,15 +260,12 @@ impl Group {
     fn too_few(&self, members: usize, least: usize, missing: &BTreeMap<i64, String>) -> Error {
         let listed: Vec<String> =
             missing.iter().map(|(sample, why)| format!("sample {sample}: {why}")).collect();
-        Error::BadInput {
-            field: "least".to_owned(),
-            value: format!(
-                "is {least}, and {members} of {} members of {} have ended",
-                self.size,
-                self.shown()
-            ),
-            fix: format!("seal when more have ended, or with a lower one ({})", listed.join(", ")),
-        }
+        // Whoever did not say it did not mean a number.
+        let asked =
+            if least == self.size as usize { "needs all to have ended" } else { &format!("is {least}") };
+        let value = format!("{asked}, and {members} of {} members of {} have", self.size, self.shown());
+        let fix = format!("seal when more have ended, or give a lower one ({})", listed.join(", "));
+        Error::BadInput { field: "least".to_owned(), value, fix }
     }
 
     /// Publishes the seal. False if there is one.
