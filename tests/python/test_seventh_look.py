@@ -89,7 +89,7 @@ def test_every_receipt_survives_what_the_store_reaches(
                 if is_reached:
                     assert LEVELS.index(came) >= LEVELS.index(asked), receipt
             with pytest.raises(keepstep.BadInput, match="level"):
-                receipt.wait(level="powre")
+                receipt.wait(level="strong")
 
 
 def test_a_seal_of_the_null_store_survives_nothing() -> None:

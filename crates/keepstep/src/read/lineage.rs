@@ -16,7 +16,7 @@ use super::attempt::{Attempt, AttemptReader, tell_all};
 use super::catalog::Catalog;
 use super::places::{Next, RecordPlace};
 use super::records::{DamagedRecord, Gap, Item, MOVED_MAX, read_record};
-use super::step::{Begin, Call, End, Step};
+use super::step::{Begin, End, Step};
 use crate::error::{Error, Result};
 use crate::segment::Contents;
 use crate::segment::chain::{Base, Chain, Link, Span};
@@ -48,20 +48,20 @@ pub struct Line {
 
 /// A step of a lineage: where its records are in the outline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct StepLines {
+pub(super) struct StepLines {
     intent: Option<usize>,
-    done: usize,
+    pub(super) done: usize,
 }
 
 /// Reads what counts of an episode.
 #[derive(Debug)]
 pub struct Lineage {
     episode: Id,
-    parts: Vec<LineagePart>,
+    pub(super) parts: Vec<LineagePart>,
     readers: Vec<AttemptReader>,
-    lines: Vec<Line>,
-    steps: Vec<StepLines>,
-    pending: Option<usize>,
+    pub(super) lines: Vec<Line>,
+    pub(super) steps: Vec<StepLines>,
+    pub(super) pending: Option<usize>,
     gaps: Vec<(usize, Gap)>,
     /// The first line of the attempt's own records.
     own_from: usize,
@@ -444,23 +444,6 @@ impl Lineage {
         Ok(self.end()?.is_some_and(|end| end.makes_last()))
     }
 
-    /// The turn that was said and has no result.
-    pub fn pending(&mut self) -> Result<Option<Step>> {
-        let Some(at) = self.pending else { return Ok(None) };
-        let mut step = Step { index: self.steps.len() as i64, ..Step::default() };
-        match self.item(at)? {
-            Item::Record(record) => step.add(&record),
-            Item::Damaged(lost) => step.lose(&lost),
-            Item::Gap(_) => {}
-        }
-        Ok(Some(step))
-    }
-
-    /// True for a line that stands before the turn which was said and has no result.
-    pub fn is_before_pending(&self, at: usize) -> bool {
-        self.pending.is_some_and(|pending| at < pending)
-    }
-
     /// The newest value of that name in the states of its steps. Where damage took what may be newer, an older one would be a
     /// wrong answer: that is an error.
     pub fn state(&mut self, name: &str) -> Result<Option<Value>> {
@@ -488,43 +471,6 @@ impl Lineage {
             "the state {name:?} of step {index} is lost; open it with `at` to go on before the damage, or restart it"
         );
         Error::Damaged { path, offset: line.place.offset, found }
-    }
-
-    /// The records of a kind that belong to no completed step: what happened since.
-    pub fn since_last_step(&self, kind: Kind) -> Vec<usize> {
-        let from = self.steps.last().map_or(0, |step| step.done + 1);
-        (from..self.lines.len()).filter(|&at| self.lines[at].kind == kind as u8).collect()
-    }
-
-    /// The calls that were made in it, in order. Reads them alone; of one that is damaged at least that is known.
-    pub fn calls(&mut self) -> Result<Vec<Call>> {
-        let is_call = |at: &usize| self.lines[*at].kind == Kind::Call as u8;
-        let calls: Vec<usize> = (0..self.lines.len()).filter(is_call).collect();
-        let read = |at: usize| {
-            Ok(match self.item(at)? {
-                Item::Record(record) => Call::of(&record),
-                Item::Damaged(_) | Item::Gap(_) => Call { damaged: vec!["call"], ..Call::default() },
-            })
-        };
-        calls.into_iter().map(read).collect()
-    }
-
-    /// What cannot be read of the turn that was under way, before a line: an answer that is lost would be asked for again.
-    /// Reads it; of steps that are complete, whoever reads them is told.
-    pub fn loss_since_last_step(&mut self, before: usize) -> Result<Option<String>> {
-        for kind in [Kind::Intent, Kind::Call] {
-            for at in self.since_last_step(kind).into_iter().filter(|at| *at < before) {
-                let is_whole = matches!(self.item(at)?, Item::Record(record) if record.lost.is_empty());
-                if !is_whole {
-                    let (line, span) = (&self.lines[at], &self.parts[self.lines[at].part].span);
-                    return Ok(Some(format!(
-                        "record {} of attempt {} cannot be read",
-                        line.seq, span.attempt
-                    )));
-                }
-            }
-        }
-        Ok(None)
     }
 
     /// Reads all of it, as one.

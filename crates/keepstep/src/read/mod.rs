@@ -15,6 +15,7 @@ mod step;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod under_way;
 
 pub use attempt::{Attempt, AttemptReader, Steps};
 pub use catalog::{AttemptInfo, AttemptKey, Catalog, Trouble};

@@ -261,8 +261,7 @@ impl Group {
         let listed: Vec<String> =
             missing.iter().map(|(sample, why)| format!("sample {sample}: {why}")).collect();
         // Whoever did not say it did not mean a number.
-        let asked =
-            if least == self.size as usize { "needs all to have ended" } else { &format!("is {least}") };
+        let asked = if least == self.size { "needs all to have ended" } else { &format!("is {least}") };
         let value = format!("{asked}, and {members} of {} members of {} have", self.size, self.shown());
         let fix = format!("seal when more have ended, or give a lower one ({})", listed.join(", "));
         Error::BadInput { field: "least".to_owned(), value, fix }
