@@ -329,7 +329,10 @@ impl Lineage {
 
     /// How it ended, if it said so.
     pub fn end(&mut self) -> Result<Option<End>> {
-        let Some(at) = self.own_end() else { return Ok(None) };
+        self.own_end().map(|at| self.end_of(at)).transpose()
+    }
+
+    fn end_of(&mut self, at: usize) -> Result<End> {
         let mut end = match self.item(at)? {
             Item::Record(record) => End::of(&record),
             // It ended; how, is lost.
@@ -340,7 +343,7 @@ impl Lineage {
             end.why = self.readers[self.lines[at].part].said_why();
             end.damaged.retain(|field| *field != "why" || end.why.is_none());
         }
-        Ok(Some(end))
+        Ok(end)
     }
 
     /// How the newest attempt in it began that says so.
@@ -441,7 +444,9 @@ impl Lineage {
         if index + 1 != self.steps() {
             return Ok(false);
         }
-        Ok(self.end()?.is_some_and(|end| end.makes_last()))
+        // Also one that only found that the episode was over ended there.
+        let Some(at) = self.end_at() else { return Ok(false) };
+        Ok(self.end_of(at)?.makes_last())
     }
 
     /// The newest value of that name in the states of its steps. Where damage took what may be newer, an older one would be a

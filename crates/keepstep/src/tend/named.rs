@@ -18,7 +18,7 @@ use super::verify::Verifier;
 use crate::disk::join;
 use crate::error::{Doing, Result, or_told};
 use crate::segment::cards::{CardFound, Fields, as_id, read_card};
-use crate::segment::chain::{GONE, base_path, claim_path, read_claim};
+use crate::segment::chain::{Based, GONE, base_path, claim_path, read_based, read_claim};
 use crate::segment::named::{list_bases, mailbox_dir, parse_claim};
 use crate::segment::names::{
     SCANS, SEAL_NOTE, parse_scan, run_folder, run_path, scan_path, seal_path, segment_path, stream_path,
@@ -128,13 +128,20 @@ fn files_in(storage: &Storage, dir: &str) -> Result<Vec<String>> {
 }
 
 impl Verifier<'_> {
+    /// True for an attempt that only found that the episode was over: it has no records of its own.
+    fn only_adopted_an_end(&self, episode: &Id, attempt: u32) -> Result<bool> {
+        let (based, _) = or_told(read_based(self.storage, episode, attempt))?;
+        Ok(matches!(based.flatten(), Some(Based::Base(base)) if base.adopted.is_some()))
+    }
+
     /// To be called when all logs were read.
     pub(super) fn check_named(&mut self, named: &Named, logs: &[Log]) -> Result<()> {
         let mut rests = std::mem::take(&mut self.rests);
         let manifest = self.storage.manifest()?;
         let is_pruned = |episode: &Id| manifest.pruned(episode).is_some();
         for (episode, attempt, path) in &named.sealed {
-            if !rests.attempts.contains_key(&(*episode, *attempt)) && !is_pruned(episode) {
+            let is_recorded = rests.attempts.contains_key(&(*episode, *attempt)) || is_pruned(episode);
+            if !is_recorded && !self.only_adopted_an_end(episode, *attempt)? {
                 let detail =
                     format!("attempt {attempt} at episode {episode} is sealed here, and is in no log");
                 self.gone(path.clone(), detail);
