@@ -32,7 +32,8 @@ fn an_end_that_was_adopted_is_an_end_for_all_who_ask() {
     let taker = run_on(HookedDisk::new(sim.process(), move |call| {
         if call.starts_with("link") && call.ends_with(".1.claim") {
             let episode = episode.lock().expect("no panic").take().expect("once");
-            episode.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
+            let ending = Ending { said_by: Some("the owner".to_owned()), ..Ending::default() };
+            episode.end("finished", ending).expect("ends").wait().expect("is durable");
         }
     }));
     let name = EpisodeName::task("task");
@@ -52,6 +53,8 @@ fn an_end_that_was_adopted_is_an_end_for_all_who_ask() {
     assert_eq!(one_by_one, [StepKind::Mid, StepKind::Last]);
     assert_eq!(at_once, one_by_one);
     assert_eq!(told.collect::<Vec<_>>(), one_by_one);
+    let end = view.ending().expect("reads").expect("has ended");
+    assert_eq!((end.why.as_deref(), end.said_by.as_deref()), (Some("finished"), Some("the owner")));
     let report = reader.store().verify(&mut |_| {}).expect("verifies");
     assert!(report.is_whole(), "{report:?}");
 }

@@ -332,6 +332,11 @@ impl Lineage {
         self.own_end().map(|at| self.end_of(at)).transpose()
     }
 
+    /// How the one ended that it inherited from, if that is all that there is to it.
+    pub fn inherited_end(&mut self) -> Result<Option<End>> {
+        self.end_at().map(|at| self.end_of(at)).transpose()
+    }
+
     fn end_of(&mut self, at: usize) -> Result<End> {
         let mut end = match self.item(at)? {
             Item::Record(record) => End::of(&record),

@@ -326,7 +326,10 @@ impl View {
             return Ok(said);
         }
         let adopted = self.chain.link(self.attempt).and_then(|link| link.base.as_ref()?.adopted.clone());
-        Ok(adopted.map(|why| End { why: Some(why), ..End::default() }))
+        let Some(why) = adopted else { return Ok(None) };
+        // As the one said it that ended.
+        let said = self.lineage.borrow_mut().inherited_end()?;
+        Ok(Some(End { why: Some(why), ..said.unwrap_or_default() }))
     }
 
     /// How the attempt began; of one that recorded nothing itself, how the one before it did.
