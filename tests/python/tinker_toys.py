@@ -238,6 +238,8 @@ def check_record(
             assert step.reward == right.reward
             assert step.info["metrics"]["exact"] == 0.1 + 0.2 and step.info["metrics"]["turn"] == turn
             assert shown(step) == right.after
-        assert (steps[-1].kind, view.state, view.pending) == ("LAST", "finished", None), f"{view.ref} {steps[-1].kind} {view.state} {view.pending}"
+        assert (steps[-1].kind, view.state, view.pending) == ("LAST", "finished", None), (
+            f"{view.ref} {steps[-1].kind} {view.state} {view.pending}"
+        )
         assert view.notes["group"]["reward"] == group_reward_of(member)
         assert view.notes["rollout"]["stop_reason"] == "completed"
