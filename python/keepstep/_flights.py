@@ -160,10 +160,11 @@ class Flights:
                     return tried[0]
         return None
 
-    def forget_failed(self) -> None:
-        """The turn is tried again as a whole: its calls are numbered from the first on."""
+    def try_again(self) -> None:
+        """The turn is tried again as a whole: its calls are numbered from the first on, by functions that are made anew."""
         with _lock:
             self._failed.clear()
+            self._answered.clear()
 
     def answer(self, place: Place, fn: Any) -> None:
         """Refuses the answer of a key to another call than the one that it was the key of, as far as the functions tell."""

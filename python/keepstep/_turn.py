@@ -85,7 +85,7 @@ class Turn(Scope):
         """Gives the turn up, on record: it becomes no step, and the next turn has its index, and what its calls gave."""
         self._check_open("discard")
         self._settled = self._episode._native.discard(_checks.text("reason", reason))
-        self._episode._flights.forget_failed()
+        self._episode._flights.try_again()
         self._end = "was given up"
 
     def _check_open(self, what: str) -> None:
@@ -137,7 +137,7 @@ class Turn(Scope):
         try:
             if self._on_error == "keep":
                 self._settled = native.keep(error_of(raised))
-                self._episode._flights.forget_failed()
+                self._episode._flights.try_again()
                 self._end = "was left to the next try"
             else:
                 self._settled = native.result({"error": error_of(raised)}, False)

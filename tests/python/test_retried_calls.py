@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -157,6 +158,24 @@ def test_a_turn_that_is_kept_finds_its_calls(run: keepstep.Run) -> None:
         assert tries(episode) == ["a!", "b!", "c!"]
         episode.end("finished")
     assert model.answered == ["a", "b", "c"]
+
+
+def test_a_turn_that_is_kept_may_be_tried_with_another_client(run: keepstep.Run) -> None:
+    """What a function sees is made anew with each try: its key is still that of the call that has its answer."""
+
+    class Client:
+        def ask(self) -> str:
+            return "answer"
+
+    with run.episode("t") as episode:
+        for is_last in (False, True):
+            client = Client()
+            with contextlib.suppress(Down), episode.turn(action="look", on_error="keep") as turn:
+                assert episode.call("look", lambda client=client: client.ask(), key="call_0") == "answer"
+                if not is_last:
+                    raise Down
+                turn.result(observation=1)
+        episode.end("finished")
 
 
 # A key is one call.
