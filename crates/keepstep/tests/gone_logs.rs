@@ -13,7 +13,7 @@ use keepstep::{
     RemainingOptions, Run, Step, Store, Value, Why,
 };
 
-use scratch::Scratch;
+use scratch::{Scratch, copy_all};
 
 fn name(task: &str) -> EpisodeName {
     EpisodeName::task(task)
@@ -197,17 +197,6 @@ fn what_was_cut_off_a_scanned_log_is_missed() {
     std::fs::OpenOptions::new().write(true).open(&segment).unwrap().set_len(bytes / 2).unwrap();
     let one = listed(&copy, "t");
     assert!(one.trouble.is_some() && one.summary.total_reward.is_none(), "{one:?}");
-}
-
-fn copy_all(from: &std::path::Path, to: &std::path::Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap().flatten() {
-        let target = to.join(entry.file_name());
-        match entry.path().is_dir() {
-            true => copy_all(&entry.path(), &target),
-            false => drop(std::fs::copy(entry.path(), target).unwrap()),
-        }
-    }
 }
 
 fn fail(run: &Run, task: &str, new_steps: u64) -> Result<(), Error> {

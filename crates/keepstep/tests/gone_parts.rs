@@ -11,7 +11,7 @@ use keepstep::{
     Options, PlanOptions, RemainingOptions, Run, Step, Store, Value, Why,
 };
 
-use scratch::Scratch;
+use scratch::{Scratch, copy_all};
 
 fn name(task: &str) -> EpisodeName {
     EpisodeName::task(task)
@@ -147,15 +147,4 @@ fn nobody_waits_for_a_writer_whose_folder_is_gone() {
     let run = Store::open(&copy.0, options).expect("opens").run("run", Value::Null).expect("opens");
     let opened = run.episode(name("t")).map(|episode| episode.steps());
     assert!(matches!(opened, Err(Error::Damaged { .. })), "{opened:?}");
-}
-
-fn copy_all(from: &std::path::Path, to: &std::path::Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap().flatten() {
-        let target = to.join(entry.file_name());
-        match entry.path().is_dir() {
-            true => copy_all(&entry.path(), &target),
-            false => drop(std::fs::copy(entry.path(), target).unwrap()),
-        }
-    }
 }

@@ -81,3 +81,15 @@ impl Drop for Scratch {
 pub(crate) fn run_in(dir: &Path) -> Run {
     open(dir, Options::default()).expect("opens").run("run", Value::Null).expect("opens")
 }
+
+/// Copies a store as it is, as whoever makes a backup does.
+pub(crate) fn copy_all(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().flatten() {
+        let target = to.join(entry.file_name());
+        match entry.path().is_dir() {
+            true => copy_all(&entry.path(), &target),
+            false => drop(std::fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}
