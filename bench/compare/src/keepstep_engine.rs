@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use keepstep::read::Catalog;
 use keepstep::tend::CompactOptions;
-use keepstep::{Ending, EpisodeName, Options, Receipt, Run, Step, Store, Value};
+use keepstep::{Ending, Entry, EpisodeName, Options, Receipt, Run, Step, Store, Value};
 
 use crate::engine::{Engine, EngineFactory, Episode, Item, OpenOptions, Reader, Stats};
 use crate::watched_disk::WatchedDisk;
@@ -98,7 +98,7 @@ struct KeepstepEpisode {
 impl KeepstepEpisode {
     /// Waits while the queue is full, as a recorder does that must not drop a step.
     fn send(&mut self, step: Step) {
-        let receipt = self.recorder.submit_waiting(step).expect("could not submit");
+        let receipt = self.recorder.record(Entry::step(step).waiting_for_room()).expect("could not submit");
         self.last = Some(receipt);
     }
 }

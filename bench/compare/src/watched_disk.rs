@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use keepstep::disk::{Clock, Entry, File, FileSystem, Files, LockState, RealDisk, Watch};
+use keepstep::disk::{Clock, DirEntry, File, FileSystem, Files, LockState, RealDisk, Watch};
 
 /// What was read of each file: ranges as (from, to).
 type Ranges = BTreeMap<String, Vec<(u64, u64)>>;
@@ -128,7 +128,7 @@ impl Files for WatchedDisk {
     fn remove(&self, path: &str) -> io::Result<()> {
         self.disk.remove(path)
     }
-    fn list(&self, path: &str) -> io::Result<Vec<Entry>> {
+    fn list(&self, path: &str) -> io::Result<Vec<DirEntry>> {
         self.disk.list(path)
     }
     fn exists(&self, path: &str) -> io::Result<bool> {

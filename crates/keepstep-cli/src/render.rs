@@ -39,14 +39,14 @@ pub(crate) fn titles(width: Option<usize>) -> String {
 
 /// One thing that happened, with its fields by name.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct Rendered {
     pub(crate) what: String,
     pub(crate) fields: Vec<(&'static str, Value)>,
     /// The fields that are lost, or of which a part is.
     pub(crate) damaged: Vec<&'static str>,
 }
 
-impl Entry {
+impl Rendered {
     fn new(what: &str, damaged: &[&'static str]) -> Self {
         Self { what: what.to_owned(), fields: Vec::new(), damaged: damaged.to_vec() }
     }
@@ -271,13 +271,13 @@ pub(crate) fn traceback_of(error: &Value) -> Vec<String> {
     text.unwrap_or_default().lines().map(|line| shown(line).trim_end().to_owned()).collect()
 }
 
-fn of_step(what: &str, step: &Step) -> Entry {
+fn of_step(what: &str, step: &Step) -> Rendered {
     let kind = match step.kind {
         StepKind::First => "FIRST",
         StepKind::Mid => "MID",
         StepKind::Last => "LAST",
     };
-    Entry::new(what, &step.damaged)
+    Rendered::new(what, &step.damaged)
         .with("index", Some(step.index))
         .with("kind", Some(kind))
         .with("time_us", step.time)
@@ -297,8 +297,8 @@ fn of_step(what: &str, step: &Step) -> Entry {
         .with("value", step.value.clone())
 }
 
-fn of_begin(begin: &Begin) -> Entry {
-    Entry::new("begin", &begin.damaged)
+fn of_begin(begin: &Begin) -> Rendered {
+    Rendered::new("begin", &begin.damaged)
         .with("time_us", begin.time)
         .with("run", begin.run.clone())
         .with("task", begin.task.clone())
@@ -309,17 +309,17 @@ fn of_begin(begin: &Begin) -> Entry {
         .with("resumed", begin.resumed)
 }
 
-fn of_discarded(discarded: &Discarded) -> Entry {
+fn of_discarded(discarded: &Discarded) -> Rendered {
     let damaged = discarded.step.as_ref().map_or(&[][..], |step| &step.damaged);
-    Entry::new("discarded", damaged)
+    Rendered::new("discarded", damaged)
         .with("index", Some(discarded.index))
         .with("time_us", discarded.time)
         .with("reason", discarded.reason.clone())
         .with("action", discarded.step.as_ref().and_then(|step| step.action.clone()))
 }
 
-fn of_call(call: &Call) -> Entry {
-    Entry::new("call", &call.damaged)
+fn of_call(call: &Call) -> Rendered {
+    Rendered::new("call", &call.damaged)
         .with("index", call.index)
         .with("time_us", call.time)
         .with("name", call.name.clone())
@@ -330,8 +330,8 @@ fn of_call(call: &Call) -> Entry {
         .with("error", call.error.clone())
 }
 
-fn of_note(note: &Note) -> Entry {
-    Entry::new("note", &note.damaged)
+fn of_note(note: &Note) -> Rendered {
+    Rendered::new("note", &note.damaged)
         .with("index", note.index)
         .with("time_us", note.time)
         .with("name", note.name.clone())
@@ -341,8 +341,8 @@ fn of_note(note: &Note) -> Entry {
         .with("target_attempt", note.target_attempt)
 }
 
-fn of_end(end: &End) -> Entry {
-    Entry::new("end", &end.damaged)
+fn of_end(end: &End) -> Rendered {
+    Rendered::new("end", &end.damaged)
         .with("time_us", end.time)
         .with("why", end.why.clone())
         .with("limit", end.limit.clone())
@@ -351,27 +351,27 @@ fn of_end(end: &End) -> Entry {
         .with("evidence", end.evidence.clone())
 }
 
-fn of_damaged(damaged: &DamagedRecord) -> Entry {
+fn of_damaged(damaged: &DamagedRecord) -> Rendered {
     let place = format!("segment {}, byte {}", damaged.place.segment, damaged.place.offset);
     // A kind that only a later version knows is not damaged, and cannot be told either.
     let known = Kind::from_u8(damaged.kind);
-    Entry::new(if known.is_some() { "damaged" } else { "unknown" }, &[])
+    Rendered::new(if known.is_some() { "damaged" } else { "unknown" }, &[])
         .with("sequence", Some(i64::from(damaged.seq)))
         .with("place", Some(place))
         .with("kind", known.is_none().then_some(i64::from(damaged.kind)))
 }
 
-fn of_gap(gap: &Gap) -> Entry {
+fn of_gap(gap: &Gap) -> Rendered {
     let records = i64::from(gap.to) - i64::from(gap.from);
-    Entry::new("gap", &[]).with("records", Some(records)).with("sequence", Some(i64::from(gap.from)))
+    Rendered::new("gap", &[]).with("records", Some(records)).with("sequence", Some(i64::from(gap.from)))
 }
 
-fn of_record(record: &Record) -> Entry {
+fn of_record(record: &Record) -> Rendered {
     let name = |number: u8| {
         if number == fields::TIME { "time_us" } else { fields::name(number).unwrap_or("unknown") }
     };
     let damaged: Vec<&'static str> = record.lost.iter().map(|number| name(*number)).collect();
-    let mut entry = Entry::new(&record.kind_name().to_lowercase(), &damaged);
+    let mut entry = Rendered::new(&record.kind_name().to_lowercase(), &damaged);
     // The birth of a run is of no use to people; its name is there.
     let told = record.fields.iter().filter(|(number, _)| *number != fields::BIRTH);
     entry.fields = told.map(|(number, value)| (name(*number), value.clone())).collect();

@@ -14,7 +14,7 @@ use std::time::Duration;
 use keepstep::{
     Ending, Episode, EpisodeName, NoteTarget, Opening, Options, Run, Step, Store, Value, WhenBusy,
 };
-use program::{Said, Scratch, json_lines, program, run};
+use program::{Printed, Scratch, json_lines, program, run};
 
 /// Another opener of the same store: it has a writer of its own, as another process would.
 fn opener(scratch: &Scratch) -> Run {
@@ -89,7 +89,7 @@ impl Shop {
         Self { scratch, alone: Some(alone) }
     }
 
-    fn run(&self, arguments: &[&str]) -> Said {
+    fn run(&self, arguments: &[&str]) -> Printed {
         program()
             .current_dir(self.scratch.dir())
             .env("KEEPSTEP_STORE", "s")
@@ -115,7 +115,7 @@ fn text(line: &str, key: &str) -> String {
 }
 
 fn number(line: &str, key: &str) -> u64 {
-    Said { code: None, out: line.to_owned(), err: String::new() }.number(key)
+    Printed { code: None, out: line.to_owned(), err: String::new() }.number(key)
 }
 
 /// Name, state, steps and attempts of each line.
@@ -411,7 +411,7 @@ fn a_reader_that_goes_away_is_no_error() {
             .spawn()
             .unwrap();
         drop(child.stdout.take());
-        let said = Said::from(child.wait_with_output().unwrap());
+        let said = Printed::from(child.wait_with_output().unwrap());
         let is_quiet = !said.err.contains("error:") && !said.err.contains("panicked");
         assert!(codes.contains(&said.code) && is_quiet, "{arguments:?}: {said:?}");
     }
@@ -518,7 +518,7 @@ fn tail_goes_on_with_the_next_attempt() {
     assert_eq!(next_step(&mut lines), (3, 1, name.clone()));
     end(&new, "finished");
     assert!(lines.last().unwrap().contains(r#""what":"end""#));
-    let said = Said::from(tail.wait_with_output().unwrap());
+    let said = Printed::from(tail.wait_with_output().unwrap());
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(said.err.contains("attempt ~1 goes on from step 3, by process"), "{said:?}");
     drop(old);
@@ -592,7 +592,7 @@ fn tail_waits_for_whoever_goes_on() {
     let inherited = episode.inherited();
     episode.step(Step::new().action("go on")).unwrap();
     end(&episode, "finished");
-    let said = Said::from(tail.wait_with_output().unwrap());
+    let said = Printed::from(tail.wait_with_output().unwrap());
     let lines = json_lines(&said);
     let steps: Vec<u64> =
         lines.iter().filter(|it| it.contains(r#""what":"step""#)).map(|it| number(it, "index")).collect();

@@ -14,7 +14,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use program::{Said, Scratch, program, wait_with_open_stdin};
+use program::{Printed, Scratch, program, wait_with_open_stdin};
 
 const SEED: &str = "11";
 
@@ -48,7 +48,7 @@ impl Recorder {
     }
 
     /// Records while system calls fail. Gives what it said, and how many calls were made to fail.
-    fn record_with(&self, inject: &str) -> (Said, usize) {
+    fn record_with(&self, inject: &str) -> (Printed, usize) {
         let log = self.scratch.path("strace.log");
         let calls = inject.split(':').next().unwrap();
         let child = Command::new("strace")
@@ -69,7 +69,7 @@ impl Recorder {
     }
 
     /// Compares the store with what the recorder had been promised.
-    fn check(&self, said: &Said) -> Said {
+    fn check(&self, said: &Printed) -> Printed {
         let mut check = program()
             .args(["torture-check", "--run", "r", "--seed", SEED, "--store"])
             .arg(self.store())
@@ -83,7 +83,7 @@ impl Recorder {
     }
 
     /// Nothing that was acknowledged is lost, nothing is torn, invented or damaged.
-    fn expect_all_kept(&self, said: &Said, what: &str) -> u64 {
+    fn expect_all_kept(&self, said: &Printed, what: &str) -> u64 {
         if said.out.is_empty() {
             // Nothing was promised; there may not even be a store.
             return 0;
@@ -278,7 +278,7 @@ fn a_read_only_directory_is_told() {
         .arg(&store)
         .stdin(Stdio::piped())
         .output();
-    let said = Said::from(output.unwrap());
+    let said = Printed::from(output.unwrap());
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(said.tells_error_and_hint() && said.err.contains("Permission denied"), "{}", said.err);
     assert!(said.err.contains("who may write"), "{}", said.err);
@@ -320,7 +320,7 @@ fn a_store_that_is_deleted_is_noticed() {
     let stdin = child.stdin.take();
     // Read on, or the recorder would wait for us.
     lines.for_each(drop);
-    let said = Said::from(child.wait_with_output().unwrap());
+    let said = Printed::from(child.wait_with_output().unwrap());
     drop(stdin);
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(said.tells_error_and_hint() && said.err.contains("deleted"), "{}", said.err);

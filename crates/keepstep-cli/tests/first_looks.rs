@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
 use keepstep::{Ending, Episode, EpisodeName, NoteTarget, Options, PlanOptions, Run, Step, Store, Value};
-use program::{Said, Scratch, json_lines, program, run};
+use program::{Printed, Scratch, json_lines, program, run};
 
 fn opened(scratch: &Scratch, name: &str) -> Run {
     Store::open(scratch.path("s"), Options::default()).unwrap().run(name, Value::Null).unwrap()
@@ -27,7 +27,7 @@ fn record(run: &Run, tasks: &[&str]) {
     }
 }
 
-fn ask(scratch: &Scratch, arguments: &[&str]) -> Said {
+fn ask(scratch: &Scratch, arguments: &[&str]) -> Printed {
     run(scratch.dir(), arguments.iter().copied())
 }
 
@@ -243,7 +243,7 @@ fn waiting(scratch: &Scratch, arguments: &[&str], words: &str) -> (Child, impl I
 fn tail_waits_for_a_store_and_an_episode_to_come() {
     let scratch = Scratch::new();
     let steps = |tail: Child| {
-        let said = Said::from(tail.wait_with_output().unwrap());
+        let said = Printed::from(tail.wait_with_output().unwrap());
         assert_eq!(said.code, Some(0), "{said:?}");
         json_lines(&said).iter().filter(|line| line.contains(r#""what":"step""#)).count()
     };

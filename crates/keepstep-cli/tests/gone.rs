@@ -6,7 +6,7 @@ mod program;
 use std::path::PathBuf;
 
 use keepstep::{Ending, EpisodeName, Options, Step, Store, Value};
-use program::{Said, Scratch, json_lines, run};
+use program::{Printed, Scratch, json_lines, run};
 
 /// Two episodes that finished, and where the claim of the first stands.
 fn recorded(scratch: &Scratch) -> PathBuf {
@@ -22,11 +22,11 @@ fn recorded(scratch: &Scratch) -> PathBuf {
     scratch.path("s").join(format!("claims/{}/{id}.0.claim", &id[..2]))
 }
 
-fn ask(scratch: &Scratch, arguments: &[&str]) -> Said {
+fn ask(scratch: &Scratch, arguments: &[&str]) -> Printed {
     run(scratch.dir(), arguments.iter().copied())
 }
 
-fn tells(said: &Said, what: &str) {
+fn tells(said: &Printed, what: &str) {
     assert_eq!(said.code, Some(3), "{what}: {said:?}");
     assert!(said.err.contains("damaged:") && said.err.contains(".claim"), "{what}: {said:?}");
 }

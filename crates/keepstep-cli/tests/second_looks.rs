@@ -10,7 +10,7 @@ use std::process::{Child, Stdio};
 use keepstep::{
     Ending, Episode, EpisodeName, Opening, Options, PlanOptions, Run, Step, Store, Value, WhenBusy,
 };
-use program::{Said, Scratch, json_lines, program, run};
+use program::{Printed, Scratch, json_lines, program, run};
 
 /// Another opener of the same store: it has a writer of its own, as another process would.
 fn opened(scratch: &Scratch) -> Run {
@@ -31,7 +31,7 @@ fn end(episode: &Episode, why: &str) {
     episode.end(why, Ending::default()).unwrap().wait().unwrap();
 }
 
-fn ask(scratch: &Scratch, arguments: &[&str]) -> Said {
+fn ask(scratch: &Scratch, arguments: &[&str]) -> Printed {
     run(scratch.dir(), arguments.iter().copied())
 }
 
@@ -49,7 +49,7 @@ fn following(scratch: &Scratch, arguments: &[&str]) -> (Child, impl Iterator<Ite
     (tail, talk)
 }
 
-fn steps_in(said: &Said) -> usize {
+fn steps_in(said: &Printed) -> usize {
     json_lines(said).iter().filter(|line| line.contains(r#""what":"step""#)).count()
 }
 
@@ -72,7 +72,7 @@ fn tail_waits_behind_every_end_that_is_not_final() {
         steps(&second, 2);
         end(&second, "finished");
         for tail in [before, after] {
-            let said = Said::from(tail.wait_with_output().unwrap());
+            let said = Printed::from(tail.wait_with_output().unwrap());
             assert_eq!((said.code, steps_in(&said)), (Some(0), 3), "{why}: {said:?}");
             assert!(json_lines(&said).last().unwrap().contains(r#""why":"finished""#), "{why}: {said:?}");
         }
@@ -105,7 +105,7 @@ fn tail_waits_behind_a_crash() {
     let config = [("model", "a random walk"), ("environment", "a small shop")];
     let config = Value::map(config.map(|(key, value)| (key, Value::from(value))));
     end(&going_on(&store.run("shop", config).unwrap(), "t"), "finished");
-    let said = Said::from(tail.wait_with_output().unwrap());
+    let said = Printed::from(tail.wait_with_output().unwrap());
     assert!(said.code == Some(0) && said.out.contains("end: why crashed"), "{said:?}");
     assert!(said.out.lines().last().unwrap().contains("end: why finished"), "{said:?}");
 }
@@ -117,7 +117,7 @@ fn tail_shows_all_of_what_it_waited_for() {
         let scratch = Scratch::new();
         let mut arguments = vec!["-n", "2"];
         arguments.extend(is_json.then_some("--json"));
-        let count = |said: &Said| if is_json { steps_in(said) } else { said.out.matches("look").count() };
+        let count = |said: &Printed| if is_json { steps_in(said) } else { said.out.matches("look").count() };
 
         let (for_store, mut talk) = following(&scratch, &[&arguments[..], &["./s", "shop/t"]].concat());
         assert!(talk.next().unwrap().contains("there is no store at ./s yet"));
@@ -131,7 +131,7 @@ fn tail_shows_all_of_what_it_waited_for() {
         steps(&second, 30);
         end(&second, "finished");
         for tail in [for_store, for_episode] {
-            let said = Said::from(tail.wait_with_output().unwrap());
+            let said = Printed::from(tail.wait_with_output().unwrap());
             assert_eq!((said.code, count(&said)), (Some(0), 60), "{said:?}");
         }
         let (attempt, mut talk) = following(&scratch, &[&arguments[..], &["s", "shop/u~0"]].concat());
@@ -139,7 +139,7 @@ fn tail_shows_all_of_what_it_waited_for() {
         let other = one.episode(EpisodeName::task("u")).unwrap();
         steps(&other, 30);
         end(&other, "errored");
-        let said = Said::from(attempt.wait_with_output().unwrap());
+        let said = Printed::from(attempt.wait_with_output().unwrap());
         assert_eq!((said.code, count(&said)), (Some(0), 30), "{said:?}");
     }
 }
@@ -309,7 +309,7 @@ fn a_run_that_is_called_like_a_directory_is_still_a_run() {
     shop.store().close();
     std::fs::create_dir_all(scratch.path("shop/t")).unwrap();
     let told = ask(&scratch, &["show", "-s", "s", "shop/t"]).out;
-    let from_environment = |arguments: &[&str]| -> Said {
+    let from_environment = |arguments: &[&str]| -> Printed {
         let mut command = program();
         command.current_dir(scratch.dir()).env("KEEPSTEP_STORE", "s").args(arguments);
         command.output().unwrap().into()

@@ -3,10 +3,10 @@
 
 mod program;
 
-use program::{Said, Scratch, demo_store, run};
+use program::{Printed, Scratch, demo_store, run};
 
 /// Runs the program, and it must work.
-fn done(scratch: &Scratch, arguments: &[&str]) -> Said {
+fn done(scratch: &Scratch, arguments: &[&str]) -> Printed {
     let said = run(scratch.dir(), arguments);
     assert_eq!(said.code, Some(0), "{arguments:?}: {said:?}");
     said

@@ -97,7 +97,7 @@ fn a_lost_step_is_noticed() {
         let mut stdin = check.stdin.take().unwrap();
         std::io::Write::write_all(&mut stdin, (lines.join("\n") + "\n").as_bytes()).unwrap();
         drop(stdin);
-        program::Said::from(check.wait_with_output().unwrap())
+        program::Printed::from(check.wait_with_output().unwrap())
     };
     let said = check(&lines);
     assert_eq!((said.code, said.number("lost")), (Some(0), 0), "{said:?}");

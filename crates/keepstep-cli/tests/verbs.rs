@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use keepstep::{EpisodeName, NoteTarget, Options, Step, Store, Value};
-use program::{Said, Scratch, demo_store, json_lines, program, run};
+use program::{Printed, Scratch, demo_store, json_lines, program, run};
 
 #[test]
 fn the_verbs_that_read_agree_with_one_another() {
@@ -34,7 +34,7 @@ fn the_verbs_that_read_agree_with_one_another() {
 
     // Each that is listed can be shown by the name that was printed, and has as many steps as the list says.
     for line in json_lines(&episodes) {
-        let said = Said { code: None, out: line.to_owned(), err: String::new() };
+        let said = Printed { code: None, out: line.to_owned(), err: String::new() };
         let name = line.split('"').nth(3).unwrap();
         let shown = run(dir, ["show", "-s", "./demo", name, "--json"]);
         assert_eq!(shown.code, Some(0), "{name}: {shown:?}");
@@ -191,7 +191,7 @@ fn a_store_gets_its_identity_back() {
 fn the_store_is_an_argument_a_variable_or_runs() {
     let scratch = Scratch::new();
     let store = demo_store(&scratch);
-    let ls = |arguments: &[&str], variable: &Path| -> Said {
+    let ls = |arguments: &[&str], variable: &Path| -> Printed {
         program()
             .current_dir(scratch.dir())
             .env("KEEPSTEP_STORE", variable)
@@ -223,7 +223,7 @@ fn a_broken_pipe_is_quiet() {
             .spawn()
             .unwrap();
         drop(child.stdout.take());
-        let said = Said::from(child.wait_with_output().unwrap());
+        let said = Printed::from(child.wait_with_output().unwrap());
         let is_quiet = !said.err.contains("error") && !said.err.contains("panicked");
         assert!(said.code == Some(0) && is_quiet, "{arguments:?}: {said:?}");
     }
@@ -295,7 +295,7 @@ fn tail_follows_an_episode_to_its_end() {
     let indices: Vec<u64> = json_lines(&said)
         .iter()
         .filter(|line| line.contains(r#""what":"step""#))
-        .map(|line| Said { code: None, out: (*line).to_owned(), err: String::new() }.number("index"))
+        .map(|line| Printed { code: None, out: (*line).to_owned(), err: String::new() }.number("index"))
         .collect();
     let all: Vec<u64> = (0..indices.len() as u64).collect();
     assert_eq!(indices, all, "each step once, in order");

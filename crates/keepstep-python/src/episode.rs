@@ -1,11 +1,9 @@
 //! An attempt at an episode that is being recorded.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use keepstep::format::fields;
 use keepstep::read::Step;
-use keepstep::{CallMade, Ending, EpisodeName, Known, Value};
+use keepstep::{CallMade, Ending, Entry, EpisodeName, Known, Value};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -23,8 +21,6 @@ pub(crate) struct Episode {
     inner: Option<keepstep::Episode>,
     reference: Arc<str>,
     context: Py<Context>,
-    /// What this attempt said of its state, newest last; what it inherited is read from the store.
-    state: Mutex<BTreeMap<String, Value>>,
     past: PastCell,
 }
 
@@ -44,7 +40,6 @@ impl Episode {
             inner: Some(inner),
             reference: reference.into(),
             context: context.clone_ref(py),
-            state: Mutex::default(),
             past: PastCell::default(),
         }
     }
@@ -64,13 +59,6 @@ impl Episode {
         Ok(Receipt::new(receipt, self.engine()?.run().store(), &self.reference))
     }
 
-    fn remember(&self, state: Option<Value>) {
-        let Some(Value::Map(named)) = state.as_ref().map(Value::plain) else { return };
-        let mut kept = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let named = named.iter().filter_map(|(name, value)| Some((name.as_str()?.to_owned(), value.clone())));
-        kept.extend(named);
-    }
-
     /// Converts the arguments, and hands them over with the interpreter released if there are many.
     fn record(
         &self,
@@ -85,16 +73,12 @@ impl Episode {
         let bytes = walk.bytes;
         walk.remember(&self.past);
         let engine = self.engine().or_raise(py)?;
-        let state = step.fields().iter().find(|(number, _)| *number == fields::STATE);
-        let state = state.map(|(_, state)| state.clone());
         let done = if waits || bytes > LARGE_BYTES {
             py.detach(|| record(engine, step))
         } else {
             record(engine, step)
         };
-        let receipt = self.receipt(done.or_raise(py)?).or_raise(py)?;
-        self.remember(state);
-        Ok(receipt)
+        self.receipt(done.or_raise(py)?).or_raise(py)
     }
 }
 
@@ -174,11 +158,7 @@ impl Episode {
     /// The newest state of that name, as a tuple of one; None if there is none.
     fn state<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let engine = self.own().or_raise(py)?;
-        let own = self.state.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
-        let state = match own {
-            Some(own) => Some(own),
-            None => py.detach(|| engine.state(name)).or_raise(py)?,
-        };
+        let state = py.detach(|| engine.state(name)).or_raise(py)?;
         state.map(|value| PyTuple::new(py, [from_value(py, &value)?])).transpose()
     }
 
@@ -191,7 +171,7 @@ impl Episode {
     }
 
     fn submit(&self, py: Python<'_>, given: &Bound<'_, PyDict>) -> PyResult<Receipt> {
-        self.record(py, Part::Both, given, false, |engine, step| engine.submit(step))
+        self.record(py, Part::Both, given, false, |engine, step| engine.record(step))
     }
 
     /// Says a turn, or adopts the pending one: its index, whether it was pending, what was said, and the receipt if there
@@ -201,18 +181,18 @@ impl Episode {
         py: Python<'_>,
         given: &Bound<'_, PyDict>,
         waits: bool,
-    ) -> PyResult<(u64, bool, Said, Option<Receipt>)> {
+    ) -> PyResult<(u64, bool, SaidFields, Option<Receipt>)> {
         let mut walk = Walk::with_past(self.context.get(), &self.past);
         let step = step_of(Part::Said, given, &mut walk)?;
         walk.remember(&self.past);
         let engine = self.engine().or_raise(py)?;
         if waits {
             let turn = py.detach(|| engine.turn(step)).or_raise(py)?;
-            return Ok((turn.index(), turn.adopted().is_some(), Said(engine.said()), None));
+            return Ok((turn.index(), turn.adopted().is_some(), SaidFields(engine.said()), None));
         }
         let said = py.detach(|| engine.say(step)).or_raise(py)?;
         let receipt = said.receipt.map(|receipt| self.receipt(receipt)).transpose().or_raise(py)?;
-        Ok((said.index, said.adopted.is_some(), Said(engine.said()), receipt))
+        Ok((said.index, said.adopted.is_some(), SaidFields(engine.said()), receipt))
     }
 
     /// Takes the pending turn as it is.
@@ -224,7 +204,7 @@ impl Episode {
     fn result(&self, py: Python<'_>, given: &Bound<'_, PyDict>, waits: bool) -> PyResult<Receipt> {
         self.record(py, Part::Result, given, waits, move |engine, step| match waits {
             true => engine.result(step),
-            false => engine.submit_result(step),
+            false => engine.record(Entry::result(step)),
         })
     }
 
@@ -245,7 +225,7 @@ impl Episode {
     fn item(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Receipt> {
         let value = Walk::new(self.context.get()).value(value, "item")?;
         let engine = self.engine().or_raise(py)?;
-        self.receipt(py.detach(|| engine.item(value)).or_raise(py)?).or_raise(py)
+        self.receipt(py.detach(|| engine.record_and_wait(Entry::item(value))).or_raise(py)?).or_raise(py)
     }
 
     /// Looks whether a call was made before: whether its result was awaited, and the result; or None, and a token to record
@@ -293,8 +273,8 @@ impl Episode {
         let came = Ok(came.0.clone());
         let engine = self.engine().or_raise(py)?;
         let record = || match waits {
-            true => engine.record_call(&made, came),
-            false => engine.submit_call(&made, came),
+            true => engine.record_and_wait(Entry::call(&made, came)),
+            false => engine.record(Entry::call(&made, came)),
         };
         self.receipt(py.detach(record).or_raise(py)?).or_raise(py)
     }
@@ -304,7 +284,7 @@ impl Episode {
         // Under its own name an error is looked through for what is to be hidden.
         let error = Walk::new(self.context.get()).value(error, "error")?;
         let engine = self.engine().or_raise(py)?;
-        self.receipt(py.detach(|| engine.submit_call(&call.0, Err(error))).or_raise(py)?).or_raise(py)
+        self.receipt(py.detach(|| engine.record(Entry::call(&call.0, Err(error)))).or_raise(py)?).or_raise(py)
     }
 
     fn note(
@@ -390,10 +370,10 @@ impl Came {
 
 /// What was said in a turn.
 #[pyclass(frozen, module = "keepstep._core")]
-pub(crate) struct Said(Option<Step>);
+pub(crate) struct SaidFields(Option<Step>);
 
 #[pymethods]
-impl Said {
+impl SaidFields {
     /// It, as it is read back.
     fn back<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.0.as_ref().map_or_else(|| Ok(PyDict::new(py)), |step| step_dict(py, step))

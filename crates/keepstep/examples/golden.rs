@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use keepstep::format::value::{Array, Dtype};
 use keepstep::tend::CompactOptions;
-use keepstep::{Ending, Episode, EpisodeName, Level, Options, Result, Run, Step, Store, Tokens, Value};
+use keepstep::{
+    Ending, Entry, Episode, EpisodeName, Level, Options, Result, Run, Step, Store, Tokens, Value,
+};
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -174,7 +176,9 @@ fn dictionary(run: &Run) -> Result<()> {
             text(step * 3, 90),
             step * 7919 % 1000
         );
-        recorder.submit_waiting(Step::new().observation(Value::from(json.repeat(2).as_str())))?;
+        recorder.record(
+            Entry::step(Step::new().observation(Value::from(json.repeat(2).as_str()))).waiting_for_room(),
+        )?;
         if step % 100 == 99 {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
@@ -200,7 +204,7 @@ fn killed(run: &Run) -> Result<()> {
     for step in 0..5i64 {
         recorder.step(Step::new().observation(Value::Int(step)))?;
     }
-    recorder.submit_at(Step::new().observation("survives a kill"), Level::Kill)?.wait()?;
+    recorder.record(Entry::step(Step::new().observation("survives a kill")).at(Level::Kill))?.wait()?;
     std::process::abort();
 }
 

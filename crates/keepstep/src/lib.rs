@@ -84,10 +84,12 @@ pub use store::{
     Began, Conflict, Ending, Episode, EpisodeEvents, EpisodeFilter, EpisodeName, Generation, GivenUp, Group,
     GroupView, Job, Jobs, Known, Listed, MARKED_AT_ONCE, Member, NewPolicy, Next, Opening, OrphanNote,
     PlanOptions, PolicyName, Progress, Reaped, Remaining, RemainingOptions, Resume, Run, RunEvent, RunFollow,
-    RunInfo, RunOptions, Said, SealedGroups, Search, StepFollow, StepNews, Store, Stream, StreamView, Turn,
-    View, WeakStore, WhenBusy, refuse_address,
+    RunInfo, RunOptions, SaidTurn, SealedGroups, Search, StepFollow, StepNews, Store, Stream, StreamView,
+    Turn, View, WeakStore, WhenBusy, refuse_address,
 };
-pub use write::{CallKey, CallMade, Prepared, Receipt, Recorder, Step, Tokens, Waker, WriterStats};
+#[cfg(feature = "simulate")]
+pub use write::Encoded;
+pub use write::{CallKey, CallMade, Entry, Receipt, Step, Tokens, Waker, WriterStats};
 
 /// The examples of the README are run as tests.
 #[doc = include_str!("../README.md")]

@@ -46,7 +46,7 @@ fn an_end_that_was_adopted_is_an_end_for_all_who_ask() {
     assert_eq!((view.number(), view.steps()), (1, 2), "the scene is the one that is meant");
     let one_by_one: Vec<StepKind> = (0..2).map(|index| view.step(index).expect("reads").kind).collect();
     let at_once: Vec<StepKind> = view.read().expect("reads").steps.iter().map(|step| step.kind).collect();
-    let told = view.told().filter_map(|it| match it.expect("reads") {
+    let told = view.events().filter_map(|it| match it.expect("reads") {
         EpisodeEvent::Step(step) => Some(step.kind),
         _ => None,
     });

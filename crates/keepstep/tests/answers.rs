@@ -24,7 +24,7 @@ use std::time::Duration;
 use keepstep::disk::Files;
 use keepstep::disk::sim::SimDisk;
 use keepstep::tend::{CompactOptions, PruneFilter};
-use keepstep::{Broken, Ending, EpisodeName, Level, Opening, Run, Step, WhenBusy};
+use keepstep::{Broken, Ending, Entry, EpisodeName, Level, Opening, Run, Step, WhenBusy};
 
 use ask::differences;
 use history::{History, run_on, text};
@@ -194,7 +194,10 @@ fn a_copied_tail_is_whole() {
     let run = reader(&sim, "run");
     let before = run.episode(EpisodeName::task("task")).expect("begins");
     before.step(Step::new().action(1)).expect("records");
-    before.submit_at(Step::new().action(2), Level::Kill).and_then(|it| it.wait()).expect("records");
+    before
+        .record(Entry::step(Step::new().action(2)).at(Level::Kill))
+        .and_then(|it| it.wait())
+        .expect("records");
     let next = reader(&sim, "run");
     let taking = Opening { busy: WhenBusy::Take, ..Opening::default() };
     let episode = next.open(EpisodeName::task("task"), taking).expect("takes over");

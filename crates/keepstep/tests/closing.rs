@@ -190,7 +190,7 @@ fn a_receipt_does_not_keep_a_store_open() {
     let store = Store::open(&scratch.0, Options::default()).expect("opens");
     let episode =
         store.run("run", Value::Null).expect("opens").episode(EpisodeName::task("a")).expect("begins");
-    let receipt = episode.submit(Step::new().action("x")).expect("is taken");
+    let receipt = episode.record(Step::new().action("x")).expect("is taken");
     drop((episode, store));
     assert!(receipt.poll().is_some_and(|came| came.is_ok()));
     assert_eq!(scratch.files("").iter().filter(|path| path.to_string_lossy().contains("scans")).count(), 1);

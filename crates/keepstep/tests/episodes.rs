@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use keepstep::{
-    Ending, Episode, EpisodeName, Error, Known, Level, Opening, Options, Resume, Run, Step, Value, WhenBusy,
+    Ending, Entry, Episode, EpisodeName, Error, Known, Level, Opening, Options, Resume, Run, Step, Value,
+    WhenBusy,
 };
 
 use scratch::Scratch;
@@ -201,7 +202,7 @@ fn a_pending_turn_can_be_discarded() {
     let old = one.episode(name()).expect("begins");
     drop(old.turn(Step::new().action("buy")).expect("is said"));
     let new = two.open(name(), taking()).expect("takes over");
-    new.discard_pending("the shop is closed").expect("records");
+    new.discard("the shop is closed").expect("records");
     let turn = new.turn(Step::new().action("sell")).expect("is said");
     assert!(turn.index() == 0 && turn.adopted().is_none());
     turn.result(Step::new()).expect("records");
@@ -380,7 +381,10 @@ fn what_is_not_synced_is_copied() {
     let old = one.episode(name()).expect("begins");
     old.step(step(0)).expect("records");
     for number in 1..4 {
-        old.submit_at(step(number), Level::Kill).expect("records").wait().expect("survives a kill");
+        old.record(Entry::step(step(number)).at(Level::Kill))
+            .expect("records")
+            .wait()
+            .expect("survives a kill");
     }
     let two = scratch.run();
     let new = two.open(name(), taking()).expect("takes over");
@@ -486,13 +490,13 @@ fn an_end_passes_a_full_queue_and_nothing_passes_the_end() {
         let ended = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_done.load(Ordering::Relaxed) {
-                    match episode.submit(step(1)) {
+                    match episode.record(step(1)) {
                         Err(Error::Busy { .. } | Error::Ended { .. }) => {}
                         sent => drop(sent.expect("records")),
                     }
                 }
             });
-            let is_full = |()| matches!(episode.submit(step(2)), Err(Error::Busy { .. }));
+            let is_full = |()| matches!(episode.record(step(2)), Err(Error::Busy { .. }));
             let was_full = std::iter::repeat_n((), 100_000).any(is_full);
             let ended = episode.end("finished", Ending::default());
             is_done.store(true, Ordering::Relaxed);

@@ -294,7 +294,7 @@ fn telling_is_reading() {
     let view = view();
     let read = view.read().expect("reads");
     let (mut steps, mut calls, mut ends) = (Vec::new(), 0, 0);
-    for told in view.told() {
+    for told in view.events() {
         match told.expect("is read") {
             EpisodeEvent::Step(step) => steps.push(*step),
             EpisodeEvent::Call(_) => calls += 1,

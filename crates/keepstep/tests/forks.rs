@@ -117,7 +117,7 @@ fn shared(dir: &Path, stop: &Arc<Stop>) -> Shared {
 fn mine(shared: &Shared, round: i64) -> Mine {
     let run = &shared.run;
     let episode = run.episode(name("mine", round)).expect("begins");
-    let receipt = episode.submit(step()).expect("is taken");
+    let receipt = episode.record(step()).expect("is taken");
     receipt.wait().expect("is durable");
     let mut remaining = run.remaining(RemainingOptions::default()).expect("looks");
     let job = remaining.next().expect("is there").expect("is claimed");

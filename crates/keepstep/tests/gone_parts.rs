@@ -7,8 +7,8 @@ use std::fs::{OpenOptions, read, remove_dir_all, remove_file, write};
 use std::time::Duration;
 
 use keepstep::{
-    CallKey, CallMade, Ending, EpisodeFilter, EpisodeName, Error, Jobs, Known, Listed, Next, NoteTarget,
-    Options, PlanOptions, RemainingOptions, Run, Step, Store, Value, Why,
+    CallKey, CallMade, Ending, Entry, EpisodeFilter, EpisodeName, Error, Jobs, Known, Listed, Next,
+    NoteTarget, Options, PlanOptions, RemainingOptions, Run, Step, Store, Value, Why,
 };
 
 use scratch::{Scratch, copy_all};
@@ -57,7 +57,9 @@ fn left_in_a_turn(scratch: &Scratch) {
         turn: None,
         awaited: false,
     };
-    episode.record_call(&made, Ok(Value::from("answer ".repeat(30).as_str()))).expect("records");
+    episode
+        .record_and_wait(Entry::call(&made, Ok(Value::from("answer ".repeat(30).as_str()))))
+        .expect("records");
     drop(turn);
     episode.end(Why::Aborted, Ending::default()).expect("ends").wait().expect("is durable");
     drop(episode);

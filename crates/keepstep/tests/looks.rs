@@ -73,7 +73,7 @@ fn lost_after_a_failed_sync(broken: Option<Broken>) -> usize {
         episode.step(Step::new().action(index)).expect("records");
     }
     sim.faults().plan(Fault::new(On::Sync, Errno::Eio).at("writers/"));
-    let receipt = episode.submit(Step::new().action(3)).expect("submits");
+    let receipt = episode.record(Step::new().action(3)).expect("submits");
     let _ = receipt.wait_for(keepstep::Level::Power, Some(Duration::ZERO));
     process.kill();
     std::mem::forget((episode, run, store));

@@ -89,7 +89,7 @@ fn a_look_that_fails_in_the_background_spoils_nothing() {
     let sim = SimDisk::new(3);
     let run = run_on(&sim, Level::Kill);
     let episode = begun(&run);
-    let receipt = episode.submit(Step::new().action(1)).expect("is taken");
+    let receipt = episode.record(Step::new().action(1)).expect("is taken");
     let before = segments(&sim);
     sim.faults().plan(unreadable().until_cleared());
     for _ in 0..20 {

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use keepstep::disk::sim::SimDisk;
 use keepstep::{
-    Ending, Episode, EpisodeName, Error, Level, Opening, Options, Resume, Run, Step, Store, Value, View,
-    WhenBusy,
+    Ending, Entry, Episode, EpisodeName, Error, Level, Opening, Options, Resume, Run, Step, Store, Value,
+    View, WhenBusy,
 };
 use paper::{Answer, Line};
 use proptest::prelude::*;
@@ -229,7 +229,7 @@ impl World {
                 (answer(got), paper.say(Line::First(said)))
             }
             Op::Step { level } => {
-                let got = held.submit_at(action(), *level).and_then(|receipt| receipt.wait());
+                let got = held.record(Entry::step(action()).at(*level)).and_then(|receipt| receipt.wait());
                 (answer(got), paper.say(Line::Step(said)))
             }
             Op::Turn { same } => {
@@ -243,7 +243,7 @@ impl World {
             Op::Result => {
                 (answer(held.result(Step::new().reward(said as f64))), paper.say(Line::Result(said)))
             }
-            Op::Discard => (answer(held.discard_pending("why not")), paper.say(Line::Discard)),
+            Op::Discard => (answer(held.discard("why not")), paper.say(Line::Discard)),
             Op::Call { name, has_key, arguments, raises } => {
                 let (name, key) = (NAMES[*name], has_key.then_some("key"));
                 let make = || if *raises { Err(Value::Null) } else { Ok(Value::Int(said)) };

@@ -139,7 +139,7 @@ fn it_goes_on_from_an_end_that_was_adopted() {
     drop(episode);
     assert_eq!(seen(&run), (2, 3, Some("finished".to_owned())));
     let view = run.view(&name()).expect("reads");
-    let ends = view.told().filter(|it| matches!(it, Ok(EpisodeEvent::End(_)))).count();
+    let ends = view.events().filter(|it| matches!(it, Ok(EpisodeEvent::End(_)))).count();
     assert_eq!(ends, 1, "the END that was adopted is no part of what goes on");
     assert_eq!(listed(&run), [(0, "truncated", 2), (1, "truncated", 2), (2, "finished", 3)].map(state));
     let mut told = told_to(&run, &mut None);

@@ -57,7 +57,7 @@ fn killed(episodes: i64) -> SimDisk {
 fn mail(sim: &SimDisk) -> Vec<Vec<u64>> {
     let disk = sim.process();
     let boxes = disk.list("mail").expect("lists").into_iter();
-    let numbers = |entry: keepstep::disk::Entry| {
+    let numbers = |entry: keepstep::disk::DirEntry| {
         let letters = disk.list(&format!("mail/{}", entry.name)).expect("lists");
         let mut numbers: Vec<u64> = letters.iter().filter_map(|it| it.name.parse().ok()).collect();
         numbers.sort_unstable();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepstep::read::FollowFrom;
-use keepstep::{Ending, Episode, EpisodeName, Error, Level, Options, Remedy, Step, Store, Value};
+use keepstep::{Ending, Entry, Episode, EpisodeName, Error, Level, Options, Remedy, Step, Store, Value};
 
 use scratch::Scratch;
 
@@ -67,7 +67,9 @@ fn a_step_pressed_late_is_the_same_step() {
             format!("{{\"url\": \"https://shop.example/{step}\", \"links\": {}}}", step * 7919).repeat(20)
         };
         for step in 0..steps {
-            recorder.submit_waiting(Step::new().observation(page(step))).expect("records");
+            recorder
+                .record(Entry::step(Step::new().observation(page(step))).waiting_for_room())
+                .expect("records");
         }
         recorder.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
         let read = steps_of(&store, &recorder);
@@ -182,7 +184,8 @@ fn a_receipt_can_be_upgraded() {
     let options = Options { background_sync: Duration::from_secs(3600), ..Options::default() };
     let store = scratch.open(options);
     let recorder = store.run("run", Value::Null).expect("opens").episode(name(0)).expect("begins");
-    let receipt = recorder.submit_at(Step::new().observation("one"), Level::Kill).expect("submits");
+    let receipt =
+        recorder.record(Entry::step(Step::new().observation("one")).at(Level::Kill)).expect("submits");
     receipt.wait().expect("is written");
     assert!(receipt.level() >= Some(Level::Kill));
     assert!(receipt.wait_for(Level::Power, None).expect("syncs"));
@@ -196,7 +199,8 @@ fn kill_level_steps_are_synced_by_and_by() {
     let scratch = Scratch::new("background");
     let store = scratch.open(Options::default());
     let recorder = store.run("run", Value::Null).expect("opens").episode(name(0)).expect("begins");
-    let receipt = recorder.submit_at(Step::new().observation("one"), Level::Kill).expect("submits");
+    let receipt =
+        recorder.record(Entry::step(Step::new().observation("one")).at(Level::Kill)).expect("submits");
     receipt.wait().expect("is written");
     for _ in 0..200 {
         if receipt.level() == Some(Level::Power) {

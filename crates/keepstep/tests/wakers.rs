@@ -6,7 +6,7 @@ mod scratch;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use keepstep::{EpisodeName, Level, Options, Receipt, Step, Value, Waker};
+use keepstep::{Entry, EpisodeName, Level, Options, Receipt, Step, Value, Waker};
 
 use scratch::Scratch;
 
@@ -59,7 +59,7 @@ fn a_bell_is_rung_for_every_receipt_that_comes() {
         let level = if number % 3 == 0 { Level::Kill } else { Level::Power };
         // Known to the waker before it can come: the lock is held until it is in the list.
         let mut waiting = looker.waiting.lock().unwrap();
-        waiting.push(episode.submit_at(Step::new().action(number as i64), level).unwrap());
+        waiting.push(episode.record(Entry::step(Step::new().action(number as i64)).at(level)).unwrap());
         drop(waiting);
         looker.wait_for(number + 1);
     }

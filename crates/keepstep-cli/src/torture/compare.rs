@@ -9,7 +9,7 @@ use super::witness::{Seen, Witness};
 
 /// One episode as it was read back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct ReadEpisode {
     /// Index and digest of each step, in the order of the log; no digest for one that could not be read whole.
     pub(crate) steps: Vec<(u64, Option<u64>)>,
     pub(crate) why: Option<String>,
@@ -71,10 +71,10 @@ impl Findings {
 }
 
 /// Compares all that was found, and all that should have been.
-pub(crate) fn compare(seed: u64, witness: &Witness, found: &HashMap<Key, Found>) -> Findings {
+pub(crate) fn compare(seed: u64, witness: &Witness, found: &HashMap<Key, ReadEpisode>) -> Findings {
     let mut findings = Findings::default();
     let nothing = Seen::default();
-    let nowhere = Found::default();
+    let nowhere = ReadEpisode::default();
     for (key, found) in found {
         let seen = witness.episodes.get(key).unwrap_or(&nothing);
         compare_episode(&mut findings, seed, *key, seen, found);
@@ -91,7 +91,7 @@ pub(crate) fn compare(seed: u64, witness: &Witness, found: &HashMap<Key, Found>)
 pub(crate) fn compare_while_live(
     seed: u64,
     witness: &Witness,
-    found: &HashMap<Key, Found>,
+    found: &HashMap<Key, ReadEpisode>,
     is_gone: impl Fn(u32, u32) -> bool,
 ) -> Findings {
     let (gone, live): (HashMap<_, _>, HashMap<_, _>) = found
@@ -106,7 +106,7 @@ pub(crate) fn compare_while_live(
     findings
 }
 
-fn compare_episode(findings: &mut Findings, seed: u64, key: Key, seen: &Seen, found: &Found) {
+fn compare_episode(findings: &mut Findings, seed: u64, key: Key, seen: &Seen, found: &ReadEpisode) {
     findings.episodes += 1;
     findings.steps_read += found.steps.len() as u64;
     let acknowledged = seen.acknowledged.len() as u64;
@@ -141,7 +141,7 @@ fn compare_episode(findings: &mut Findings, seed: u64, key: Key, seen: &Seen, fo
     compare_ending(findings, key, seen, found, &story);
 }
 
-fn compare_ending(findings: &mut Findings, key: Key, seen: &Seen, found: &Found, story: &Story) {
+fn compare_ending(findings: &mut Findings, key: Key, seen: &Seen, found: &ReadEpisode, story: &Story) {
     match &found.why {
         None if seen.end_acknowledged => findings.lost(format!("the end of {key:?}")),
         // An episode that was left without a word says so itself.
@@ -173,12 +173,12 @@ mod tests {
         (key, digests, story.ending.unwrap())
     }
 
-    fn findings(change: impl FnOnce(&mut Seen, &mut Found)) -> (u64, u64, u64) {
+    fn findings(change: impl FnOnce(&mut Seen, &mut ReadEpisode)) -> (u64, u64, u64) {
         let (key, digests, why) = some_episode();
         let steps = digests.iter().enumerate().map(|(index, digest)| (index as u64, Some(*digest))).collect();
         let mut seen =
             Seen { submitted: 4, acknowledged: digests, end_submitted: true, end_acknowledged: true };
-        let mut found = Found { steps, why: Some(why.to_owned()) };
+        let mut found = ReadEpisode { steps, why: Some(why.to_owned()) };
         change(&mut seen, &mut found);
         let mut witness = Witness::default();
         witness.episodes.insert(key, seen);

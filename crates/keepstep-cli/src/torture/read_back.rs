@@ -7,7 +7,7 @@ use keepstep::read::{AttemptReader, Item};
 use keepstep_format::fields;
 use keepstep_format::frame::Kind;
 
-use super::compare::Found;
+use super::compare::ReadEpisode;
 use super::content::{Key, digest_of_read};
 use crate::failure::Outcome;
 use crate::place::open_to_read;
@@ -16,7 +16,7 @@ use crate::reading;
 /// What was read back.
 #[derive(Debug, Default)]
 pub(crate) struct ReadBack {
-    pub(crate) episodes: HashMap<Key, Found>,
+    pub(crate) episodes: HashMap<Key, ReadEpisode>,
     /// Files that could not be read, and records that were there and could not be read.
     pub(crate) damaged: u64,
 }
@@ -32,7 +32,7 @@ pub(crate) fn read_back(store: &Path, run: &str) -> Outcome<ReadBack> {
             read.damaged += 1;
             continue;
         };
-        let mut found = Found::default();
+        let mut found = ReadEpisode::default();
         read.damaged += read_episode(&mut catalog.reader(&episode.key)?, &mut found)?;
         read.episodes.insert(key, found);
     }
@@ -46,7 +46,7 @@ pub(crate) fn verify(store: &Path) -> Outcome<u64> {
 }
 
 /// Reads one episode; gives how many of its records are damaged.
-fn read_episode(reader: &mut AttemptReader, found: &mut Found) -> Outcome<u64> {
+fn read_episode(reader: &mut AttemptReader, found: &mut ReadEpisode) -> Outcome<u64> {
     let mut damaged = 0;
     for item in reader.records() {
         let Item::Record(record) = item? else {

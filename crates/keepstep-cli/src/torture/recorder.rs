@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use keepstep::{Ending, Error, Level, Options, Receipt, Remedy, Result, Run, Step, Store, Value};
+use keepstep::{Ending, Entry, Error, Level, Options, Receipt, Remedy, Result, Run, Step, Store, Value};
 
 use super::content::{Content, Key, Manner, Story};
 use super::witness::Line;
@@ -236,8 +236,8 @@ impl<'a> Episode<'a> {
         }
         match self.story.manner {
             Manner::Step => self.recorder.step(step),
-            Manner::Submit(_) => self.recorder.submit(step),
-            Manner::Kill => self.recorder.submit_at(step, Level::Kill),
+            Manner::Submit(_) => self.recorder.record(step),
+            Manner::Kill => self.recorder.record(Entry::step(step).at(Level::Kill)),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::json::{self, Json};
 use crate::numbers::{count, counted};
 use crate::place::{open_taken, split_before};
 use crate::reading::{self, Episode};
-use crate::render::Entry;
+use crate::render::Rendered;
 use crate::screen::{Screen, shown};
 use crate::value_diff::{Difference, compare};
 use crate::verbs::ls::parse_all;
@@ -115,7 +115,7 @@ impl<'a> Side<'a> {
     }
 
     fn rows(&self) -> Rows<'_> {
-        Rows { view: &self.view, told: self.view.told(), is_over: false, damaged: 0 }
+        Rows { view: &self.view, told: self.view.events(), is_over: false, damaged: 0 }
     }
 }
 
@@ -134,7 +134,7 @@ impl Rows<'_> {
                 EpisodeEvent::Step(step) => {
                     self.damaged += u64::from(!step.damaged.is_empty());
                     let index = step.index;
-                    return Ok(Some(Row { index, entry: Entry::of_told(&EpisodeEvent::Step(step)) }));
+                    return Ok(Some(Row { index, entry: Rendered::of_told(&EpisodeEvent::Step(step)) }));
                 }
                 EpisodeEvent::Gap(_) | EpisodeEvent::Damaged(_) => self.damaged += 1,
                 _ => {}
@@ -144,14 +144,14 @@ impl Rows<'_> {
             return Ok(None);
         }
         let pending = self.view.pending()?;
-        Ok(pending.map(|step| Row { index: step.index, entry: Entry::of_pending(&step) }))
+        Ok(pending.map(|step| Row { index: step.index, entry: Rendered::of_pending(&step) }))
     }
 }
 
 /// A step.
 struct Row {
     index: i64,
-    entry: Entry,
+    entry: Rendered,
 }
 
 /// What was found.

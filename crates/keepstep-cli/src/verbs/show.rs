@@ -10,7 +10,7 @@ use crate::json::Json;
 use crate::numbers::{counted, date, reward, span_us};
 use crate::place::{only_a_store, open_taken, split_before};
 use crate::reading::{self, Episode};
-use crate::render::{Entry, error_of, titles, traceback_of};
+use crate::render::{Rendered, error_of, titles, traceback_of};
 use crate::screen::{Screen, shown};
 use crate::values::brief;
 use crate::verbs::ls::parse_all;
@@ -131,7 +131,7 @@ impl Shown<'_> {
             self.heading(notes.as_deref().unwrap_or_default(), screen)?;
         }
         let mut is_whole = self.view.missing().is_empty();
-        for told in self.view.told() {
+        for told in self.view.events() {
             let told = told?;
             // How it ended comes last, and may be in no log; the heading says it already, and how it began.
             let is_told_elsewhere = match told {
@@ -140,20 +140,20 @@ impl Shown<'_> {
                 _ => false,
             };
             if !is_told_elsewhere {
-                is_whole &= self.tell(&Entry::of_told(&told), screen)?;
+                is_whole &= self.tell(&Rendered::of_told(&told), screen)?;
             }
         }
         if let Some(step) = self.view.pending()? {
-            is_whole &= self.tell(&Entry::of_pending(&step), screen)?;
+            is_whole &= self.tell(&Rendered::of_pending(&step), screen)?;
         }
         // Those that the attempt recorded itself were told in their place.
         for (key, said) in notes?.iter().filter(|(_, said)| !said.is_own) {
-            is_whole &= self.tell(&Entry::of_note_said(key, said), screen)?;
+            is_whole &= self.tell(&Rendered::of_note_said(key, said), screen)?;
         }
         if let Some(end) = self.view.ending()? {
             is_whole &= end.damaged.is_empty();
             if self.args.json {
-                self.tell(&Entry::of_told(&EpisodeEvent::End(Box::new(end))), screen)?;
+                self.tell(&Rendered::of_told(&EpisodeEvent::End(Box::new(end))), screen)?;
             }
         }
         Ok(is_whole)
@@ -166,7 +166,7 @@ impl Shown<'_> {
     }
 
     /// Prints one thing that happened. False if something of it is damaged.
-    fn tell(&self, entry: &Entry, screen: &mut Screen) -> Outcome<bool> {
+    fn tell(&self, entry: &Rendered, screen: &mut Screen) -> Outcome<bool> {
         match self.args.json {
             true => screen.json(&entry.json(self.names()))?,
             false if entry.is_bookkeeping() => {}
@@ -297,28 +297,28 @@ impl Shown<'_> {
     }
 
     /// A step, or the turn that is pending, by its index.
-    fn find(&self, index: u64) -> Outcome<Option<Entry>> {
+    fn find(&self, index: u64) -> Outcome<Option<Rendered>> {
         let is_it = |step: &Step| u64::try_from(step.index) == Ok(index);
         // Nearly always it stands where it should; behind a gap it does not.
         if index < self.view.steps() {
             let step = self.view.step(index)?;
             if is_it(&step) {
-                return Ok(Some(Entry::of_told(&EpisodeEvent::Step(Box::new(step)))));
+                return Ok(Some(Rendered::of_told(&EpisodeEvent::Step(Box::new(step)))));
             }
         }
-        for told in self.view.told() {
+        for told in self.view.events() {
             let told = told?;
             if matches!(&told, EpisodeEvent::Step(step) if is_it(step)) {
-                return Ok(Some(Entry::of_told(&told)));
+                return Ok(Some(Rendered::of_told(&told)));
             }
         }
-        Ok(self.view.pending()?.filter(is_it).as_ref().map(Entry::of_pending))
+        Ok(self.view.pending()?.filter(is_it).as_ref().map(Rendered::of_pending))
     }
 
     fn no_step(&self, index: u64) -> Outcome<Failure> {
         let failure = Failure::new(format!("{} has no step {index}", self.episode.reference()));
         let mut has_gap = false;
-        for told in self.view.told() {
+        for told in self.view.events() {
             has_gap |= matches!(told?, EpisodeEvent::Gap(_) | EpisodeEvent::Damaged(_));
         }
         Ok(match (self.view.steps(), has_gap) {

@@ -16,7 +16,7 @@ use crate::json::Json;
 use crate::numbers::date;
 use crate::place::{is_store, may_come, open_taken, split};
 use crate::reading::{self, Episode};
-use crate::render::Entry;
+use crate::render::Rendered;
 use crate::screen::{Screen, shown};
 use crate::verbs::ls::parse_all;
 
@@ -291,7 +291,7 @@ impl<'a> Tail<'a> {
     fn tell_found_end(&self, key: AttemptKey, screen: &mut Screen) -> Outcome<Option<String>> {
         let Some((why, evidence)) = self.store.found_end(&key.episode, key.attempt)? else { return Ok(None) };
         let end = End { why: Some(why.clone()), evidence: Some(evidence), ..End::default() };
-        self.print(key, &Entry::of_told(&EpisodeEvent::End(Box::new(end))), screen)?;
+        self.print(key, &Rendered::of_told(&EpisodeEvent::End(Box::new(end))), screen)?;
         Ok(Some(why))
     }
 
@@ -365,14 +365,14 @@ impl<'a> Tail<'a> {
 
     /// If it is the end of its attempt, gives how that ended.
     fn show(&mut self, key: AttemptKey, item: &Item, screen: &mut Screen) -> Outcome<Option<String>> {
-        let entry = Entry::of_item(item);
+        let entry = Rendered::of_item(item);
         self.is_whole &= !entry.is_damaged();
         self.print(key, &entry, screen)?;
         let why = entry.get("why").and_then(|why| why.as_str());
         Ok((entry.what == "end").then(|| why_of(why)))
     }
 
-    fn print(&self, key: AttemptKey, entry: &Entry, screen: &mut Screen) -> Outcome<()> {
+    fn print(&self, key: AttemptKey, entry: &Rendered, screen: &mut Screen) -> Outcome<()> {
         if !self.args.json && entry.is_bookkeeping() {
             return Ok(());
         }
@@ -406,7 +406,7 @@ fn last_of(catalog: &Catalog, episode: &Episode, args: &Args) -> Outcome<VecDequ
         for item in catalog.reader(&episode.key)?.records_from(from) {
             let item = item?;
             let is_call = matches!(&item, Item::Record(record) if record.kind == Kind::Call as u8);
-            if is_call && !args.json && Entry::of_item(&item).is_bookkeeping() {
+            if is_call && !args.json && Rendered::of_item(&item).is_bookkeeping() {
                 continue;
             }
             last.push_back(item);

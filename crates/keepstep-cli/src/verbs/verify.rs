@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     let report = with_bar("verifying", |told| store.verify(told))?;
     let orphans = store.orphan_notes()?;
     let names = Names::of(&store, to_be_named(&report, &orphans));
-    let found = Found { names, report, healed, orphans };
+    let found = Findings { names, report, healed, orphans };
     if args.json {
         screen.json(&found.json())?;
     } else {
@@ -128,14 +128,14 @@ fn card_of(path: &str) -> Option<(Id, About)> {
     Some((id, about))
 }
 
-struct Found {
+struct Findings {
     names: Names,
     report: Report,
     healed: Option<HealReport>,
     orphans: Vec<OrphanNote>,
 }
 
-impl Found {
+impl Findings {
     /// What people call what a record belongs to.
     fn name(&self, bind: Option<&Bind>, step: Option<i64>) -> String {
         let Some(bind) = bind else { return "somebody".to_owned() };

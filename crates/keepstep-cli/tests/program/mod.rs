@@ -44,20 +44,20 @@ impl Drop for Scratch {
 
 /// What a process said, and how it ended.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct Printed {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl From<Output> for Said {
+impl From<Output> for Printed {
     fn from(output: Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
     }
 }
 
-impl Said {
+impl Printed {
     /// The number under a key of a flat JSON object.
     pub(crate) fn number(&self, key: &str) -> u64 {
         let mark = format!("\"{key}\":");
@@ -74,12 +74,12 @@ impl Said {
 }
 
 /// Runs the program to its end.
-pub(crate) fn run<A: AsRef<std::ffi::OsStr>>(dir: &Path, arguments: impl IntoIterator<Item = A>) -> Said {
+pub(crate) fn run<A: AsRef<std::ffi::OsStr>>(dir: &Path, arguments: impl IntoIterator<Item = A>) -> Printed {
     program().current_dir(dir).args(arguments).stdin(Stdio::null()).output().unwrap().into()
 }
 
 /// Waits for a process whose stdin stays open, as a recorder needs it.
-pub(crate) fn wait_with_open_stdin(mut child: Child) -> Said {
+pub(crate) fn wait_with_open_stdin(mut child: Child) -> Printed {
     let stdin = child.stdin.take();
     let output = child.wait_with_output().unwrap();
     drop(stdin);
@@ -95,7 +95,7 @@ pub(crate) fn demo_store(scratch: &Scratch) -> PathBuf {
 }
 
 /// All lines of JSON that a verb prints, each checked to be one whole document.
-pub(crate) fn json_lines(said: &Said) -> Vec<&str> {
+pub(crate) fn json_lines(said: &Printed) -> Vec<&str> {
     let lines: Vec<&str> = said.out.lines().collect();
     for line in &lines {
         assert_eq!(after_json(line), Some(""), "not JSON: {line}");

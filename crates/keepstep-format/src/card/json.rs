@@ -37,7 +37,7 @@ pub fn store_json(store: &Id, created: i64) -> String {
 
 /// The store's id, and when it was made.
 pub fn parse_store_json(text: &str) -> Result<(Id, i64), StoreJsonError> {
-    let mut found = Found::default();
+    let mut found = Members::default();
     let mut reader = Reader { rest: text };
     reader.object(0, &mut |reader, key| match key {
         "keepstep" => keep(&mut found.keepstep, reader.string()?),
@@ -55,7 +55,7 @@ pub fn parse_store_json(text: &str) -> Result<(Id, i64), StoreJsonError> {
 }
 
 #[derive(Default)]
-struct Found {
+struct Members {
     keepstep: Option<String>,
     format: Option<i64>,
     store: Option<String>,
@@ -63,7 +63,7 @@ struct Found {
     check: Option<String>,
 }
 
-impl Found {
+impl Members {
     fn store(self) -> Result<(Id, i64), StoreJsonError> {
         let (Some(keepstep), Some(format), Some(store)) = (self.keepstep, self.format, self.store) else {
             return Err(Damaged("keepstep, format or store is missing"));

@@ -5,11 +5,11 @@ use super::*;
 
 /// Records by their offset, each of which may refer to any other; remembers nothing, or all.
 #[derive(Default)]
-struct Log {
+struct TestLog {
     bodies: HashMap<u64, Arc<Body>>,
 }
 
-impl Bodies for Log {
+impl Bodies for TestLog {
     fn body(&mut self, _: u64, offset: u64) -> Option<Arc<Body>> {
         self.bodies.get(&offset).cloned()
     }
@@ -19,8 +19,8 @@ fn to(offset: u64, take: u64) -> Reference {
     Reference { place: Place { segment: 0, offset, inner: 0, base: 0 }, take, hash: [7; 16] }
 }
 
-fn chain(links: u64, record: impl Fn(u64) -> Body) -> (Log, Arc<Body>) {
-    let mut log = Log::default();
+fn chain(links: u64, record: impl Fn(u64) -> Body) -> (TestLog, Arc<Body>) {
+    let mut log = TestLog::default();
     for link in 0..=links {
         log.bodies.insert(link * 8, Arc::new(record(link)));
     }
@@ -76,7 +76,7 @@ fn a_record_that_unfolds_without_end_is_refused() {
 /// Lengths that no file can have are met without a panic and without memory for them.
 #[test]
 fn absurd_lengths_are_lost() {
-    let mut log = Log::default();
+    let mut log = TestLog::default();
     let absurd = [u64::MAX, u64::MAX / 2, 1 << 40, 1 << 27];
     for take in absurd {
         for raw in [

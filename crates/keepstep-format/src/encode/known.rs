@@ -5,7 +5,7 @@ use crate::hash::Hash;
 
 /// What the log knows of a hash.
 #[derive(Debug, Clone)]
-pub enum Found {
+pub enum InLog {
     /// Nothing.
     No,
     /// Somebody is about to store it: whoever places the frames will know.
@@ -39,7 +39,7 @@ pub struct Span {
 /// Knows what is in the log.
 pub trait Known {
     /// Looks a hash up.
-    fn find(&self, hash: &Hash) -> Found;
+    fn find(&self, hash: &Hash) -> InLog;
 
     /// True if somebody decides what is left undecided, so that a value may be set aside that stands twice in a body. A
     /// card has no references at all.
@@ -53,7 +53,7 @@ pub trait Known {
 pub struct NothingKnown;
 
 impl Known for NothingKnown {
-    fn find(&self, _: &Hash) -> Found {
-        Found::No
+    fn find(&self, _: &Hash) -> InLog {
+        InLog::No
     }
 }

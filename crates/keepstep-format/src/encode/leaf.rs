@@ -1,7 +1,7 @@
 //! Strings, bytes and arrays: in the log whole, or a longer version of one that is, or new.
 
 use super::sequence::{can_be_extended, put_spans, spans_of};
-use super::{EXTENDED_BYTES_MAX, Encoder, Found, Growth, Link, Mark, PREFIXES_MAX, Stored};
+use super::{EXTENDED_BYTES_MAX, Encoder, Growth, InLog, Link, Mark, PREFIXES_MAX, Stored};
 use crate::bytes::put_varint;
 use crate::hash::{Hash, PIECE_BYTES, SMALL_BYTES};
 use crate::value::{Dtype, shuffle, tag};
@@ -91,7 +91,7 @@ impl Encoder<'_> {
             return self.complete(at, Some(hash));
         }
         match self.look_up(&hash) {
-            Found::At(stored) => self.refer(&hash, &stored),
+            InLog::At(stored) => self.refer(&hash, &stored),
             found => {
                 self.fresh(at, hash, 0, None);
                 self.put_growing(at, leaf, &chain);
@@ -159,7 +159,7 @@ impl Encoder<'_> {
     fn longest_pieces(&self, chain: &[Hash]) -> Option<(usize, Box<Stored>)> {
         let prefixes = chain.iter().enumerate();
         prefixes.rev().take(PREFIXES_MAX).find_map(|(index, hash)| match self.look_up(hash) {
-            Found::At(stored) if can_be_extended(&stored) => Some((index + 1, stored)),
+            InLog::At(stored) if can_be_extended(&stored) => Some((index + 1, stored)),
             _ => None,
         })
     }

@@ -15,7 +15,7 @@ use std::collections::HashSet;
 
 use thiserror::Error;
 
-pub use known::{Found, Known, NothingKnown, Span, Stored};
+pub use known::{InLog, Known, NothingKnown, Span, Stored};
 
 use crate::bytes::{put_blob, put_varint, zigzag};
 use crate::frame::{Place, Reference};
@@ -266,7 +266,7 @@ impl<'k> Encoder<'k> {
     fn shared(&mut self, shared: &crate::value::Shared) -> Result<(), EncodeError> {
         if let Some(memo) = shared.memo.get().filter(|memo| memo.key_tag == self.key.tag())
             && !self.is_key()
-            && let Found::At(stored) = self.look_up(&memo.hash)
+            && let InLog::At(stored) = self.look_up(&memo.hash)
         {
             let at = self.mark();
             self.out.full_bytes += memo.full_bytes;
@@ -357,7 +357,7 @@ impl<'k> Encoder<'k> {
             && !self.is_key()
         {
             match self.look_up(&hash) {
-                Found::At(stored) => {
+                InLog::At(stored) => {
                     self.refer(&hash, &stored);
                     return self.complete(at, Some(hash));
                 }
@@ -453,7 +453,7 @@ impl<'k> Encoder<'k> {
     /// Replaces what was written since `at` by a reference if the log has it, else remembers it.
     fn known_or_fresh(&mut self, at: Mark, hash: Hash, growth: Option<Growth>) {
         let found = self.look_up(&hash);
-        if let Found::At(stored) = found {
+        if let InLog::At(stored) = found {
             self.go_back(at);
             self.refer(&hash, &stored);
             return;
@@ -463,8 +463,8 @@ impl<'k> Encoder<'k> {
     }
 
     /// If somebody else is about to store the same, the committer decides: what was written since `at` becomes a piece of its own.
-    fn set_aside_if_pending(&mut self, at: Mark, hash: Hash, found: &Found) {
-        if !matches!(found, Found::Pending) || self.out.body.len() - at.body < UNDECIDED_BYTES {
+    fn set_aside_if_pending(&mut self, at: Mark, hash: Hash, found: &InLog) {
+        if !matches!(found, InLog::Pending) || self.out.body.len() - at.body < UNDECIDED_BYTES {
             return;
         }
         let mut piece = Encoded {
@@ -483,13 +483,13 @@ impl<'k> Encoder<'k> {
     }
 
     /// What the log knows of a hash. A body has so many references at most; the rest is written out.
-    fn look_up(&self, hash: &Hash) -> Found {
+    fn look_up(&self, hash: &Hash) -> InLog {
         if self.out.links.len() >= LINKS_IN_A_BODY_MAX {
-            return Found::No;
+            return InLog::No;
         }
         match self.known.find(hash) {
             // This very record is about to store it.
-            Found::No if self.here.contains(hash) => Found::Pending,
+            InLog::No if self.here.contains(hash) => InLog::Pending,
             found => found,
         }
     }

@@ -1,7 +1,7 @@
 //! The end of a list: in the log whole, or a longer version of one that is, or new.
 
 use super::{
-    DEPTH_OF_LINKS_MAX, EXTENDED_ITEMS_MAX, Encoded, Encoder, Found, Fresh, Growth, ItemEnd, Link, Mark,
+    DEPTH_OF_LINKS_MAX, EXTENDED_ITEMS_MAX, Encoded, Encoder, Fresh, Growth, InLog, ItemEnd, Link, Mark,
     Open, PREFIXES_MAX, Span, Stored, UNDECIDED_BYTES,
 };
 use crate::bytes::put_varint;
@@ -27,7 +27,7 @@ impl Encoder<'_> {
         let mut growth = Growth { units: chain.len() as u64, prefix: None, depth: 0, flat: false };
         // The whole list first: known_or_fresh asks for it once more, which costs less than a second path.
         if chain.len() <= EXTENDED_ITEMS_MAX
-            && matches!(self.look_up(&hash), Found::No)
+            && matches!(self.look_up(&hash), InLog::No)
             && let Some((count, prefix)) = self.longest_prefix(open, &chain)
         {
             let prefix_hash = &chain[count - 1];
@@ -70,8 +70,8 @@ impl Encoder<'_> {
     fn longest_prefix(&self, open: &Open, chain: &[Hash]) -> Option<(usize, Prefix)> {
         let prefixes = chain[..chain.len().saturating_sub(1)].iter().enumerate();
         prefixes.rev().take(PREFIXES_MAX).find_map(|(index, hash)| match self.look_up(hash) {
-            Found::At(stored) if can_be_extended(&stored) => Some((index + 1, Prefix::Stored(stored))),
-            Found::Pending if self.items[open.items + index].mark.body - open.at.body >= UNDECIDED_BYTES => {
+            InLog::At(stored) if can_be_extended(&stored) => Some((index + 1, Prefix::Stored(stored))),
+            InLog::Pending if self.items[open.items + index].mark.body - open.at.body >= UNDECIDED_BYTES => {
                 Some((index + 1, Prefix::Pending))
             }
             _ => None,

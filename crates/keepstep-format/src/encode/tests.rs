@@ -23,8 +23,8 @@ impl Known for Memory {
         true
     }
 
-    fn find(&self, hash: &Hash) -> Found {
-        self.known.borrow().get(hash).map_or(Found::No, |stored| Found::At(Box::new(stored.clone())))
+    fn find(&self, hash: &Hash) -> InLog {
+        self.known.borrow().get(hash).map_or(InLog::No, |stored| InLog::At(Box::new(stored.clone())))
     }
 }
 
@@ -214,8 +214,8 @@ fn a_growing_array_shares_its_beginning() {
 fn what_is_pending_is_left_to_the_committer() {
     struct AllPending;
     impl Known for AllPending {
-        fn find(&self, _: &Hash) -> Found {
-            Found::Pending
+        fn find(&self, _: &Hash) -> InLog {
+            InLog::Pending
         }
     }
     let long = Value::from("x".repeat(10_000));

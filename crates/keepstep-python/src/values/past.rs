@@ -33,12 +33,12 @@ const TUPLE: usize = 3;
 pub(super) struct Past {
     is_kept: bool,
     /// By the address of the item, which is only a hint.
-    entries: HashMap<usize, Entry>,
+    entries: HashMap<usize, Remembered>,
     call: u32,
     bytes: usize,
 }
 
-struct Entry {
+struct Remembered {
     /// Marks and counts of containers, addresses of leaves and keys, in the order of the walk.
     shape: Vec<usize>,
     /// Keeps the addresses in `shape` taken.
@@ -99,9 +99,9 @@ impl Past {
         if bytes < ITEM_BYTES_MIN || !self.has_room(bytes) || !trace(item, &mut shape, &mut leaves) {
             return value;
         }
-        let bytes = bytes + 16 * shape.len() + size_of::<Entry>();
+        let bytes = bytes + 16 * shape.len() + size_of::<Remembered>();
         let value = value.shared();
-        let entry = Entry { shape, _leaves: leaves, value: value.clone(), bytes, call: self.call };
+        let entry = Remembered { shape, _leaves: leaves, value: value.clone(), bytes, call: self.call };
         self.bytes += bytes;
         ALL_BYTES.fetch_add(bytes, Ordering::Relaxed);
         if let Some(replaced) = self.entries.insert(item.as_ptr() as usize, entry) {

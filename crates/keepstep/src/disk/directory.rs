@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::files::{File, Files};
 use super::publish::{self, Folders, Temporary, temporary_path};
 use super::{
-    Beat, Cards, Clock, Entry, FileSystem, GrowingLog, HeldLock, LockState, Logs, NewCard, Presence, ReadLog,
-    Watch, file_bytes_max, parent,
+    Beat, Cards, Clock, DirEntry, FileSystem, GrowingLog, HeldLock, LockState, Logs, NewCard, Presence,
+    ReadLog, Watch, file_bytes_max, parent,
 };
 
 /// A directory, and which of its folders are known to be there.
@@ -81,7 +81,7 @@ impl Cards for Directory {
         self.files.exists(path)
     }
 
-    fn list(&self, dir: &str) -> io::Result<Vec<Entry>> {
+    fn list(&self, dir: &str) -> io::Result<Vec<DirEntry>> {
         self.files.list(dir)
     }
 

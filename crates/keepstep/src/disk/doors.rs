@@ -27,7 +27,7 @@ pub trait Clock: Send + Sync {
 
 /// A name in a folder.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Entry {
+pub struct DirEntry {
     /// The last part of the path.
     pub name: String,
     /// True for a folder.
@@ -62,7 +62,7 @@ pub trait Cards: Clock {
     /// True if the name is there.
     fn exists(&self, path: &str) -> io::Result<bool>;
     /// The names in a folder, sorted; none if it is not there.
-    fn list(&self, dir: &str) -> io::Result<Vec<Entry>>;
+    fn list(&self, dir: &str) -> io::Result<Vec<DirEntry>>;
     /// Takes a name away; durable after [`Cards::settle`].
     fn remove(&self, path: &str) -> io::Result<()>;
     /// Makes what was given and taken away in a folder survive a power cut, whoever did it: who rests on a name that

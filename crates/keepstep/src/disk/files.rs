@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::{Clock, Entry, FileSystem, LockState, Watch};
+use super::{Clock, DirEntry, FileSystem, LockState, Watch};
 
 /// One directory of a file system. Paths are relative to it, with `/` between parts.
 pub trait Files: Clock {
@@ -26,7 +26,7 @@ pub trait Files: Clock {
     /// Removes a name.
     fn remove(&self, path: &str) -> io::Result<()>;
     /// The names in a directory, sorted; none if it does not exist.
-    fn list(&self, path: &str) -> io::Result<Vec<Entry>>;
+    fn list(&self, path: &str) -> io::Result<Vec<DirEntry>>;
     /// True if the name exists.
     fn exists(&self, path: &str) -> io::Result<bool>;
     /// Who has a file locked: also this process itself, which is known without opening the file.

@@ -21,7 +21,7 @@ use std::io;
 
 pub use directory::{Directory, read_file};
 pub use doors::{
-    Beat, Cards, Clock, Disk, Entry, FileSystem, GrowingLog, HeldLock, LockState, Logs, NewCard, Presence,
+    Beat, Cards, Clock, DirEntry, Disk, FileSystem, GrowingLog, HeldLock, LockState, Logs, NewCard, Presence,
     ReadLog, Watch,
 };
 pub use files::{File, Files};

@@ -16,7 +16,7 @@ use super::made::{Belonging, create_all};
 #[cfg(target_os = "linux")]
 use super::mount;
 use super::watch::RealWatch;
-use super::{Clock, Entry, File, FileSystem, Files, LockState, Watch};
+use super::{Clock, DirEntry, File, FileSystem, Files, LockState, Watch};
 
 /// A directory on a real disk.
 #[derive(Debug)]
@@ -142,7 +142,7 @@ impl Files for RealDisk {
         Ok(rustix::fs::unlinkat(&self.root, path, AtFlags::empty())?)
     }
 
-    fn list(&self, path: &str) -> io::Result<Vec<Entry>> {
+    fn list(&self, path: &str) -> io::Result<Vec<DirEntry>> {
         let dir = match rustix::fs::openat(&self.root, or_dot(path), DIR, Mode::empty()) {
             Ok(dir) => dir,
             Err(rustix::io::Errno::NOENT) => return Ok(Vec::new()),
@@ -158,7 +158,7 @@ impl Files for RealDisk {
                     FileType::Unknown => self.list_is_dir(&super::join(path, name)),
                     known => known == FileType::Directory,
                 };
-                entries.push(Entry { name: name.to_owned(), is_dir });
+                entries.push(DirEntry { name: name.to_owned(), is_dir });
             }
         }
         entries.sort();

@@ -63,7 +63,7 @@ impl<W: io::Write> Jsonl<W> {
         let names = names(listed);
         let mut before: Option<Value> = None;
         let mut gaps = 0;
-        for told in view.told() {
+        for told in view.events() {
             match told? {
                 EpisodeEvent::Step(step) => {
                     self.step(&names, &step, view, before.as_ref())?;

@@ -1,12 +1,12 @@
 //! Reads one attempt: its records, or the steps that they make up.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use keepstep_format::Id;
 use keepstep_format::commit::Bind;
 
-use super::fold::{EpisodeEvent, Fold};
+use super::events::Events;
+use super::fold::EpisodeEvent;
 use super::places::{Next, Parts};
 use super::records::{DamagedRecord, Gap, Item, Records};
 use super::step::{Begin, Call, Discarded, End, Note, Step};
@@ -45,8 +45,8 @@ impl AttemptReader {
     }
 
     /// What happened in it, in order.
-    pub fn steps(&mut self) -> Steps<'_> {
-        Steps { records: self.records(), fold: Fold::new(), ready: VecDeque::new(), is_over: false }
+    pub fn events(&mut self) -> Events<Records<'_>> {
+        Events::new(self.records())
     }
 
     /// Damage in the log of which nobody knows what was there: it may have been part of this attempt.
@@ -83,25 +83,8 @@ impl AttemptReader {
 
     /// Reads all of it.
     pub fn read(&mut self) -> Result<Attempt> {
-        let mut attempt = Attempt::default();
-        let mut steps = self.steps();
-        for told in steps.by_ref() {
-            attempt.add(told?);
-        }
-        attempt.pending = steps.fold.pending().last().cloned();
-        Ok(attempt)
+        Attempt::of(self.events())
     }
-}
-
-/// What these records make up.
-pub(super) fn tell_all(items: Vec<Item>) -> Attempt {
-    let (mut attempt, mut fold) = (Attempt::default(), Fold::new());
-    for item in items {
-        fold.add(item).into_iter().for_each(|told| attempt.add(told));
-    }
-    fold.finish().into_iter().for_each(|told| attempt.add(told));
-    attempt.pending = fold.pending().last().cloned();
-    attempt
 }
 
 /// An attempt, all of it.
@@ -128,8 +111,18 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    fn add(&mut self, told: EpisodeEvent) {
-        match told {
+    /// All that these events tell.
+    pub(super) fn of<I: Iterator<Item = Result<Item>>>(mut events: Events<I>) -> Result<Self> {
+        let mut attempt = Self::default();
+        for event in events.by_ref() {
+            attempt.add(event?);
+        }
+        attempt.pending = events.pending().last().cloned();
+        Ok(attempt)
+    }
+
+    fn add(&mut self, event: EpisodeEvent) {
+        match event {
             // Of an attempt that goes on from another, the last beginning and the last end are its own.
             EpisodeEvent::Begin(begin) => self.begin = Some(*begin),
             EpisodeEvent::Step(step) => self.steps.push(*step),
@@ -150,45 +143,5 @@ impl Attempt {
         let ends = self.begin.iter().all(|begin| begin.damaged.is_empty())
             && self.end.iter().all(|end| end.damaged.is_empty());
         steps && calls && notes && ends && self.damaged.is_empty() && self.gaps.is_empty()
-    }
-}
-
-/// Iterates over what happened in an attempt.
-#[derive(Debug)]
-pub struct Steps<'r> {
-    records: Records<'r>,
-    fold: Fold,
-    ready: VecDeque<EpisodeEvent>,
-    is_over: bool,
-}
-
-impl Steps<'_> {
-    /// Turns that were said so far and have no result.
-    pub fn pending(&self) -> &[Step] {
-        self.fold.pending()
-    }
-}
-
-impl Iterator for Steps<'_> {
-    type Item = Result<EpisodeEvent>;
-
-    fn next(&mut self) -> Option<Result<EpisodeEvent>> {
-        loop {
-            if let Some(told) = self.ready.pop_front() {
-                return Some(Ok(told));
-            }
-            if self.is_over {
-                return None;
-            }
-            let told = match self.records.next() {
-                Some(Ok(item)) => self.fold.add(item),
-                Some(Err(error)) => return Some(Err(error)),
-                None => {
-                    self.is_over = true;
-                    self.fold.finish()
-                }
-            };
-            self.ready.extend(told);
-        }
     }
 }

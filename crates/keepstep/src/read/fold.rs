@@ -34,7 +34,7 @@ pub enum EpisodeEvent {
 ///
 /// The newest step and what follows it are held back until it is known whether it was the last.
 #[derive(Debug, Default)]
-pub struct Fold {
+pub(super) struct Fold {
     /// What can be told; the newest step, if there is one, comes first.
     held: VecDeque<EpisodeEvent>,
     pending: Vec<Step>,
@@ -43,12 +43,12 @@ pub struct Fold {
 
 impl Fold {
     /// Nothing happened yet.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::default()
     }
 
     /// Adds what comes next, and gives what can be told now.
-    pub fn add(&mut self, item: Item) -> Vec<EpisodeEvent> {
+    pub(super) fn add(&mut self, item: Item) -> Vec<EpisodeEvent> {
         match item {
             Item::Record(record) => self.record(&record),
             Item::Damaged(lost) => self.damaged(&lost),
@@ -57,12 +57,12 @@ impl Fold {
     }
 
     /// Nothing more comes, for now: gives what was held back.
-    pub fn finish(&mut self) -> Vec<EpisodeEvent> {
+    pub(super) fn finish(&mut self) -> Vec<EpisodeEvent> {
         self.held.drain(..).collect()
     }
 
     /// Turns that were said and have no result.
-    pub fn pending(&self) -> &[Step] {
+    pub(super) fn pending(&self) -> &[Step] {
         &self.pending
     }
 

@@ -12,8 +12,9 @@ use keepstep_format::fields;
 use keepstep_format::kind::{Effect, Kind};
 use keepstep_format::value::Value;
 
-use super::attempt::{Attempt, AttemptReader, tell_all};
+use super::attempt::{Attempt, AttemptReader};
 use super::catalog::Catalog;
+use super::events::{Events, LineageCursor};
 use super::places::{Next, RecordPlace};
 use super::records::{DamagedRecord, Gap, Item, MOVED_MAX, read_record};
 use super::step::{Begin, End, Step};
@@ -485,17 +486,8 @@ impl Lineage {
 
     /// Reads all of it, as one.
     pub fn read(&mut self) -> Result<Attempt> {
-        let mut items = Vec::new();
-        let mut gaps = self.gaps.clone().into_iter().peekable();
-        for at in 0..self.lines.len() {
-            let (part, seq) = (self.lines[at].part, self.lines[at].seq);
-            while let Some((_, gap)) = gaps.next_if(|(of, gap)| (*of, gap.from) < (part, seq)) {
-                items.push(Item::Gap(gap));
-            }
-            items.push(self.item(at)?);
-        }
-        items.extend(gaps.map(|(_, gap)| Item::Gap(gap)));
-        Ok(tell_all(items))
+        let mut cursor = LineageCursor::new(self);
+        Attempt::of(Events::new(std::iter::from_fn(|| cursor.next(self).transpose())))
     }
 
     /// What another attempt inherits if it goes on behind a line, before anything was copied.

@@ -4,6 +4,7 @@
 
 mod attempt;
 mod catalog;
+mod events;
 mod fold;
 mod follow;
 mod lineage;
@@ -17,14 +18,15 @@ mod streams;
 mod tests;
 mod under_way;
 
-pub use attempt::{Attempt, AttemptReader, Steps};
+pub use attempt::{Attempt, AttemptReader};
 pub use catalog::{AttemptInfo, AttemptKey, Catalog, Trouble};
-pub use fold::{EpisodeEvent, Fold};
+pub use events::{Events, LineageCursor};
+pub use fold::EpisodeEvent;
 pub(crate) use follow::Unsettled;
 pub use follow::{Follow, FollowFrom, Followed, Origin, Position, Stopper};
 pub use lineage::{Line, Lineage, LineagePart};
 pub use notes::{LostNotes, NoteIndex, NoteKey, NoteSaid, NoteTarget, Notes, SealHint};
-pub use outcomes::{Outcomes, Said};
+pub use outcomes::{Outcomes, SaidEnd};
 pub use places::RecordPlace;
 pub use records::{DamagedRecord, Gap, Item, Record, Records};
 pub use step::{Begin, Call, Discarded, End, Note, Step, StepKind, is_final};

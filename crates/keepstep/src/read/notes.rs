@@ -166,7 +166,7 @@ pub struct NoteIndex {
 }
 
 /// One record of a run's notes.
-enum Found {
+enum RunRecord {
     Note(NoteKey, NoteSaid),
     Seal(SealHint),
 }
@@ -283,13 +283,13 @@ impl NoteIndex {
     fn take(&mut self, writer: &Id, item: &Item, is_settled: bool) {
         let lost = match item {
             Item::Record(record) => match found(record, writer) {
-                Some(Found::Note(key, said)) => {
+                Some(RunRecord::Note(key, said)) => {
                     if !is_settled {
                         self.unsettled.push((key.clone(), said.order()));
                     }
                     return self.notes.add(key, said);
                 }
-                Some(Found::Seal(hint)) => {
+                Some(RunRecord::Seal(hint)) => {
                     if !is_settled {
                         self.unsettled_seals.push(hint);
                     }
@@ -374,12 +374,12 @@ fn lost_gap(writer: Id, gap: Gap) -> LostNotes {
     LostNotes { writer, seqs: (gap.from, gap.to), place: None }
 }
 
-fn found(record: &Record, writer: &Id) -> Option<Found> {
+fn found(record: &Record, writer: &Id) -> Option<RunRecord> {
     if record.get(fields::NAME).and_then(Value::as_str) == Some(SEAL_NOTE) {
         let (time, group) = (record.get(fields::TIME)?.as_int()?, as_id(record.get(fields::VALUE)?)?);
-        return Some(Found::Seal(SealHint { time, writer: *writer, seq: record.seq, group }));
+        return Some(RunRecord::Seal(SealHint { time, writer: *writer, seq: record.seq, group }));
     }
-    note(record, writer, None).map(|(key, said)| Found::Note(key, said))
+    note(record, writer, None).map(|(key, said)| RunRecord::Note(key, said))
 }
 
 /// A note, if its record says all that it needs. `own` is what it is about unless it says something else.

@@ -21,7 +21,7 @@ use crate::segment::{Contents, Liveness, Log, Segment, Storage};
 
 /// What the owner of an attempt said about its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct SaidEnd {
     /// Who.
     pub writer: Id,
     /// How it ended.
@@ -32,7 +32,7 @@ pub struct Said {
 #[derive(Debug)]
 pub struct Outcomes {
     catalog: Catalog,
-    said: HashMap<(Id, u32), Said>,
+    said: HashMap<(Id, u32), SaidEnd>,
     /// Episodes of which there are records, and whose.
     recorded: HashMap<Id, Id>,
     /// Episodes of which several say how an attempt ended, and the claim that decides cannot be read.
@@ -44,7 +44,7 @@ pub struct Outcomes {
 }
 
 /// An end that was found.
-struct Found {
+struct FoundEnd {
     episode: Id,
     attempt: u32,
     writer: Id,
@@ -68,7 +68,7 @@ impl Outcomes {
                 *looked_to = look(self.catalog.storage(), log, segment, *looked_to, &mut found)?;
             }
         }
-        for Found { episode, attempt, writer, why } in found.ends {
+        for FoundEnd { episode, attempt, writer, why } in found.ends {
             self.note(episode, attempt, writer, &why)?;
         }
         Ok(())
@@ -86,12 +86,12 @@ impl Outcomes {
                 return Ok(());
             }
         }
-        self.said.insert((episode, attempt), Said { writer, why });
+        self.said.insert((episode, attempt), SaidEnd { writer, why });
         Ok(())
     }
 
     /// How an attempt ended, if its owner said so.
-    pub fn said(&self, episode: &Id, attempt: u32) -> Option<&Said> {
+    pub fn said(&self, episode: &Id, attempt: u32) -> Option<&SaidEnd> {
         self.said.get(&(*episode, attempt))
     }
 
@@ -132,13 +132,13 @@ impl Outcomes {
 /// What looking at segments gathers.
 struct Looked<'o> {
     recorded: &'o mut HashMap<Id, Id>,
-    ends: Vec<Found>,
+    ends: Vec<FoundEnd>,
 }
 
 impl Looked<'_> {
     fn add(&mut self, writer: Id, episode: Id, attempt: u32, why: Option<String>) {
         self.recorded.insert(episode, writer);
-        self.ends.extend(why.map(|why| Found { episode, attempt, writer, why }));
+        self.ends.extend(why.map(|why| FoundEnd { episode, attempt, writer, why }));
     }
 }
 

@@ -95,7 +95,7 @@ fn index(storage: &Storage, head: &SegmentHead, bytes: u64) -> Result<SealedInde
 }
 
 /// The entry of a writer's attempt in the making.
-struct Entry {
+struct AttemptRecords {
     writer: Id,
     bind: Bind,
     /// Sequence, offset of the block, kind.
@@ -117,7 +117,7 @@ pub(super) fn rebuild(storage: &Storage, head: &SegmentHead, bytes: u64) -> Resu
         return Err(Error::NewerFormat { path, found: known + 1, known });
     }
     let mut window = Window::new(file, RECORD_BYTES);
-    let mut slots: BTreeMap<u32, Entry> = BTreeMap::new();
+    let mut slots: BTreeMap<u32, AttemptRecords> = BTreeMap::new();
     let mut log_frames = Vec::new();
     for frame in &scan.frames {
         let is_bind = frame.header.is(Kind::Bind);
@@ -129,7 +129,7 @@ pub(super) fn rebuild(storage: &Storage, head: &SegmentHead, bytes: u64) -> Resu
         if is_bind {
             log_frames.push((frame.offset, frame.header.kind));
             if let Ok((writer, bind)) = grouped::read_bind(&stored.stored) {
-                slots.insert(slot, Entry { writer, bind, records: Vec::new() });
+                slots.insert(slot, AttemptRecords { writer, bind, records: Vec::new() });
             }
         } else if slot == 0 {
             log_frames.push((frame.offset, frame.header.kind));
@@ -143,7 +143,7 @@ pub(super) fn rebuild(storage: &Storage, head: &SegmentHead, bytes: u64) -> Resu
     Ok(SealedIndex::rebuilt(head, scan.data_end, holes, entries(&slots, &log_frames)))
 }
 
-impl Entry {
+impl AttemptRecords {
     fn add(&mut self, offset: u64, first_seq: u32, block: &Block) {
         for (seq, record) in (first_seq..).zip(&block.records) {
             self.records.push((seq, offset, record.kind));
@@ -151,7 +151,10 @@ impl Entry {
     }
 }
 
-fn entries(slots: &BTreeMap<u32, Entry>, log_frames: &[(u64, u8)]) -> (Vec<(Id, FooterEntry)>, Vec<u8>) {
+fn entries(
+    slots: &BTreeMap<u32, AttemptRecords>,
+    log_frames: &[(u64, u8)],
+) -> (Vec<(Id, FooterEntry)>, Vec<u8>) {
     let mut lists = Vec::new();
     let mut entries = vec![(Id::NONE, log_entry(log_frames, &mut lists))];
     for (&slot, entry) in slots {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use keepstep_format::card::kind;
 use keepstep_format::commit::{Bind, Listed, What, put_commit_body};
-use keepstep_format::encode::{Encoded, Encoder, Found, Known, Link, Stored};
+use keepstep_format::encode::{Encoded, Encoder, InLog, Known, Link, Stored};
 use keepstep_format::footer::{Footer, FooterEntry, put_index, put_list};
 use keepstep_format::frame::{
     FRAME_BODY_MAX, Flags, FrameSpec, Kind, Place, Reference, put_head, put_record,
@@ -113,8 +113,8 @@ pub(crate) struct LogMaker {
 struct KnownPlaces(RefCell<HashMap<Hash, Stored>>);
 
 impl Known for KnownPlaces {
-    fn find(&self, hash: &Hash) -> Found {
-        self.0.borrow().get(hash).map_or(Found::No, |stored| Found::At(Box::new(stored.clone())))
+    fn find(&self, hash: &Hash) -> InLog {
+        self.0.borrow().get(hash).map_or(InLog::No, |stored| InLog::At(Box::new(stored.clone())))
     }
 }
 

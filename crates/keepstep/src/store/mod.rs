@@ -24,7 +24,7 @@ use keepstep_format::{Id, fields};
 pub use episode::endings::{MARKED_AT_ONCE, Reaped, Search};
 pub use episode::options::{NewPolicy, PolicyName};
 pub use episode::options::{Opening, Resume, WhenBusy};
-pub use episode::{Ending, Episode, Known, Said, Turn};
+pub use episode::{Ending, Episode, Known, SaidTurn, Turn};
 pub use group::{Group, GroupView, Member, SealedGroups};
 pub use name::EpisodeName;
 pub use note::orphans::OrphanNote;

@@ -15,7 +15,7 @@ pub(crate) const LINKS_MAX: u16 = 32;
 
 /// The newest part of a chain, and the parts before it.
 #[derive(Debug)]
-pub(crate) struct Chain {
+pub(crate) struct ListChain {
     span: Span,
     /// 0 for a part that was written in one step, 1 for a run of those, and so on.
     level: u8,
@@ -25,16 +25,16 @@ pub(crate) struct Chain {
     links: u16,
     /// Links that a reader follows inside a part whose own chain we do not know.
     hidden: u16,
-    parent: Option<Arc<Chain>>,
+    parent: Option<Arc<ListChain>>,
 }
 
-impl Chain {
+impl ListChain {
     /// The chain after one more version was stored at `place`. `before` is the chain of what it extends, if known.
     pub(crate) fn extended(
         growth: &Growth,
         hash: &Hash,
         place: Place,
-        before: Option<&Arc<Chain>>,
+        before: Option<&Arc<ListChain>>,
     ) -> Arc<Self> {
         let reference = Reference { place, take: growth.units, hash: *hash };
         let own = |skip| Span { skip, reference };
@@ -107,7 +107,7 @@ mod tests {
     /// However long a list grows, its parts cover it exactly, a reader follows few links, and few parts are written.
     #[test]
     fn the_parts_of_a_chain_cover_the_list_and_stay_few() {
-        let mut chain = Chain::extended(
+        let mut chain = ListChain::extended(
             &Growth { units: 1, prefix: None, depth: 0, flat: false },
             &[0; 16],
             place(0),
@@ -128,7 +128,7 @@ mod tests {
                 depth: chain.depth(),
                 flat: !spans.is_empty(),
             };
-            chain = Chain::extended(&growth, &[0; 16], place(step), Some(&chain));
+            chain = ListChain::extended(&growth, &[0; 16], place(step), Some(&chain));
             assert!(chain.depth() < 48, "step {step}: depth {}", chain.depth());
         }
         assert!(written < 40_000 * 4, "{written} references for 40000 steps");

@@ -15,7 +15,7 @@ use super::encoded_record::{EncodedLink, EncodedRecord};
 use super::event::Event;
 use super::handoff::Batch;
 use super::index::FirstBytes;
-use super::log::{Log, Pending};
+use super::log::{LogWriter, QueuedRecord};
 use super::open_segment::{Placed, Sibling};
 use super::subject::{Progress, Subject, SubjectKey};
 use crate::error::Error;
@@ -43,9 +43,9 @@ pub(super) struct Member {
     pub(super) epoch: u32,
 }
 
-impl Log {
+impl LogWriter {
     /// Gives each record its sequence, and decides what stands in it and what is referred to.
-    pub(super) fn decide(&mut self, batch: Batch<Pending>) -> Round {
+    pub(super) fn decide(&mut self, batch: Batch<QueuedRecord>) -> Round {
         let mut round = Round::new(batch.event, batch.items.len());
         for (index, mut pending) in batch.items.into_iter().enumerate() {
             let index = index as u32;
@@ -61,7 +61,7 @@ impl Log {
                 *next += 1;
                 *next - 1
             });
-            pending.encoded.press();
+            pending.encoded.compress();
             round.needs_sync |= pending.level >= Level::Power;
             round.ended.extend(pending.subject.as_ref().filter(|_| pending.last).map(|subject| subject.key));
             let epoch = pending.epoch;
@@ -146,7 +146,7 @@ impl Log {
     }
 
     /// Why a record may not be written at all.
-    fn refusal(&self, pending: &Pending) -> Option<Error> {
+    fn refusal(&self, pending: &QueuedRecord) -> Option<Error> {
         if let Some(error) = &self.vanished {
             return Some(error.clone());
         }

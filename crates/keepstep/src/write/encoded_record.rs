@@ -22,7 +22,7 @@ pub(crate) struct EncodedRecord {
     pub(crate) stored: Vec<u8>,
     pub(crate) crcs: Sums,
     /// Compressed and summed. Until then it is what was encoded.
-    is_pressed: bool,
+    is_compressed: bool,
     pub(crate) flags: Flags,
     pub(crate) dictionary: Option<Arc<PlacedDictionary>>,
     pub(crate) links: Vec<EncodedLink>,
@@ -62,7 +62,7 @@ impl EncodedRecord {
             new_bytes: body.len() as u64,
             stored: body,
             crcs: Sums::default(),
-            is_pressed: false,
+            is_compressed: false,
             flags: Flags::NONE,
             dictionary,
             links: links.collect(),
@@ -73,8 +73,8 @@ impl EncodedRecord {
     }
 
     /// Compresses and sums, if nobody did.
-    pub(crate) fn press(&mut self) {
-        if std::mem::replace(&mut self.is_pressed, true) {
+    pub(crate) fn compress(&mut self) {
+        if std::mem::replace(&mut self.is_compressed, true) {
             return;
         }
         let compressed =
@@ -93,7 +93,7 @@ impl EncodedRecord {
         self.crcs = Sums::of(&self.stored);
         for link in &mut self.links {
             if let EncodedLink::Undecided { piece, .. } = link {
-                piece.press();
+                piece.compress();
             }
         }
     }
@@ -103,7 +103,7 @@ impl EncodedRecord {
         let new_bytes = stored.len() as u64;
         Self {
             crcs: Sums::of(&stored),
-            is_pressed: true,
+            is_compressed: true,
             stored,
             flags: Flags::NONE,
             dictionary: None,

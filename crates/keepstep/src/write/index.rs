@@ -7,11 +7,11 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use keepstep_format::encode::{Found, Fresh, Known, Link, Stored};
+use keepstep_format::encode::{Fresh, InLog, Known, Link, Stored};
 use keepstep_format::frame::Place;
 use keepstep_format::hash::Hash;
 
-use super::chain::Chain;
+use super::chain::ListChain;
 
 const SHARDS: usize = 16;
 /// A value that so many records refer to is stored a second time: damage in one place must not cost them all.
@@ -41,10 +41,10 @@ impl Hasher for FirstBytes {
     }
 }
 
-type Table = HashMap<Hash, Entry, BuildHasherDefault<FirstBytes>>;
+type Table = HashMap<Hash, IndexSlot, BuildHasherDefault<FirstBytes>>;
 
 #[derive(Debug)]
-enum Entry {
+enum IndexSlot {
     /// A record that has it is on its way to the committer.
     Pending,
     Stored(Copy),
@@ -55,7 +55,7 @@ struct Copy {
     place: Place,
     take: u64,
     uses: u32,
-    chain: Option<Arc<Chain>>,
+    chain: Option<Arc<ListChain>>,
 }
 
 #[derive(Default)]
@@ -100,7 +100,7 @@ impl Index {
         for fresh in fresh.iter().filter(|fresh| fresh.heavy) {
             let mut shard = self.shard(&fresh.hash);
             if shard.get(&fresh.hash).is_none() {
-                self.insert(&mut shard, fresh.hash, Entry::Pending);
+                self.insert(&mut shard, fresh.hash, IndexSlot::Pending);
             }
         }
     }
@@ -111,20 +111,20 @@ impl Index {
             let place = Place { segment, offset, inner: fresh.inner, base: fresh.base };
             let chain = fresh.growth.as_ref().map(|growth| {
                 let before = growth.prefix.and_then(|(prefix, _)| self.chain_of(&prefix));
-                Chain::extended(growth, &fresh.hash, place, before.as_ref())
+                ListChain::extended(growth, &fresh.hash, place, before.as_ref())
             });
             let mut shard = self.shard(&fresh.hash);
             self.insert(
                 &mut shard,
                 fresh.hash,
-                Entry::Stored(Copy { place, take: fresh.take, uses: 0, chain }),
+                IndexSlot::Stored(Copy { place, take: fresh.take, uses: 0, chain }),
             );
         }
     }
 
     /// Forgets everything at or behind a place in a segment that was given up.
     pub(crate) fn forget_from(&self, segment: u64, offset: u64) {
-        let gone = |entry: &Entry| matches!(entry, Entry::Stored(copy) if copy.place.segment == segment && copy.place.offset >= offset);
+        let gone = |entry: &IndexSlot| matches!(entry, IndexSlot::Stored(copy) if copy.place.segment == segment && copy.place.offset >= offset);
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.young.retain(|_, entry| !gone(entry));
@@ -145,21 +145,21 @@ impl Index {
     /// Where a value is, for the committer: never "pending".
     pub(crate) fn place_of(&self, hash: &Hash) -> Option<(Place, u64)> {
         match self.shard(hash).get(hash) {
-            Some(Entry::Stored(copy)) => Some((copy.place, copy.take)),
+            Some(IndexSlot::Stored(copy)) => Some((copy.place, copy.take)),
             _ => None,
         }
     }
 
-    fn chain_of(&self, hash: &Hash) -> Option<Arc<Chain>> {
+    fn chain_of(&self, hash: &Hash) -> Option<Arc<ListChain>> {
         match self.shard(hash).get(hash) {
-            Some(Entry::Stored(copy)) => copy.chain.clone(),
+            Some(IndexSlot::Stored(copy)) => copy.chain.clone(),
             _ => None,
         }
     }
 
-    fn insert(&self, shard: &mut Shard, hash: Hash, entry: Entry) {
+    fn insert(&self, shard: &mut Shard, hash: Hash, entry: IndexSlot) {
         shard.young_bytes += ENTRY_BYTES
-            + if matches!(&entry, Entry::Stored(copy) if copy.chain.is_some()) { CHAIN_BYTES } else { 0 };
+            + if matches!(&entry, IndexSlot::Stored(copy) if copy.chain.is_some()) { CHAIN_BYTES } else { 0 };
         shard.young.insert(hash, entry);
         if shard.young_bytes > self.shard_bytes_max {
             self.forgotten.fetch_add(shard.old.len() as u64, Ordering::Relaxed);
@@ -180,12 +180,12 @@ impl Index {
 
 impl Shard {
     /// Looks a hash up, and leaves it where it is.
-    fn peek(&mut self, hash: &Hash) -> Option<&mut Entry> {
+    fn peek(&mut self, hash: &Hash) -> Option<&mut IndexSlot> {
         self.young.get_mut(hash).or_else(|| self.old.get_mut(hash))
     }
 
     /// Looks a hash up, and makes it young again.
-    fn get(&mut self, hash: &Hash) -> Option<&mut Entry> {
+    fn get(&mut self, hash: &Hash) -> Option<&mut IndexSlot> {
         if !self.young.contains_key(hash) {
             let entry = self.old.remove(hash)?;
             self.young_bytes += ENTRY_BYTES;
@@ -212,20 +212,20 @@ impl Known for Index {
         true
     }
 
-    fn find(&self, hash: &Hash) -> Found {
+    fn find(&self, hash: &Hash) -> InLog {
         match self.shard(hash).peek(hash) {
-            None => Found::No,
-            Some(Entry::Pending) => Found::Pending,
-            Some(Entry::Stored(copy)) => {
+            None => InLog::No,
+            Some(IndexSlot::Pending) => InLog::Pending,
+            Some(IndexSlot::Stored(copy)) => {
                 copy.uses += 1;
                 if copy.uses == USES_OF_ONE_COPY {
                     self.second_copies.fetch_add(1, Ordering::Relaxed);
-                    return Found::No;
+                    return InLog::No;
                 }
                 self.found.fetch_add(1, Ordering::Relaxed);
-                let spans = copy.chain.as_ref().map_or_else(Vec::new, Chain::spans_when_due);
+                let spans = copy.chain.as_ref().map_or_else(Vec::new, ListChain::spans_when_due);
                 let depth = copy.chain.as_ref().map_or(0, |chain| chain.depth());
-                Found::At(Box::new(Stored { place: copy.place, take: copy.take, spans, depth }))
+                InLog::At(Box::new(Stored { place: copy.place, take: copy.take, spans, depth }))
             }
         }
     }

@@ -3,12 +3,12 @@
 //! A caller must be able to stop waiting; the committer's thread waits in its place.
 
 use super::handoff::Batch;
-use super::log::{Log, Pending, Trouble};
+use super::log::{LogWriter, QueuedRecord, Trouble};
 
-impl Log {
+impl LogWriter {
     /// Commits a batch on the thread of a caller, which must not be kept if the disk is full: tried once. True if that is
-    /// all; else the batch is kept for [`Log::finish_held`], before all others.
-    pub(crate) fn try_commit(&mut self, batch: Batch<Pending>) -> bool {
+    /// all; else the batch is kept for [`LogWriter::finish_held`], before all others.
+    pub(crate) fn try_commit(&mut self, batch: Batch<QueuedRecord>) -> bool {
         let mut round = self.decide(batch);
         if round.placed.is_empty() {
             round.event.close();

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use keepstep_format::Id;
 
 use super::event::Stage;
-use super::log::Log;
+use super::log::LogWriter;
 use super::moved::Moves;
 
-impl Log {
+impl LogWriter {
     /// Says to this one when others have closed the log.
     pub(crate) fn telling(mut self, is_closed: Arc<AtomicBool>) -> Self {
         self.is_closed = is_closed;

@@ -33,7 +33,7 @@ use crate::error::Error;
 use crate::options::{Level, Options};
 
 /// A record on its way to the log.
-pub(crate) struct Pending {
+pub(crate) struct QueuedRecord {
     pub(crate) subject: Option<Arc<Subject>>,
     pub(crate) epoch: u32,
     pub(crate) kind: Kind,
@@ -83,7 +83,7 @@ pub(crate) struct Identity {
 }
 
 /// The log of one writer.
-pub(crate) struct Log {
+pub(crate) struct LogWriter {
     pub(super) identity: Identity,
     dir: String,
     key: ContentKey,
@@ -135,7 +135,7 @@ impl From<io::Error> for Trouble {
     }
 }
 
-impl Log {
+impl LogWriter {
     pub(crate) fn new(
         identity: Identity,
         key: ContentKey,
@@ -183,7 +183,7 @@ impl Log {
     }
 
     /// Commits a batch: each of its records is acknowledged, or told why not.
-    pub(crate) fn commit(&mut self, batch: Batch<Pending>) {
+    pub(crate) fn commit(&mut self, batch: Batch<QueuedRecord>) {
         self.finish_held();
         let mut round = self.decide(batch);
         if round.placed.is_empty() {

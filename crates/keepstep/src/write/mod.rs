@@ -3,12 +3,14 @@
 //! A step is encoded and hashed on the thread that made it, compressed there (or by the committer, where the callers share a
 //! thread), waits in a bounded queue, gets its place from the committer, and is acknowledged after its sync, in order.
 
+mod attempt_state;
 mod buffer_pool;
 mod chain;
 mod copier;
 mod decide;
 mod dictionary;
 mod encoded_record;
+mod entry;
 mod event;
 mod handoff;
 mod index;
@@ -32,11 +34,14 @@ mod wakers;
 mod writer;
 
 pub(crate) use copier::{CopyOf, copied_to, copy};
+pub use entry::{CallKey, CallMade, Entry};
 pub(crate) use log::{Identity, LookUp, News, OnClose};
 pub(crate) use note::{OUR_NAMES, note_fields};
 pub(crate) use putter::Putter;
 pub use receipt::Receipt;
-pub use recorder::{CallKey, CallMade, Prepared, Recorder};
+#[cfg(feature = "simulate")]
+pub use recorder::Encoded;
+pub(crate) use recorder::Recorder;
 pub use stats::WriterStats;
 pub use step::{Step, Tokens};
 pub(crate) use subject::{Start, Subject, SubjectKey, SubjectName};

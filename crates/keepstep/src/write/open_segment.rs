@@ -58,7 +58,7 @@ impl Placed {
 }
 
 /// A subject's records in this segment.
-struct Entry {
+struct SubjectRecords {
     key: SubjectKey,
     slot: u32,
     first_seq: u32,
@@ -80,7 +80,7 @@ pub(crate) struct OpenSegment {
     pub(crate) kept_to: u64,
     /// The `synced_to` of the newest commit that was written.
     pub(crate) said_synced_to: u64,
-    entries: Vec<Entry>,
+    entries: Vec<SubjectRecords>,
     slots: HashMap<SubjectKey, usize, BuildHasherDefault<FirstBytes>>,
     log_frames: Vec<(u64, u8)>,
     depends_on: BTreeSet<u64>,
@@ -181,7 +181,13 @@ impl OpenSegment {
         // A copy has the name that it copies, if its beginning is among what is copied.
         let is_named = subject.key.what == What::Attempt;
         let summary = if is_named { subject.name.summary(subject.steps()) } else { Summary::default() };
-        self.entries.push(Entry { key: subject.key, slot, first_seq: seq, records: Vec::new(), summary });
+        self.entries.push(SubjectRecords {
+            key: subject.key,
+            slot,
+            first_seq: seq,
+            records: Vec::new(),
+            summary,
+        });
         let bind = Bind { what: subject.key.what, id: subject.key.id, attempt: subject.key.attempt }.encode();
         let offset = self.offset();
         let spec =

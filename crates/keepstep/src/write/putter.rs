@@ -9,7 +9,7 @@ use keepstep_format::value::Value;
 
 use super::event::{Event, Stage};
 use super::handoff::{Ticket, WhenFull};
-use super::log::Pending;
+use super::log::QueuedRecord;
 use super::receipt::Receipt;
 use super::subject::{Subject, SubjectKey, SubjectName};
 use super::writer::Writer;
@@ -42,14 +42,14 @@ impl Putter {
 
     /// Encodes a record without handing it over, and gives the hash of its last field if that is long enough to have one.
     /// The numbers of the fields must rise.
-    pub(crate) fn prepare(&self, kind: Kind, fields: &[(u8, Value)]) -> Result<(Pending, Option<Hash>)> {
+    pub(crate) fn prepare(&self, kind: Kind, fields: &[(u8, Value)]) -> Result<(QueuedRecord, Option<Hash>)> {
         self.writer.check_process()?;
         let fields = fields.iter().map(|(number, value)| (*number, value));
         self.writer.prepare_and_hash(&self.subject, self.subject.epoch(), kind, fields, self.level)
     }
 
     /// Hands a record over, and returns at once. Refused with `Busy` while the queue is full and one more has passed.
-    pub(crate) fn hand_over(&self, mut pending: Pending) -> Result<Receipt> {
+    pub(crate) fn hand_over(&self, mut pending: QueuedRecord) -> Result<Receipt> {
         self.writer.check_process()?;
         // What failed since it was encoded is no reason for this one to fail.
         pending.epoch = self.subject.epoch();

@@ -44,7 +44,7 @@ impl Step {
         }
     }
 
-    pub(super) fn get(&self, number: u8) -> Option<&Value> {
+    pub(crate) fn get(&self, number: u8) -> Option<&Value> {
         let at = self.fields.binary_search_by_key(&number, |(number, _)| *number).ok()?;
         Some(&self.fields[at].1)
     }

@@ -18,7 +18,7 @@ use super::encoded_record::EncodedRecord;
 use super::event::Stage;
 use super::handoff::{Batch, Handoff, NotTaken, Ticket, WhenFull};
 use super::index::Index;
-use super::log::{Identity, Log, LookUp, Pending};
+use super::log::{Identity, LogWriter, LookUp, QueuedRecord};
 use super::role::{Commit, Role};
 use super::stats::{Counters, WriterStats};
 use super::subject::{Progress, Subject, SubjectKey};
@@ -46,7 +46,7 @@ pub(crate) struct Writer {
 
 struct Inner {
     id: Id,
-    role: Role<Pending, Log>,
+    role: Role<QueuedRecord, LogWriter>,
     index: Arc<Index>,
     key: ContentKey,
     options: Options,
@@ -73,7 +73,7 @@ impl Writer {
         let buffer_pool = Arc::new(BufferPool::default());
         let is_closed = Arc::new(AtomicBool::new(false));
         let (id, strongest) = (identity.writer, identity.strongest);
-        let log = Log::new(
+        let log = LogWriter::new(
             identity,
             key.clone(),
             Arc::clone(&index),
@@ -119,7 +119,7 @@ impl Writer {
         kind: Kind,
         fields: impl IntoIterator<Item = (u8, impl Borrow<Value>)>,
         level: Level,
-    ) -> Result<Pending> {
+    ) -> Result<QueuedRecord> {
         self.prepare_and_hash(subject, epoch, kind, fields, level).map(|(pending, _)| pending)
     }
 
@@ -131,7 +131,7 @@ impl Writer {
         kind: Kind,
         fields: impl IntoIterator<Item = (u8, impl Borrow<Value>)>,
         level: Level,
-    ) -> Result<(Pending, Option<Hash>)> {
+    ) -> Result<(QueuedRecord, Option<Hash>)> {
         let inner = &*self.inner;
         let generation = inner.index.generation();
         let mut encoder = Encoder::fields_into(&inner.key, &*inner.index, inner.buffer_pool.get());
@@ -155,16 +155,16 @@ impl Writer {
         encoded.generation = generation;
         let last = kind == Kind::End;
         Ok((
-            Pending { subject: Some(Arc::clone(subject)), epoch, kind, encoded, level, progress, last },
+            QueuedRecord { subject: Some(Arc::clone(subject)), epoch, kind, encoded, level, progress, last },
             hash,
         ))
     }
 
     /// Hands a record over and returns at once.
-    pub(crate) fn submit(&self, mut pending: Pending, when_full: WhenFull) -> Result<Ticket> {
+    pub(crate) fn submit(&self, mut pending: QueuedRecord, when_full: WhenFull) -> Result<Ticket> {
         let late_bytes_max = if pending.kind == Kind::Put { LATE_ENTRY_BYTES_MAX } else { LATE_BYTES_MAX };
         if !self.inner.options.compress_late || pending.encoded.stored.len() > late_bytes_max {
-            pending.encoded.press();
+            pending.encoded.compress();
         }
         let bytes = pending.encoded.queue_bytes();
         let ticket = self.push(pending, bytes, when_full, true)?;
@@ -176,8 +176,8 @@ impl Writer {
     }
 
     /// Hands a record over without waking anybody: [`Writer::commit_if_idle`] must follow.
-    pub(crate) fn push_only(&self, mut pending: Pending) -> Result<Ticket> {
-        pending.encoded.press();
+    pub(crate) fn push_only(&self, mut pending: QueuedRecord) -> Result<Ticket> {
+        pending.encoded.compress();
         let bytes = pending.encoded.queue_bytes();
         self.push(pending, bytes, WhenFull::Wait, false)
     }
@@ -188,7 +188,7 @@ impl Writer {
         self.train();
     }
 
-    fn push(&self, pending: Pending, bytes: usize, when_full: WhenFull, wake: bool) -> Result<Ticket> {
+    fn push(&self, pending: QueuedRecord, bytes: usize, when_full: WhenFull, wake: bool) -> Result<Ticket> {
         let interrupt = self.inner.options.interrupt.map(|interrupt| (INTERRUPT_EVERY, interrupt));
         let pushed = self.inner.role.handoff.push_unless(pending, bytes, when_full, wake, interrupt);
         pushed.map_err(|error| match error {
@@ -367,17 +367,17 @@ impl Drop for Writer {
     }
 }
 
-impl Commit<Pending> for Log {
-    fn commit(&mut self, batch: Batch<Pending>) {
-        Log::commit(self, batch);
+impl Commit<QueuedRecord> for LogWriter {
+    fn commit(&mut self, batch: Batch<QueuedRecord>) {
+        LogWriter::commit(self, batch);
         self.wakers.ring();
     }
 
-    fn try_commit(&mut self, batch: Batch<Pending>) -> bool {
+    fn try_commit(&mut self, batch: Batch<QueuedRecord>) -> bool {
         let is_done = if self.has_thread() {
-            Log::try_commit(self, batch)
+            LogWriter::try_commit(self, batch)
         } else {
-            Log::commit(self, batch);
+            LogWriter::commit(self, batch);
             true
         };
         self.wakers.ring();
@@ -385,7 +385,7 @@ impl Commit<Pending> for Log {
     }
 
     fn is_held(&self) -> bool {
-        Log::is_held(self)
+        LogWriter::is_held(self)
     }
 
     fn idle(&mut self) {
@@ -393,19 +393,19 @@ impl Commit<Pending> for Log {
     }
 
     fn sync(&mut self) {
-        Log::sync(self);
+        LogWriter::sync(self);
         self.wakers.ring();
     }
 
     fn has_unsynced(&self) -> bool {
-        Log::has_unsynced(self)
+        LogWriter::has_unsynced(self)
     }
 }
 
 impl Inner {
     /// Puts a dictionary into the log; when it is durable, callers use it.
     fn add_dictionary(&self, bytes: Vec<u8>) {
-        let pending = Pending {
+        let pending = QueuedRecord {
             subject: None,
             epoch: 0,
             kind: Kind::Dict,

@@ -159,7 +159,7 @@ impl History {
                 episode.turn(Step::new().action(action)).expect("adopts");
                 self.complete(&episode, at, action);
             } else {
-                episode.discard_pending("why not").and_then(|receipt| receipt.wait()).expect("discards");
+                episode.discard("why not").and_then(|receipt| receipt.wait()).expect("discards");
                 self.last(at).pending = None;
             }
         }

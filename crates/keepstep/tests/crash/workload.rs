@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepstep::disk::sim::{Errno, Fault, On, SimDisk};
-use keepstep::disk::{Clock, Entry, File, FileSystem, Files, LockState};
+use keepstep::disk::{Clock, DirEntry, File, FileSystem, Files, LockState};
 use keepstep::format::value::{Array, Dtype};
-use keepstep::{Broken, Ending, Episode, EpisodeName, Level, Options, Run, Step, Store, Value};
+use keepstep::{Broken, Ending, Entry, Episode, EpisodeName, Level, Options, Run, Step, Store, Value};
 
 /// Something that was acknowledged: which step of which episode, and what it survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,7 +162,7 @@ fn mixed_levels(sim: &SimDisk, options: Options) {
     let Some(recording) = Recording::open(sim, "kill and power mixed", options) else { return };
     let (Some(first), Some(second)) = (recording.begin(0), recording.begin(1)) else { return };
     for step in 0..3 {
-        let receipt = first.submit_at(step_of(recording.name, 0, step), Level::Kill);
+        let receipt = first.record(Entry::step(step_of(recording.name, 0, step)).at(Level::Kill));
         if let Some(receipt) = receipt.ok().filter(|receipt| receipt.level().is_some()) {
             recording.acknowledged(0, step, Level::Kill);
             if step == 2 && receipt.wait_for(Level::Power, None).is_ok_and(|reached| reached) {
@@ -180,7 +180,7 @@ fn failed_sync(sim: &SimDisk, options: Options) {
     let (Some(first), Some(second)) = (recording.begin(0), recording.begin(1)) else { return };
     recording.step(&first, 0, 0);
     if second
-        .submit_at(step_of(recording.name, 1, 0), Level::Kill)
+        .record(Entry::step(step_of(recording.name, 1, 0)).at(Level::Kill))
         .is_ok_and(|receipt| receipt.level().is_some())
     {
         recording.acknowledged(1, 0, Level::Kill);
@@ -227,13 +227,13 @@ fn crossing(sim: &SimDisk, options: Options) {
     let (Some(first), Some(second)) = (recording.begin(0), recording.begin(1)) else { return };
     for step in 0..2 {
         let (Ok(early), Ok(late)) = (
-            first.prepare(step_of(recording.name, 0, step)),
-            second.prepare(step_of(recording.name, 1, step)),
+            first.encode_only(step_of(recording.name, 0, step)),
+            second.encode_only(step_of(recording.name, 1, step)),
         ) else {
             return;
         };
         let submit = |recorder: &Episode, prepared, episode| {
-            if recorder.submit_prepared(prepared).is_ok_and(|receipt| receipt.wait().is_ok()) {
+            if recorder.submit_encoded(prepared).is_ok_and(|receipt| receipt.wait().is_ok()) {
                 recording.acknowledged(episode, step, Level::Power);
             }
         };
@@ -327,7 +327,7 @@ impl Files for Blind {
         self.disk.remove(path)
     }
 
-    fn list(&self, path: &str) -> std::io::Result<Vec<Entry>> {
+    fn list(&self, path: &str) -> std::io::Result<Vec<DirEntry>> {
         if !self.has_made.load(std::sync::atomic::Ordering::Relaxed) {
             return Ok(Vec::new());
         }

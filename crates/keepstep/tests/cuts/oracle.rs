@@ -26,7 +26,7 @@ pub fn check(state: &SimDisk, acknowledged: &[Acknowledged], survived: Level) ->
         return Err(format!("a reader sees {:?}, and a taker {inherited:?}", before.0));
     }
     if episode.pending().is_some() {
-        episode.discard_pending("after the cut").map_err(|error| format!("does not go on: {error}"))?;
+        episode.discard("after the cut").map_err(|error| format!("does not go on: {error}"))?;
     }
     let more = content(episode.attempt(), episode.steps());
     episode.step(step_of(more)).map_err(|error| format!("does not go on: {error}"))?;
@@ -38,9 +38,9 @@ pub fn check(state: &SimDisk, acknowledged: &[Acknowledged], survived: Level) ->
 }
 
 /// What the steps say, and whether it is over.
-type Found = (Vec<i64>, bool);
+type ReadBack = (Vec<i64>, bool);
 
-fn read(run: &Run) -> Result<Found, String> {
+fn read(run: &Run) -> Result<ReadBack, String> {
     let view = match run.view(&name()) {
         Err(Error::NotFound { .. }) => return Ok((Vec::new(), false)),
         view => view.map_err(|error| format!("cannot be read: {error}"))?,
@@ -71,7 +71,7 @@ fn contents(attempt: &Attempt) -> Result<Vec<i64>, String> {
 }
 
 fn compare(
-    (contents, is_over): &Found,
+    (contents, is_over): &ReadBack,
     acknowledged: &[Acknowledged],
     survived: Level,
 ) -> Result<(), String> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use keepstep::disk::sim::{SimDisk, SimProcess};
 use keepstep::{
-    Broken, Ending, Episode, EpisodeName, Error, Level, Opening, Options, Resume, Run, Step, Store, Value,
-    WhenBusy,
+    Broken, Ending, Entry, Episode, EpisodeName, Error, Level, Opening, Options, Resume, Run, Step, Store,
+    Value, WhenBusy,
 };
 
 /// A takeover, by name.
@@ -121,7 +121,7 @@ impl<'s> Process<'s> {
         for _ in 0..count {
             let index = episode.steps();
             let content = content(episode.attempt(), index);
-            let receipt = episode.submit_at(step_of(content), level);
+            let receipt = episode.record(Entry::step(step_of(content)).at(level));
             if receipt.is_ok_and(|receipt| receipt.wait_for(level, None).is_ok_and(|reached| reached)) {
                 self.tell(Acknowledged::Step { index, content, level });
             }

@@ -10,8 +10,8 @@ use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use keepstep::disk::{
-    Beat, Cards, Clock, Entry, FileSystem, GrowingLog, HeldLock, LockState, Logs, NewCard, Presence, ReadLog,
-    Watch,
+    Beat, Cards, Clock, DirEntry, FileSystem, GrowingLog, HeldLock, LockState, Logs, NewCard, Presence,
+    ReadLog, Watch,
 };
 
 /// The bytes of an object.
@@ -132,15 +132,15 @@ impl Cards for Toy {
         Ok(self.state().named.contains_key(path) || !self.list(path)?.is_empty())
     }
 
-    fn list(&self, dir: &str) -> io::Result<Vec<Entry>> {
+    fn list(&self, dir: &str) -> io::Result<Vec<DirEntry>> {
         let inside = if dir.is_empty() { String::new() } else { format!("{dir}/") };
         let state = self.state();
         let below = state.named.range(inside.clone()..).take_while(|(name, _)| name.starts_with(&inside));
         let entry = |name: &str| match name.split_once('/') {
-            Some((folder, _)) => Entry { name: folder.to_owned(), is_dir: true },
-            None => Entry { name: name.to_owned(), is_dir: false },
+            Some((folder, _)) => DirEntry { name: folder.to_owned(), is_dir: true },
+            None => DirEntry { name: name.to_owned(), is_dir: false },
         };
-        let entries: BTreeSet<Entry> = below.map(|(name, _)| entry(&name[inside.len()..])).collect();
+        let entries: BTreeSet<DirEntry> = below.map(|(name, _)| entry(&name[inside.len()..])).collect();
         Ok(entries.into_iter().collect())
     }
 

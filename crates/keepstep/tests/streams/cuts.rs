@@ -14,7 +14,7 @@ const HIDDEN: u64 = 1 << 41;
 
 /// What a trace says before a cut.
 #[derive(Debug, Default)]
-struct Said {
+struct Acknowledged {
     acknowledged: BTreeSet<String>,
     frozen: Option<BTreeSet<String>>,
     hidden: bool,
@@ -24,8 +24,8 @@ fn level_bit(level: Level) -> u64 {
     u64::from(level >= Level::Power) << 8
 }
 
-fn said_before(trace: &Trace, cut: usize, survived: Level) -> Said {
-    let mut said = Said::default();
+fn said_before(trace: &Trace, cut: usize, survived: Level) -> Acknowledged {
+    let mut said = Acknowledged::default();
     for &event in trace.events_before(cut) {
         if event & HIDDEN != 0 {
             said.hidden = true;
@@ -105,7 +105,7 @@ const WORKLOADS: [Workload; 4] = [
 ];
 
 /// What must be true of a stream after any crash.
-fn look(state: &SimDisk, said: &Said) -> Result<(), String> {
+fn look(state: &SimDisk, said: &Acknowledged) -> Result<(), String> {
     let stream =
         stream_on(state.process(), options(None)).map_err(|error| format!("cannot be opened: {error}"))?;
     let view = stream.read().map_err(|error| format!("cannot be read: {error}"))?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use keepstep::disk::sim::{SimDisk, SimProcess};
-use keepstep::disk::{Clock, Entry, File, FileSystem, Files, LockState, Watch};
+use keepstep::disk::{Clock, DirEntry, File, FileSystem, Files, LockState, Watch};
 
 /// Says who is next: given who could go on.
 pub type Choose = Box<dyn FnMut(&[usize]) -> usize + Send>;
@@ -183,7 +183,7 @@ impl Files for Turning {
         self.0.process.lock_state(path)
     }
 
-    fn list(&self, path: &str) -> std::io::Result<Vec<Entry>> {
+    fn list(&self, path: &str) -> std::io::Result<Vec<DirEntry>> {
         self.0.turn();
         self.0.process.list(path)
     }

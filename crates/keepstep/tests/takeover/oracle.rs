@@ -5,7 +5,7 @@ use std::sync::Arc;
 use keepstep::{Error, Run, Value};
 
 use super::scheduled_disk::ScheduledDisk;
-use super::script::{Said, name, open_run, taking};
+use super::script::{Acknowledged, name, open_run, taking};
 use super::shelf::Shelf;
 use super::stage::{Rules, Scene, Stage};
 
@@ -13,7 +13,7 @@ use super::stage::{Rules, Scene, Stage};
 const LOOKER: usize = 7;
 
 /// What counts of the episode: the contents of its steps, in order; and whether it is over.
-struct Found {
+struct ReadBack {
     contents: Vec<i64>,
     is_over: bool,
 }
@@ -38,8 +38,8 @@ pub fn check(scene: &Scene, seed: u64, is_end: bool) -> Result<(), String> {
 fn on_a_copy(
     shelf: &Shelf,
     seed: u64,
-    look: impl FnOnce(&Run) -> keepstep::Result<Found>,
-) -> Result<Found, String> {
+    look: impl FnOnce(&Run) -> keepstep::Result<ReadBack>,
+) -> Result<ReadBack, String> {
     let stage = Arc::new(Stage::new(LOOKER + 1, shelf.clone(), Rules::default()));
     let run = open_run(ScheduledDisk::new(&stage, LOOKER, seed), None).map_err(|error| error.to_string())?;
     let found = look(&run).map_err(|error| format!("the next to come is told: {error}"));
@@ -48,17 +48,17 @@ fn on_a_copy(
     found
 }
 
-fn take_over(run: &Run) -> keepstep::Result<Found> {
+fn take_over(run: &Run) -> keepstep::Result<ReadBack> {
     let episode = match run.open(name(), taking()) {
         Err(Error::Ended { .. }) => return read(run),
         opened => opened?,
     };
     let content = |index| Ok(episode.history(index)?.action.and_then(|action| action.as_int()).unwrap_or(-1));
     let contents = (0..episode.inherited()).map(content).collect::<keepstep::Result<_>>()?;
-    Ok(Found { contents, is_over: false })
+    Ok(ReadBack { contents, is_over: false })
 }
 
-fn read(run: &Run) -> keepstep::Result<Found> {
+fn read(run: &Run) -> keepstep::Result<ReadBack> {
     let view = run.view(&name())?;
     let is_over = view.ending()?.is_some_and(|end| end.why.as_deref() == Some("finished"));
     let read = view.read()?;
@@ -67,11 +67,11 @@ fn read(run: &Run) -> keepstep::Result<Found> {
         return Err(Error::Damaged { path: format!("attempt {}", view.number()), offset: 0, found });
     }
     let content = |step: &keepstep::read::Step| step.action.as_ref().and_then(Value::as_int).unwrap_or(-1);
-    Ok(Found { contents: read.steps.iter().map(content).collect(), is_over })
+    Ok(ReadBack { contents: read.steps.iter().map(content).collect(), is_over })
 }
 
-fn compare(said: &Said, found: &Found) -> Result<(), String> {
-    let Found { contents, is_over } = found;
+fn compare(said: &Acknowledged, found: &ReadBack) -> Result<(), String> {
+    let ReadBack { contents, is_over } = found;
     let mut attempt = 0;
     for (index, content) in contents.iter().enumerate() {
         let told = said.steps.iter().find(|told| told.content == *content && told.index == index as u64);

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use keepstep::disk::{Clock, Entry, File, FileSystem, Files, LockState, Watch};
+use keepstep::disk::{Clock, DirEntry, File, FileSystem, Files, LockState, Watch};
 
 use super::shelf::{Shelf, digest};
 use super::stage::{Rules, Scene, Stage};
@@ -169,7 +169,7 @@ impl Files for ScheduledDisk {
         self.local(|shelf| shelf.remove(path))?
     }
 
-    fn list(&self, path: &str) -> io::Result<Vec<Entry>> {
+    fn list(&self, path: &str) -> io::Result<Vec<DirEntry>> {
         let (is_log, is_mail) = (path.starts_with("writers/"), path.starts_with("mail/"));
         let is_visible = |scene: &Scene| match scene.shelf.maker_of(path) {
             Some(maker) if is_log => self.is_anothers(scene, maker),
@@ -187,7 +187,7 @@ impl Files for ScheduledDisk {
         if !is_mail || self.stage.rules.tends {
             self.stage.tell(self.actor, digest(&found));
         }
-        Ok(found.into_iter().map(|(name, is_dir)| Entry { name, is_dir }).collect())
+        Ok(found.into_iter().map(|(name, is_dir)| DirEntry { name, is_dir }).collect())
     }
 
     fn exists(&self, path: &str) -> io::Result<bool> {

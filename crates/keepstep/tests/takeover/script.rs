@@ -36,7 +36,7 @@ pub enum Tends {
 
 /// What everybody said, and what they were promised.
 #[derive(Debug, Clone, Default)]
-pub struct Said {
+pub struct Acknowledged {
     /// Who has which attempt.
     pub owners: Vec<(u32, usize)>,
     pub steps: Vec<Told>,
@@ -46,7 +46,7 @@ pub struct Said {
     pub broke: Option<String>,
 }
 
-impl Said {
+impl Acknowledged {
     /// Stands for what everybody was promised, in whatever order.
     pub fn digest(&self) -> u64 {
         let (mut owners, mut steps) = (self.owners.clone(), self.steps.clone());

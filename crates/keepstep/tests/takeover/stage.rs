@@ -40,7 +40,7 @@ pub struct Scene {
     pub histories: Vec<u64>,
     /// What each actor is about to do, if somebody wants to know.
     pub about_to: Vec<String>,
-    pub said: super::script::Said,
+    pub said: super::script::Acknowledged,
 }
 
 impl Scene {
@@ -110,7 +110,7 @@ impl Stage {
             parts: vec![Part::Begins; actors],
             histories: vec![0; actors],
             about_to: vec![String::new(); actors],
-            said: super::script::Said::default(),
+            said: super::script::Acknowledged::default(),
         };
         let play = Play { scene, director: None, turn: None, doomed: vec![false; actors], is_over: false };
         Self { play: Mutex::new(play), turns: (0..actors).map(|_| Condvar::new()).collect(), rules }
@@ -247,7 +247,7 @@ impl Stage {
     }
 
     /// What was said and acknowledged so far.
-    pub fn said<T>(&self, look: impl FnOnce(&mut super::script::Said) -> T) -> T {
+    pub fn said<T>(&self, look: impl FnOnce(&mut super::script::Acknowledged) -> T) -> T {
         look(&mut self.lock().scene.said)
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepstep::disk::{Clock, Entry, File, FileSystem, Files, LockState, Watch};
+use keepstep::disk::{Clock, DirEntry, File, FileSystem, Files, LockState, Watch};
 
 /// Is called before each operation, with its name and path.
 type Hook = Box<dyn Fn(&str) + Send + Sync>;
@@ -96,7 +96,7 @@ impl Files for HookedDisk {
         self.disk.remove(path)
     }
 
-    fn list(&self, path: &str) -> io::Result<Vec<Entry>> {
+    fn list(&self, path: &str) -> io::Result<Vec<DirEntry>> {
         self.tell("list", path);
         self.disk.list(path)
     }

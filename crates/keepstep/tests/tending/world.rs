@@ -125,11 +125,11 @@ pub fn recorded(sim: &SimDisk) {
 }
 
 /// A record without its place, or what is known of a lost one.
-pub type Said = (u32, u8, Vec<(u8, Value)>, Vec<u8>);
+pub type RecordSaid = (u32, u8, Vec<(u8, Value)>, Vec<u8>);
 /// Everything that can be read.
-pub type Everything = BTreeMap<(Id, u32, u8, Id), Vec<Said>>;
+pub type Everything = BTreeMap<(Id, u32, u8, Id), Vec<RecordSaid>>;
 
-fn said(item: Item) -> Said {
+fn said(item: Item) -> RecordSaid {
     match item {
         Item::Record(record) => (record.seq, record.kind, record.fields, record.lost),
         Item::Damaged(lost) => (lost.seq, lost.kind, Vec::new(), vec![255]),

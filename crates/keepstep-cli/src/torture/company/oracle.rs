@@ -70,14 +70,14 @@ pub(super) struct FoundStep {
 
 /// An episode as it was read back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct ReadBack {
     pub(super) id: Id,
     pub(super) steps: Vec<FoundStep>,
     pub(super) why: Option<String>,
 }
 
 /// All that was read back.
-pub(super) type AllFound = HashMap<Key, Found>;
+pub(super) type AllFound = HashMap<Key, ReadBack>;
 
 /// Hears what was promised, and compares it with what is there.
 #[derive(Debug, Default)]
@@ -186,7 +186,7 @@ impl Oracle {
         for (kind, what) in found.iter().flat_map(|(key, found)| wrong_steps(*key, found)) {
             self.fault(kind, what);
         }
-        let nothing = Found::default();
+        let nothing = ReadBack::default();
         let mut faults = Vec::new();
         for (key, known) in &self.known {
             compare_episode(*key, known, found.get(key).unwrap_or(&nothing), &mut faults);
@@ -229,7 +229,7 @@ impl Oracle {
 }
 
 /// What is wrong with the steps that are there, whatever was said of them.
-pub(super) fn wrong_steps(key: Key, found: &Found) -> Vec<(&'static str, String)> {
+pub(super) fn wrong_steps(key: Key, found: &ReadBack) -> Vec<(&'static str, String)> {
     let wrong = |(place, step): (usize, &FoundStep)| {
         let FoundStep { index, mark, is_right, .. } = step;
         if *index != place as u64 {
@@ -240,7 +240,7 @@ pub(super) fn wrong_steps(key: Key, found: &Found) -> Vec<(&'static str, String)
     found.steps.iter().enumerate().filter_map(wrong).collect()
 }
 
-fn compare_episode(key: Key, known: &Known, found: &Found, faults: &mut Vec<(&'static str, String)>) {
+fn compare_episode(key: Key, known: &Known, found: &ReadBack, faults: &mut Vec<(&'static str, String)>) {
     if known.is_pruned {
         if !found.steps.is_empty() {
             faults.push(("not_pruned", format!("{key:?} still has {} steps", found.steps.len())));
@@ -285,10 +285,10 @@ mod tests {
         oracle
     }
 
-    fn found() -> Found {
+    fn found() -> ReadBack {
         let step =
             |index, mark: &str| FoundStep { index, mark: mark.to_owned(), is_right: true, is_damaged: false };
-        Found {
+        ReadBack {
             id: Id([5; 16]),
             steps: vec![step(0, "a.1"), step(1, "a.2")],
             why: Some("finished".to_owned()),
@@ -301,7 +301,7 @@ mod tests {
     }
 
     /// What the oracle says of such an episode, and of what was told of it.
-    fn faults(change: impl FnOnce(&mut Oracle, &mut Found, &mut Vec<Told>)) -> Vec<&'static str> {
+    fn faults(change: impl FnOnce(&mut Oracle, &mut ReadBack, &mut Vec<Told>)) -> Vec<&'static str> {
         let (mut oracle, mut found, mut told) = (oracle(), found(), told());
         change(&mut oracle, &mut found, &mut told);
         let found = AllFound::from([(OF, found)]);

@@ -8,7 +8,7 @@ use keepstep_format::fields;
 
 use super::super::content::{Content, Key, Story};
 use super::super::digest::Digest;
-use super::oracle::{AllFound, Found, FoundStep, RUNS};
+use super::oracle::{AllFound, FoundStep, RUNS, ReadBack};
 use crate::failure::Outcome;
 use crate::place::open_to_read;
 use crate::reading;
@@ -35,7 +35,7 @@ pub(super) fn read_all(store: &Path, base: &str, seed: u64) -> Outcome<AllFound>
             Ok(view) => {
                 let read = view.read()?;
                 let why = view.ending()?.and_then(|end| end.why);
-                Found { id: view.id(), steps: check_steps(seed, key, &read.steps), why }
+                ReadBack { id: view.id(), steps: check_steps(seed, key, &read.steps), why }
             }
             // Pruned since it was listed.
             Err(keepstep::Error::Pruned { .. } | keepstep::Error::NotFound { .. }) => continue,

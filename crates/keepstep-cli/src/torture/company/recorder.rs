@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use keepstep::{
-    Ending, Episode, Error, Level, Opening, Options, Receipt, Result, Run, Store, Value, WhenBusy,
+    Ending, Entry, Episode, Error, Level, Opening, Options, Receipt, Result, Run, Store, Value, WhenBusy,
 };
 
 use super::super::content::{Key, Manner, Story};
@@ -132,8 +132,8 @@ impl<'a> Worker<'a> {
         let receipt = match story.manner {
             _ if index == 0 && story.has_first => episode.first(step)?,
             Manner::Step => episode.step(step)?,
-            Manner::Submit(_) => episode.submit_waiting(step)?,
-            Manner::Kill => episode.submit_at(step, Level::Kill)?,
+            Manner::Submit(_) => episode.record(Entry::step(step).waiting_for_room())?,
+            Manner::Kill => episode.record(Entry::step(step).at(Level::Kill))?,
         };
         if self.hands.args.early {
             self.hands.say(&line("step", of, format!("{index} {mark}")));

@@ -32,8 +32,8 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     vec(act, 0..30)
 }
 
-fn written(acts: &[Act]) -> Log {
-    let mut log = Log::new();
+fn written(acts: &[Act]) -> TestLog {
+    let mut log = TestLog::new();
     for act in acts {
         match act {
             Act::Record(len) => drop(log.record(&vec![*len; *len as usize])),
@@ -71,7 +71,7 @@ fn harms() -> impl Strategy<Value = Vec<Harm>> {
     vec(harm, 0..4)
 }
 
-fn harmed(log: &Log, harms: &[Harm]) -> Vec<u8> {
+fn harmed(log: &TestLog, harms: &[Harm]) -> Vec<u8> {
     let mut bytes = log.bytes.clone();
     for harm in harms {
         let room = bytes.len() - 128;
@@ -96,7 +96,7 @@ fn harmed(log: &Log, harms: &[Harm]) -> Vec<u8> {
 
 /// What is true of the frames of a log, given what became of its bytes.
 struct Oracle<'a> {
-    log: &'a Log,
+    log: &'a TestLog,
     bytes: &'a [u8],
     /// How far data reaches.
     data_end: u64,
@@ -104,7 +104,7 @@ struct Oracle<'a> {
 }
 
 impl<'a> Oracle<'a> {
-    fn new(log: &'a Log, bytes: &'a [u8], rules: Rules) -> Self {
+    fn new(log: &'a TestLog, bytes: &'a [u8], rules: Rules) -> Self {
         let len = bytes.len() as u64;
         let data_end = rules.voided_from.unwrap_or(len);
         let mut oracle = Self { log, bytes, data_end, synced_to: 128 };
@@ -264,8 +264,8 @@ proptest! {
 }
 
 /// A log with a bit of everything.
-fn small_log() -> Log {
-    let mut log = Log::new();
+fn small_log() -> TestLog {
+    let mut log = TestLog::new();
     log.record(b"one");
     log.chunked(&[b"chunk a", b"chunk b", b"c"]);
     log.commit();

@@ -12,8 +12,8 @@ fn poll(walk: &mut Walk, bytes: &[u8]) -> Seen {
     walk.take()
 }
 
-fn growing_log() -> Log {
-    let mut log = Log::new();
+fn growing_log() -> TestLog {
+    let mut log = TestLog::new();
     for round in 0..4u8 {
         log.record(&[round; 20]);
         log.chunked(&[b"a", b"bb", b"ccc"]);
@@ -26,7 +26,7 @@ fn growing_log() -> Log {
     log
 }
 
-fn durable(log: &Log, synced_to: u64) -> Vec<Listed> {
+fn durable(log: &TestLog, synced_to: u64) -> Vec<Listed> {
     log.records().into_iter().filter(|(_, end)| *end <= synced_to).map(|(name, _)| name).collect()
 }
 
@@ -70,7 +70,7 @@ fn bad_bytes_above_synced_to_are_not_yet() {
 /// A chunk whose body is still on its way does not spoil its record for good.
 #[test]
 fn a_chunk_that_is_not_yet_all_there_is_looked_at_again() {
-    let mut log = Log::new();
+    let mut log = TestLog::new();
     let record = log.chunked(&[b"first", b"second", b"third"]);
     let second = log.frames[1].clone();
     let mut walk = Walk::new(&header(), Rules::default());

@@ -23,7 +23,7 @@ pub(super) struct Written {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Log {
+pub(super) struct TestLog {
     pub(super) bytes: Vec<u8>,
     pub(super) frames: Vec<Written>,
     /// What the next commit carries: the end of the last commit when `sync` was called.
@@ -32,7 +32,7 @@ pub(super) struct Log {
     next_seq: u32,
 }
 
-impl Log {
+impl TestLog {
     pub(super) fn new() -> Self {
         let bytes = header().encode().to_vec();
         Self { bytes, frames: Vec::new(), synced_to: 128, batch: Vec::new(), next_seq: 0 }
@@ -174,7 +174,7 @@ pub(super) fn names(frames: &[FrameRef]) -> Vec<Listed> {
 }
 
 /// What is reported as whole has, byte for byte, the body that was written there.
-pub(super) fn assert_unchanged(log: &Log, bytes: &[u8], frames: &[FrameRef], case: &str) {
+pub(super) fn assert_unchanged(log: &TestLog, bytes: &[u8], frames: &[FrameRef], case: &str) {
     for frame in frames {
         let found = join(bytes, frame.offset as usize, 0, SALT);
         let written = join(&log.bytes, frame.offset as usize, 0, SALT);

@@ -8,14 +8,14 @@ use crate::segment::{TRAILER_BYTES, Trailer};
 
 /// Two synced batches of two records, and one that was not synced.
 struct Three {
-    log: Log,
+    log: TestLog,
     batches: [[Listed; 2]; 3],
     commits: [Listed; 3],
 }
 
 fn three_batches() -> Three {
-    let mut log = Log::new();
-    let batch = |log: &mut Log| {
+    let mut log = TestLog::new();
+    let batch = |log: &mut TestLog| {
         let pair = [log.record(b"first of two"), log.record(b"second")];
         (pair, log.commit())
     };
@@ -38,7 +38,7 @@ fn torn(offset: u64, end: u64, lost: &[Listed], certain: bool) -> Hole {
 /// An empty segment holds nothing, and nothing is missing.
 #[test]
 fn an_empty_segment_is_whole() {
-    let log = Log::new();
+    let log = TestLog::new();
     for found in [scan(&log.bytes), scan_complete(&log.bytes), scan_voided(&log.bytes, 128)] {
         assert_eq!((found.frames.len(), found.holes.len(), found.torn), (0, 0, None));
         assert_eq!((found.synced_to, found.valid_to, found.data_end), (128, 128, 128));
@@ -260,7 +260,7 @@ fn the_log_ends_where_it_is_voided() {
 /// A writer voids from what it had synced: a hole before that is damage, also if no commit lived to say so.
 #[test]
 fn a_hole_before_the_voided_part_is_damage() {
-    let mut log = Log::new();
+    let mut log = TestLog::new();
     let lost = log.record(b"synced");
     log.commit();
     let voided_from = log.end();
@@ -278,7 +278,7 @@ fn a_hole_before_the_voided_part_is_damage() {
 /// A record in chunks of which one is damaged is lost as a whole, by its name, whichever it was.
 #[test]
 fn a_record_with_a_damaged_chunk_is_damaged() {
-    let mut log = Log::new();
+    let mut log = TestLog::new();
     let before = log.record(b"before");
     let record = log.chunked(&[b"one", b"two", b"three", b"four"]);
     let behind = log.record(b"behind");
@@ -299,7 +299,7 @@ fn a_record_with_a_damaged_chunk_is_damaged() {
 /// Chunks whose first frame and commit are both lost still say whose they were.
 #[test]
 fn chunks_name_their_record_when_nothing_else_does() {
-    let mut log = Log::new();
+    let mut log = TestLog::new();
     let record = log.chunked(&[b"one", b"two", b"three"]);
     let commit = log.commit();
     log.sync();
@@ -314,7 +314,7 @@ fn chunks_name_their_record_when_nothing_else_does() {
 /// Chunks stand directly behind one another; a record whose next chunk is another frame, or another's, is damaged.
 #[test]
 fn chunks_of_another_record_complete_nothing() {
-    let mut log = Log::new();
+    let mut log = TestLog::new();
     let open =
         FrameSpec { kind: Kind::Step, flags: Flags::MORE, slot: 1, seq: 0, synced_to: None, head: &[] };
     log.put(&open, b"begun", 0);
@@ -335,7 +335,7 @@ fn chunks_of_another_record_complete_nothing() {
 #[test]
 fn an_unknown_kind_is_newer_unless_it_may_be_passed_over() {
     for (kind, newer) in [(0x80, None), (0xff, None), (0x09, Some(0x09)), (0x7f, Some(0x7f))] {
-        let mut log = Log::new();
+        let mut log = TestLog::new();
         log.record(b"known");
         let at = log.end() as usize;
         log.record(b"unknown");
@@ -366,7 +366,7 @@ fn zeros_behind_the_log_are_a_torn_end() {
 /// Bytes made to look like very many long heads cost little, and what stands behind them is still found.
 #[test]
 fn a_hole_full_of_fake_heads_is_walked_through() {
-    let mut log = Log::new();
+    let mut log = TestLog::new();
     let mut fake = [0u8; 40];
     fake[0] = Kind::Step as u8;
     fake[1] = Flags::HEAD.0;

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::disk::{Clock, Entry, File, FileSystem, Files, LockState, Watch};
+use crate::disk::{Clock, DirEntry, File, FileSystem, Files, LockState, Watch};
 use crate::options::Broken;
 
 /// The files, as they lie if a store is to be broken in this way.
@@ -102,7 +102,7 @@ impl Files for Lying {
         self.files.remove(path)
     }
 
-    fn list(&self, path: &str) -> io::Result<Vec<Entry>> {
+    fn list(&self, path: &str) -> io::Result<Vec<DirEntry>> {
         self.files.list(path)
     }
 

@@ -14,7 +14,7 @@ use super::model::{Ino, Op};
 use super::watch::SimWatch;
 use super::{Inner, SimDisk};
 use crate::disk::clock::LastSaid;
-use crate::disk::{Clock, Entry, File, FileSystem, Files, LockState, Watch};
+use crate::disk::{Clock, DirEntry, File, FileSystem, Files, LockState, Watch};
 
 /// One process on a simulated disk.
 pub struct SimProcess {
@@ -221,7 +221,7 @@ impl Files for SimProcess {
         Ok(())
     }
 
-    fn list(&self, path: &str) -> io::Result<Vec<Entry>> {
+    fn list(&self, path: &str) -> io::Result<Vec<DirEntry>> {
         let inner = self.enter(On::List, &[path])?;
         let ino = match inner.model.look_up(path) {
             Ok(ino) => ino,
@@ -229,7 +229,7 @@ impl Files for SimProcess {
             Err(error) => return Err(error.into()),
         };
         let dir = inner.model.dir(ino).ok_or(Errno::NOTDIR)?;
-        let entry = |(name, &ino): (&Arc<str>, &Ino)| Entry {
+        let entry = |(name, &ino): (&Arc<str>, &Ino)| DirEntry {
             name: name.as_ref().to_owned(),
             is_dir: inner.model.dir(ino).is_some(),
         };

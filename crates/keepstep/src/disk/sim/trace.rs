@@ -28,12 +28,12 @@ pub(super) struct Recorded {
 /// that take a number keep the last point, so they are cheap as long as the number does not jump about.
 #[derive(Clone)]
 pub struct Trace {
-    log: Arc<Log>,
+    log: Arc<TraceLog>,
     detail: Detail,
     last: Arc<Mutex<Option<Arc<Cut>>>>,
 }
 
-struct Log {
+struct TraceLog {
     ops: Vec<Recorded>,
     kept: Vec<(usize, Arc<Model>)>,
     birth: Birth,
@@ -90,7 +90,7 @@ impl Trace {
                 events_at.push(at);
             }
         }
-        let log = Arc::new(Log { ops, kept, birth, events, events_at });
+        let log = Arc::new(TraceLog { ops, kept, birth, events, events_at });
         Self { log, detail: Detail::default(), last: Arc::default() }
     }
 

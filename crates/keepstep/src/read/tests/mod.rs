@@ -281,7 +281,7 @@ fn only_a_true_end_makes_a_step_the_last() {
         let mut reader = catalog.reader(&key(&maker, &bind)).unwrap();
         assert_eq!(reader.read().unwrap().steps[0].kind, kind, "{why} {said:?}");
         let order: Vec<bool> =
-            reader.steps().map(|told| matches!(told.unwrap(), EpisodeEvent::Step(_))).collect();
+            reader.events().map(|event| matches!(event.unwrap(), EpisodeEvent::Step(_))).collect();
         assert_eq!(order, [true, false, false], "the order is that of the records");
     }
 }

@@ -5,6 +5,7 @@ pub(in crate::store) mod open_episodes;
 pub(in crate::store) mod opening;
 pub(in crate::store) mod options;
 pub(in crate::store) mod policy;
+mod present_turn;
 pub(in crate::store) mod recording;
 pub(in crate::store) mod retry;
 pub(in crate::store) mod same;
@@ -13,15 +14,15 @@ pub(in crate::store) mod takeover;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use keepstep_format::frame::Kind;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, Why, fields};
 
 use crate::error::{Error, Result};
-use crate::read::{self, Call, Item, Lineage, LineagePart};
+use crate::read::{self, Lineage, LineagePart};
 use crate::store::episode::open_episodes::Reservation;
+use crate::store::episode::present_turn::Inherited;
 use crate::store::run::Run;
-use crate::write::{CallKey, CallMade, Receipt, Recorder, Step};
+use crate::write::{CallKey, CallMade, Entry, Receipt, Recorder, Step};
 
 /// An attempt at an episode, open for recording. It knows what it goes on from.
 ///
@@ -33,30 +34,6 @@ pub struct Episode {
     inherited: u64,
     before: Mutex<Inherited>,
     reservation: Reservation,
-}
-
-/// What an attempt knows of those before it, and of its own turn.
-#[derive(Default)]
-struct Inherited {
-    lineage: Option<Lineage>,
-    /// A turn that was said before, and has not been adopted or given up.
-    pending: Option<read::Step>,
-    /// What was said in the present turn.
-    said: Option<read::Step>,
-    /// Calls of the present turn.
-    turn: u64,
-    calls: Vec<Recorded>,
-    next_ordinal: u64,
-    /// How many calls of it were made before it was said: whoever adopts it goes on behind them.
-    said_behind: u64,
-}
-
-struct Recorded {
-    name: String,
-    key: CallKey,
-    arguments: Value,
-    result: Value,
-    awaited: bool,
 }
 
 /// Whether a call was made before.
@@ -72,7 +49,7 @@ pub enum Known {
 
 /// A turn that was said.
 #[derive(Debug)]
-pub struct Said {
+pub struct SaidTurn {
     /// Its index.
     pub index: u64,
     /// What was said before, if this turn was pending.
@@ -157,8 +134,11 @@ impl Episode {
         }
     }
 
-    /// The newest state of that name in what was inherited.
+    /// The newest state of that name: what this attempt recorded, or what it inherited.
     pub fn state(&self, name: &str) -> Result<Option<Value>> {
+        if let Some(own) = self.recorder.named(name)? {
+            return Ok(Some(own));
+        }
         self.lock()?.lineage.as_mut().map_or(Ok(None), |lineage| lineage.state(name))
     }
 
@@ -172,46 +152,33 @@ impl Episode {
         self.lock().ok()?.said.clone()
     }
 
-    /// Gives up the pending turn, on record.
-    pub fn discard_pending(&self, reason: &str) -> Result<Receipt> {
-        self.discard(reason)
-    }
-
     /// Gives up the turn that was said, by this attempt or before it, on record.
     pub fn discard(&self, reason: &str) -> Result<Receipt> {
-        let receipt = self.recorder.discard(reason)?;
-        self.lock()?.settle();
-        Ok(receipt)
+        self.record_and_wait(Entry::discard(reason))
     }
 
     /// Completes the turn that was said, by this attempt or before it. Durable when it returns.
     pub fn result(&self, result: Step) -> Result<Receipt> {
-        let receipt = self.recorder.result(result)?;
-        self.lock()?.settle();
-        Ok(receipt)
+        self.record_and_wait(Entry::result(result))
     }
 
     /// Says a turn, durable when it returns; or adopts the pending one, which must say the same.
     pub fn turn(&self, said: Step) -> Result<Turn<'_>> {
         let (index, adopted) = self.adopt_same(&said)?;
         if adopted.is_none() {
-            let kept = read::Step::of_said(index, said.fields());
-            self.recorder.intent(said)?;
-            self.lock()?.say(kept);
+            self.record_and_wait(Entry::turn(said))?;
         }
         Ok(Turn { episode: self, index, adopted })
     }
 
     /// As [`Episode::turn`], but returns at once: wait for the receipt, if there is one, before the action is taken.
-    pub fn say(&self, said: Step) -> Result<Said> {
+    pub fn say(&self, said: Step) -> Result<SaidTurn> {
         let (index, adopted) = self.adopt_same(&said)?;
         if adopted.is_some() {
-            return Ok(Said { index, adopted, receipt: None });
+            return Ok(SaidTurn { index, adopted, receipt: None });
         }
-        let kept = read::Step::of_said(index, said.fields());
-        let receipt = Some(self.recorder.submit_intent(said)?);
-        self.lock()?.say(kept);
-        Ok(Said { index, adopted, receipt })
+        let receipt = Some(self.record(Entry::turn(said))?);
+        Ok(SaidTurn { index, adopted, receipt })
     }
 
     /// The index of the turn, and the pending one if there is one, which must say the same.
@@ -230,13 +197,6 @@ impl Episode {
         self.adopt_same(&Step::new()).map(|(_, adopted)| adopted)
     }
 
-    /// As [`Episode::result`], but returns at once.
-    pub fn submit_result(&self, result: Step) -> Result<Receipt> {
-        let receipt = self.recorder.submit_result(result)?;
-        self.lock()?.settle();
-        Ok(receipt)
-    }
-
     /// Puts on record that a try of the turn failed, and leaves the turn pending: whoever says it next gets what was said,
     /// and the calls that were made. Returns at once.
     pub fn keep(&self, error: Value) -> Result<Receipt> {
@@ -246,7 +206,7 @@ impl Episode {
         }
         let (name, key) = (TRY.to_owned(), CallKey::Key("try".to_owned()));
         let made = CallMade { name, key, arguments: Value::Null, turn: None, awaited: false };
-        let receipt = self.recorder.submit_call(&made, Err(error))?;
+        let receipt = self.record(Entry::call(&made, Err(error)))?;
         let mut before = self.lock()?;
         before.pending = before.said.take().or_else(|| before.pending.take());
         before.next_ordinal = 0;
@@ -280,32 +240,6 @@ impl Episode {
         Ok(if found.awaited { Known::Awaited(result) } else { Known::Result(result) })
     }
 
-    /// Records what a call returned, or the error that it raised.
-    pub fn record_call(&self, made: &CallMade, came: std::result::Result<Value, Value>) -> Result<Receipt> {
-        let result = came.as_ref().ok().cloned();
-        let receipt = self.recorder.call(made, came)?;
-        self.remember_call(made, result);
-        Ok(receipt)
-    }
-
-    /// As [`Episode::record_call`], but returns at once.
-    pub fn submit_call(&self, made: &CallMade, came: std::result::Result<Value, Value>) -> Result<Receipt> {
-        let result = came.as_ref().ok().cloned();
-        let receipt = self.recorder.submit_call(made, came)?;
-        self.remember_call(made, result);
-        Ok(receipt)
-    }
-
-    /// A call that came to its end after its turn did is none of the present one.
-    fn remember_call(&self, made: &CallMade, result: Option<Value>) {
-        let (Some(result), Ok(mut before)) = (result, self.lock()) else { return };
-        if made.turn.is_some_and(|turn| turn != before.turn) {
-            return;
-        }
-        let CallMade { name, key, arguments, awaited, .. } = made.clone();
-        before.calls.push(Recorded { name, key, arguments, result, awaited });
-    }
-
     /// Makes a call whose result is recorded, or gives the recording. `Err` of `make` is what it raised.
     pub fn call_once(
         &self,
@@ -320,7 +254,7 @@ impl Episode {
                 let turn = Some(self.recorder.steps());
                 let made = CallMade { name: name.to_owned(), key, arguments, turn, awaited: false };
                 let came = make();
-                self.record_call(&made, came.clone())?;
+                self.record_and_wait(Entry::call(&made, came.clone()))?;
                 Ok(came)
             }
         }
@@ -357,7 +291,7 @@ impl Episode {
                 more = more.with(number, value);
             }
         }
-        self.recorder.end(why.name(), more)
+        self.record(Entry::end(why.name(), more))
     }
 
     /// Whoever recorded it is done with it: nothing more can be recorded here, and it may be opened again in this process,
@@ -407,72 +341,8 @@ pub(in crate::store) fn abort(recorder: &Recorder, said_by: &str) {
         return;
     }
     let more = Step::new().with(fields::SAID_BY, Value::from(said_by));
-    if let Ok(receipt) = recorder.end(Why::Aborted.name(), more) {
+    if let Ok(receipt) = recorder.record(Entry::end(Why::Aborted.name(), more)) {
         let _ = receipt.wait();
-    }
-}
-
-impl Inherited {
-    /// The present turn has its result, or was given up.
-    fn settle(&mut self) {
-        (self.pending, self.said) = (None, None);
-    }
-
-    /// A turn was said.
-    fn say(&mut self, said: read::Step) {
-        self.said = Some(said);
-        self.said_behind = self.next_ordinal;
-    }
-
-    /// The pending turn is the present one now.
-    fn adopt(&mut self) -> Option<read::Step> {
-        let adopted = self.pending.take()?;
-        self.said = Some(adopted.clone());
-        self.next_ordinal = self.next_ordinal.max(self.said_behind);
-        Some(adopted)
-    }
-
-    /// Calls belong to a turn: those of the one before are done with.
-    fn at_turn(&mut self, turn: u64, is_inherited: bool) -> Result<()> {
-        if self.turn == turn {
-            return Ok(());
-        }
-        (self.turn, self.next_ordinal, self.said_behind) = (turn, 0, 0);
-        self.calls.clear();
-        let Some(lineage) = self.lineage.as_mut().filter(|_| is_inherited) else { return Ok(()) };
-        for at in lineage.since_last_step(Kind::Call) {
-            if let Item::Record(record) = lineage.item(at)? {
-                // One that came to its end after its turn did is none of this one.
-                let call = Call::of(&record);
-                if call.index.is_some_and(|of| of != turn as i64) {
-                    continue;
-                }
-                if let Some(ordinal) = call.ordinal.filter(|_| lineage.is_before_pending(at)) {
-                    self.said_behind = self.said_behind.max(ordinal as u64 + 1);
-                }
-                self.calls.extend(Recorded::of(call));
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Recorded {
-    /// A call that raised is not replayed; one of which a part is lost cannot be.
-    fn of(call: Call) -> Option<Self> {
-        let is_whole = call.error.is_none() && call.damaged.is_empty();
-        let key = match (call.key, call.ordinal) {
-            (Some(key), _) => CallKey::Key(key),
-            (None, ordinal) => CallKey::Ordinal(u64::try_from(ordinal?).ok()?),
-        };
-        let (name, arguments) = (call.name?, call.arguments.unwrap_or(Value::Null));
-        let (result, awaited) = (call.result.unwrap_or(Value::Null), call.awaited);
-        is_whole.then_some(Self { name, key, arguments, result, awaited })
-    }
-
-    /// Keys are the caller's, one space for each name; numbers count all calls of a turn.
-    fn is_meant(&self, name: &str) -> bool {
-        matches!(self.key, CallKey::Ordinal(_)) || self.name == name
     }
 }
 

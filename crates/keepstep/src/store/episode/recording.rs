@@ -3,56 +3,58 @@
 use keepstep_format::value::Value;
 
 use crate::error::Result;
-use crate::options::Level;
 use crate::store::episode::Episode;
-use crate::write::{Prepared, Receipt, Step};
+use crate::store::episode::present_turn::TurnChange;
+use crate::write::{Entry, Receipt, Recorder, Step};
 
 impl Episode {
-    /// Records the first observation. Returns at once.
-    pub fn first(&self, step: Step) -> Result<Receipt> {
-        self.recorder().first(step)
+    /// Records an entry, and returns at once: wait for the receipt to know that it is durable. While the queue is full an
+    /// episode may have one more entry in flight, then it is [`crate::Error::Busy`].
+    pub fn record(&self, entry: impl Into<Entry>) -> Result<Receipt> {
+        self.record_by(entry.into(), Recorder::record)
+    }
+
+    /// Records an entry, and returns when it is durable.
+    pub fn record_and_wait(&self, entry: impl Into<Entry>) -> Result<Receipt> {
+        self.record_by(entry.into(), Recorder::record_and_wait)
+    }
+
+    /// The one way to the recorder, so that nothing is recorded past what the episode knows of its turn.
+    fn record_by(&self, entry: Entry, hand_over: fn(&Recorder, Entry) -> Result<Receipt>) -> Result<Receipt> {
+        let change = TurnChange::of(&entry);
+        let receipt = hand_over(self.recorder(), entry)?;
+        if !matches!(change, TurnChange::None) {
+            self.lock()?.apply(change, receipt.step());
+        }
+        Ok(receipt)
     }
 
     /// Records a step, and returns when it is durable.
     pub fn step(&self, step: Step) -> Result<Receipt> {
-        self.recorder().step(step)
+        self.record_and_wait(step)
     }
 
-    /// Records a step, and returns at once. While the queue is full an episode may have one more step in flight, then it is
-    /// [`crate::Error::Busy`].
-    pub fn submit(&self, step: Step) -> Result<Receipt> {
-        self.recorder().submit(step)
+    /// Records the first observation. Returns at once.
+    pub fn first(&self, step: Step) -> Result<Receipt> {
+        self.record(Entry::first(step))
     }
 
-    /// As [`Episode::submit`], but waits while the queue is full.
-    pub fn submit_waiting(&self, step: Step) -> Result<Receipt> {
-        self.recorder().submit_waiting(step)
+    /// Encodes an entry without handing it over, for tests that let two callers pass one another in between.
+    #[cfg(feature = "simulate")]
+    pub fn encode_only(&self, entry: impl Into<Entry>) -> Result<crate::Encoded> {
+        self.recorder().encode_only(entry.into())
     }
 
-    /// As [`Episode::submit`], with a level of its own.
-    pub fn submit_at(&self, step: Step, level: Level) -> Result<Receipt> {
-        self.recorder().submit_at(step, level)
-    }
-
-    /// Encodes a step without handing it over: the two halves of [`Episode::submit`], for those who schedule them.
-    pub fn prepare(&self, step: Step) -> Result<Prepared> {
-        self.recorder().prepare(step)
-    }
-
-    /// Hands a prepared step over. Steps must be handed over in the order in which they were prepared.
-    pub fn submit_prepared(&self, prepared: Prepared) -> Result<Receipt> {
-        self.recorder().submit_prepared(prepared)
-    }
-
-    /// Appends to the recording list, and returns when that is durable.
-    pub fn item(&self, value: Value) -> Result<Receipt> {
-        self.recorder().item(value)
+    /// Hands over what was encoded.
+    #[cfg(feature = "simulate")]
+    pub fn submit_encoded(&self, encoded: crate::Encoded) -> Result<Receipt> {
+        self.recorder().submit_encoded(encoded)
     }
 
     /// Adds a note on this attempt, or on one of its steps. Returns at once. What is noted after the end is a note of the
     /// run.
     pub fn note(&self, name: &str, value: Value, source: &str, step: Option<u64>) -> Result<Receipt> {
-        self.recorder().note(name, value, source, step)
+        self.record(Entry::note(name, value, source, step)?)
     }
 
     /// Which attempt this is.

@@ -9,7 +9,7 @@ use keepstep_format::card::{self, Card, StoreJsonError};
 use keepstep_format::segment::{HEADER_BYTES, SegmentHeader};
 use keepstep_format::{FORMAT_VERSION, Id};
 
-use crate::disk::{self, Disk, Entry, join};
+use crate::disk::{self, DirEntry, Disk, join};
 use crate::error::{Doing, Error, Result};
 use crate::segment::names::{GROUPED, WRITERS, list_segments, list_writers, parse_number, segment_path};
 
@@ -28,7 +28,7 @@ pub(in crate::store) struct Identity {
 }
 
 /// What can be said of `keepstep.json`.
-enum Found {
+enum StoreFile {
     Nothing,
     Whole(Id),
     /// Bytes that are not what was written, as far as they are text.
@@ -63,35 +63,37 @@ pub(in crate::store) fn find_or_make(disk: &dyn Disk) -> Result<Identity> {
 /// The identity of a store that is there; nothing if there is no `keepstep.json`.
 fn find(disk: &dyn Disk) -> Result<Option<Identity>> {
     match read(disk)? {
-        Found::Nothing => Ok(None),
-        Found::Whole(id) => Ok(Some(Identity { id, is_recovered: false })),
-        Found::Damaged(text) => {
+        StoreFile::Nothing => Ok(None),
+        StoreFile::Whole(id) => Ok(Some(Identity { id, is_recovered: false })),
+        StoreFile::Damaged(text) => {
             let (id, _) = recover(disk, &text)?;
             Ok(Some(Identity { id, is_recovered: true }))
         }
     }
 }
 
-fn read(disk: &dyn Disk) -> Result<Found> {
+fn read(disk: &dyn Disk) -> Result<StoreFile> {
     if !disk.exists(PATH).doing("look for", PATH)? {
-        return Ok(Found::Nothing);
+        return Ok(StoreFile::Nothing);
     }
     // Whoever made it may have died before the name was safe.
     disk.settle("").doing("sync", "the store's directory")?;
     let data = match disk.get(PATH) {
         // No regular file, or one of absurd length.
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(Found::Damaged(String::new())),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            return Ok(StoreFile::Damaged(String::new()));
+        }
         other => other.doing("read", PATH)?,
     };
     let text = String::from_utf8_lossy(&data).into_owned();
     match card::parse_store_json(&text) {
-        Ok((id, _)) => Ok(Found::Whole(id)),
+        Ok((id, _)) => Ok(StoreFile::Whole(id)),
         Err(StoreJsonError::Newer { found, .. }) => Err(Error::NewerFormat {
             path: PATH.to_owned(),
             found: found as u32,
             known: u32::from(FORMAT_VERSION),
         }),
-        Err(StoreJsonError::Damaged(_)) => Ok(Found::Damaged(text)),
+        Err(StoreJsonError::Damaged(_)) => Ok(StoreFile::Damaged(text)),
     }
 }
 
@@ -111,7 +113,7 @@ pub(in crate::store) fn has_recordings(disk: &dyn Disk) -> Result<bool> {
 }
 
 /// A folder that cannot be looked into may be full of recordings: that is an error. A file of that name is none of ours.
-fn list(disk: &dyn Disk, folder: &str) -> Result<Vec<Entry>> {
+fn list(disk: &dyn Disk, folder: &str) -> Result<Vec<DirEntry>> {
     match disk.list(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(Vec::new()),
         other => other.doing("list", folder),
@@ -193,10 +195,10 @@ fn is_vouched_for(disk: &dyn Disk, id: &Id) -> bool {
 /// Writes `keepstep.json` again if it is gone or damaged and its id can be found. True if it did.
 pub(in crate::store) fn heal(disk: &dyn Disk) -> Result<bool> {
     let (text, is_there) = match read(disk)? {
-        Found::Whole(_) => return Ok(false),
-        Found::Nothing if !has_recordings(disk)? => return Ok(false),
-        Found::Nothing => (String::new(), false),
-        Found::Damaged(text) => (text, true),
+        StoreFile::Whole(_) => return Ok(false),
+        StoreFile::Nothing if !has_recordings(disk)? => return Ok(false),
+        StoreFile::Nothing => (String::new(), false),
+        StoreFile::Damaged(text) => (text, true),
     };
     let (id, created) = recover(disk, &text)?;
     let content = card::store_json(&id, created);

@@ -10,13 +10,13 @@ use keepstep_format::value::{Value, tag};
 /// What a card plans.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::store) struct PlanCard<'b> {
-    pub(in crate::store) entries: Vec<Entry<'b>>,
+    pub(in crate::store) entries: Vec<TaskSamples<'b>>,
     pub(in crate::store) needs: BTreeSet<String>,
 }
 
 /// So many samples of a task.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::store) struct Entry<'b> {
+pub(in crate::store) struct TaskSamples<'b> {
     pub(in crate::store) task: std::borrow::Cow<'b, str>,
     pub(in crate::store) iteration: i64,
     pub(in crate::store) samples: i64,
@@ -60,7 +60,7 @@ impl<'b> PlanCard<'b> {
         let found = read_fields(&body, &mut NoBodies).ok()?;
         let get = |number: u8| found.iter().find(|(it, _)| *it == number).map(|(_, value)| value);
         let entry = |it: &Value| {
-            Some(Entry {
+            Some(TaskSamples {
                 task: it.get("task")?.as_str()?.to_owned().into(),
                 iteration: it.get("iteration")?.as_int()?,
                 samples: it.get("samples")?.as_int()?,
@@ -88,7 +88,7 @@ fn int(at: &mut Cursor<'_>) -> Option<i64> {
     (at.u8().ok()? == tag::INT).then(|| at.varint().ok().map(unzigzag))?
 }
 
-fn entry<'b>(at: &mut Cursor<'b>) -> Option<Entry<'b>> {
+fn entry<'b>(at: &mut Cursor<'b>) -> Option<TaskSamples<'b>> {
     let is_ours = at.u8().ok()? == tag::MAP && at.varint().ok()? == 3;
     if !is_ours || text(at)? != "task" {
         return None;
@@ -96,7 +96,7 @@ fn entry<'b>(at: &mut Cursor<'b>) -> Option<Entry<'b>> {
     let task = text(at)?.into();
     let iteration = (text(at)? == "iteration").then(|| int(at))??;
     let samples = (text(at)? == "samples").then(|| int(at))??;
-    Some(Entry { task, iteration, samples })
+    Some(TaskSamples { task, iteration, samples })
 }
 
 #[cfg(test)]

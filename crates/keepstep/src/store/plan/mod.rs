@@ -18,7 +18,7 @@ use crate::disk;
 use crate::error::{Doing, Error, Result};
 use crate::segment::cards::{BodyFound, Published, publish_card, read_body};
 use crate::store::name::{EpisodeName, check_number};
-use crate::store::plan::card::{Entry, PlanCard};
+use crate::store::plan::card::{PlanCard, TaskSamples};
 use crate::store::planned::tasks::{Plan, PlannedTask};
 use crate::store::run::Run;
 
@@ -182,7 +182,7 @@ impl Plan {
 
     fn add_card(&mut self, card: &PlanCard<'_>) -> Option<()> {
         self.tasks.reserve(card.entries.len());
-        for Entry { task, iteration, samples } in &card.entries {
+        for TaskSamples { task, iteration, samples } in &card.entries {
             let samples = u32::try_from(*samples).ok().filter(|samples| *samples <= SAMPLES_MAX)?;
             self.add(task, *iteration, samples, &card.needs);
         }

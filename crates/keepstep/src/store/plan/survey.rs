@@ -89,7 +89,7 @@ impl Queue {
 
     /// Where everything stands. Whoever acts on it has takers that seem gone kept from overruling an end; else nothing is
     /// written.
-    pub(in crate::store) fn look(&mut self, run: &Run, acts: bool) -> Result<Found> {
+    pub(in crate::store) fn look(&mut self, run: &Run, acts: bool) -> Result<Survey> {
         let plan_cache = run.plan_cache();
         let mut plan = plan_cache.plan();
         plan.refresh(run)?;
@@ -103,7 +103,7 @@ impl Queue {
         let ends = run.store().list_found_ends(Some(&self.shards()))?;
         let (notes, gone_owners) = (self.notes.as_ref(), HashMap::new());
         let mut judge = Judge { run, plan: &plan, outcomes: &outcomes, ends, notes, gone_owners, acts };
-        let mut found = Found::default();
+        let mut found = Survey::default();
         for (index, (planned, named)) in self.episodes.iter().zip(&named).enumerate() {
             match judge.verdict(index, planned, *named, &mut self.cards) {
                 Ok(verdict) => found.add(index, verdict),
@@ -130,8 +130,8 @@ impl Queue {
         }
     }
 
-    fn take_over(&mut self, found: Found, ours: Option<Id>) {
-        let Found { interrupted, mut new, unscored, errored, truncated, own, troubles, .. } = found;
+    fn take_over(&mut self, found: Survey, ours: Option<Id>) {
+        let Survey { interrupted, mut new, unscored, errored, truncated, own, troubles, .. } = found;
         // Each process begins somewhere else, so that they meet late.
         let start = ours.map_or(0, |id| {
             let number = id.0[..8].iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
@@ -231,7 +231,7 @@ fn parse_name(name: &str) -> Option<(Id, u32, NamedCard)> {
 
 /// Where all planned episodes stand.
 #[derive(Default)]
-pub(in crate::store) struct Found {
+pub(in crate::store) struct Survey {
     pub(in crate::store) interrupted: Vec<Candidate>,
     pub(in crate::store) new: Vec<usize>,
     unscored: Vec<Candidate>,
@@ -248,7 +248,7 @@ pub(in crate::store) struct Found {
     pub(in crate::store) lacking: u64,
 }
 
-impl Found {
+impl Survey {
     fn add(&mut self, index: usize, verdict: Verdict) {
         match verdict {
             Verdict::Running => self.running += 1,

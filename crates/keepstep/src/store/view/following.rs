@@ -3,13 +3,12 @@
 //! The follower stands before the first step is read, so nothing falls in between. A step is told as soon as it is
 //! durable: that it was the last is known only if its end came with it.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use keepstep_format::Id;
 
 use crate::error::Result;
-use crate::read::{EpisodeEvent, Fold, Follow, FollowFrom, Step, Stopper};
+use crate::read::{EpisodeEvent, Events, Follow, FollowFrom, Item, Step, Stopper};
 use crate::segment::Liveness;
 use crate::store::view::View;
 
@@ -30,118 +29,108 @@ pub enum StepNews {
 /// Follows the steps of one attempt, with what it inherited.
 #[derive(Debug)]
 pub struct StepFollow {
-    view: View,
-    writer: Id,
-    /// The next record of what was inherited, and how many there are.
-    inherited: (usize, usize),
-    follow: Follow,
-    fold: Fold,
-    ready: VecDeque<Box<Step>>,
+    events: Events<Arriving>,
     /// Somebody else knows that nothing more comes; what is there is still told.
     is_left: bool,
     is_over: bool,
     asked: Instant,
 }
 
+/// The records of an attempt: those that it inherited, then its own as they come in.
+#[derive(Debug)]
+struct Arriving {
+    view: View,
+    writer: Id,
+    /// The next record of what was inherited, and how many there are.
+    inherited: (usize, usize),
+    /// The record that came last was inherited.
+    is_inherited: bool,
+    follow: Follow,
+    /// How long to wait for the next one.
+    wait: Duration,
+}
+
+impl Iterator for Arriving {
+    type Item = Result<Item>;
+
+    fn next(&mut self) -> Option<Result<Item>> {
+        let (at, inherited) = self.inherited;
+        self.is_inherited = at < inherited;
+        if self.is_inherited {
+            let item = self.view.line(at);
+            // Only what was read is behind us: a look that fails is made again.
+            self.inherited.0 += usize::from(item.is_ok());
+            return Some(item);
+        }
+        loop {
+            match self.follow.next(std::mem::take(&mut self.wait)).transpose()? {
+                Ok(followed) if followed.writer != self.writer => {}
+                followed => return Some(followed.map(|followed| followed.item)),
+            }
+        }
+    }
+}
+
 impl View {
     /// Follows the attempt from its first step on, whoever recorded that.
     pub fn follow(self) -> Result<StepFollow> {
         let follow = self.store().follow_attempt(self.id(), self.number(), FollowFrom::Start)?;
-        let writer = self.writer();
-        let inherited = (0, self.inherited_lines());
+        let (writer, inherited) = (self.writer(), (0, self.inherited_lines()));
         let is_left = self.ending()?.is_some();
-        Ok(StepFollow {
-            view: self,
-            writer,
-            inherited,
-            follow,
-            fold: Fold::new(),
-            ready: VecDeque::new(),
-            is_left,
-            is_over: false,
-            asked: Instant::now(),
-        })
+        let wait = Duration::ZERO;
+        let arriving = Arriving { view: self, writer, inherited, is_inherited: false, follow, wait };
+        Ok(StepFollow { events: Events::new(arriving), is_left, is_over: false, asked: Instant::now() })
     }
 }
 
 impl StepFollow {
     /// Ends the waiting, from any thread.
     pub fn stopper(&self) -> Stopper {
-        self.follow.stopper()
+        self.events.items().follow.stopper()
     }
 
     /// The next step. Waits for one up to `timeout`.
     pub fn next(&mut self, timeout: Duration) -> Result<StepNews> {
-        self.view.store().check_process()?;
+        self.events.items().view.store().check_process()?;
         let started = Instant::now();
         loop {
-            if let Some(step) = self.ready.pop_front() {
-                return Ok(StepNews::Step(step));
-            }
             if self.is_over {
                 return Ok(StepNews::Over);
             }
-            if self.tell_what_is_there()? {
-                continue;
+            if let Some(step) = self.next_step()? {
+                return Ok(StepNews::Step(step));
             }
-            if self.is_left {
+            if self.is_over || self.is_left {
                 self.is_over = true;
                 continue;
             }
             let left = timeout.saturating_sub(started.elapsed());
-            match self.follow.next(left.min(ASK_EVERY))? {
-                Some(followed) if followed.writer == self.writer => {
-                    let told = self.fold.add(followed.item);
-                    self.take(told, false);
-                }
-                Some(_) => {}
-                None => self.ask()?,
+            // Nobody waits for the next step to hear of this one: what is held back was given before this wait.
+            self.events.items_mut().wait = left.min(ASK_EVERY);
+            if let Some(step) = self.next_step()? {
+                return Ok(StepNews::Step(step));
             }
-            if self.ready.is_empty() && !self.is_over && !self.is_left && started.elapsed() >= timeout {
+            self.ask()?;
+            if !self.is_over && !self.is_left && started.elapsed() >= timeout {
                 return Ok(StepNews::Nothing);
             }
         }
     }
 
-    /// Takes what needs no waiting. True if there was something to tell.
-    fn tell_what_is_there(&mut self) -> Result<bool> {
-        while self.ready.is_empty() && !self.is_over {
-            let (at, inherited) = self.inherited;
-            let inherits = at < inherited;
-            let item = if inherits {
-                let item = self.view.line(at)?;
-                // Only what was read is behind us: a look that fails is made again.
-                self.inherited.0 += 1;
-                Some(item)
-            } else {
-                match self.follow.next(Duration::ZERO)? {
-                    Some(followed) if followed.writer != self.writer => continue,
-                    followed => followed.map(|followed| followed.item),
-                }
-            };
-            let is_dry = item.is_none();
-            let told = match item {
-                Some(item) => self.fold.add(item),
-                // Nobody waits for the next step to hear of this one.
-                None => self.fold.finish(),
-            };
-            self.take(told, inherits);
-            if is_dry {
-                break;
-            }
-        }
-        Ok(!self.ready.is_empty() || self.is_over)
-    }
-
-    fn take(&mut self, told: Vec<EpisodeEvent>, inherits: bool) {
-        for told in told {
-            match told {
-                EpisodeEvent::Step(step) => self.ready.push_back(step),
+    /// The next step of those that have come; none if there is none just now, or the attempt is over.
+    fn next_step(&mut self) -> Result<Option<Box<Step>>> {
+        while let Some(event) = self.events.next().transpose()? {
+            match event {
+                EpisodeEvent::Step(step) => return Ok(Some(step)),
                 // One that was gone on from may have ended too; what counts here is the end of this one.
-                EpisodeEvent::End(_) if !inherits => self.is_over = true,
+                EpisodeEvent::End(_) if !self.events.items().is_inherited => {
+                    self.is_over = true;
+                    return Ok(None);
+                }
                 _ => {}
             }
         }
+        Ok(None)
     }
 
     /// An end that the owner did not say is in no log.
@@ -150,11 +139,12 @@ impl StepFollow {
             return Ok(());
         }
         self.asked = Instant::now();
-        let (store, episode, attempt) = (self.view.store(), self.view.id(), self.view.number());
+        let Arriving { view, writer, .. } = self.events.items();
+        let (store, episode, attempt) = (view.store(), view.id(), view.number());
         let was_found = store.found_end(&episode, attempt)?.is_some();
         let is_taken =
             || -> Result<bool> { Ok(store.began(&episode)?.iter().any(|began| began.key.attempt > attempt)) };
-        self.is_left = was_found || store.liveness(&self.writer) == Liveness::Dead || is_taken()?;
+        self.is_left = was_found || store.liveness(writer) == Liveness::Dead || is_taken()?;
         Ok(())
     }
 }

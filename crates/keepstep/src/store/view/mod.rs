@@ -9,15 +9,13 @@ pub(in crate::store) mod query;
 pub(in crate::store) mod reading;
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
-use std::iter::Peekable;
 use std::sync::Arc;
 
 use keepstep_format::Id;
 
 use crate::error::{Error, Result};
 use crate::read::{
-    Attempt, AttemptKey, Begin, Call, Catalog, End, EpisodeEvent, Fold, Gap, Item, Lineage, LineagePart,
+    Attempt, AttemptKey, Begin, Call, Catalog, End, Events, Gap, Item, Lineage, LineageCursor, LineagePart,
     NoteKey, NoteSaid, Notes, Step,
 };
 use crate::recover::Recovery;
@@ -179,60 +177,27 @@ pub struct Began {
 }
 
 /// What happened in an episode, in order.
+pub type EpisodeEvents<'v> = Events<Items<'v>>;
+
+/// The records that count for an episode, in order. One that cannot be read is the last.
 #[derive(Debug)]
-pub struct EpisodeEvents<'v> {
+pub struct Items<'v> {
     view: &'v View,
-    /// The next record.
-    at: usize,
-    gaps: Peekable<std::vec::IntoIter<(usize, Gap)>>,
-    fold: Fold,
-    ready: VecDeque<EpisodeEvent>,
-    is_over: bool,
+    cursor: LineageCursor,
+    has_failed: bool,
 }
 
-impl EpisodeEvents<'_> {
-    /// What comes next in the log; none at its end.
-    fn next_item(&mut self) -> Result<Option<Item>> {
-        self.view.store.check_process()?;
-        let mut lineage = self.view.lineage.borrow_mut();
-        let line = lineage.lines().get(self.at).map(|line| (line.part, line.seq));
-        let is_due = |(of, gap): &(usize, Gap)| line.is_none_or(|line| (*of, gap.from) < line);
-        if let Some((_, gap)) = self.gaps.next_if(is_due) {
-            return Ok(Some(Item::Gap(gap)));
-        }
-        if line.is_none() {
-            return Ok(None);
-        }
-        let item = lineage.item(self.at)?;
-        self.at += 1;
-        Ok(Some(item))
-    }
-}
+impl Iterator for Items<'_> {
+    type Item = Result<Item>;
 
-impl Iterator for EpisodeEvents<'_> {
-    type Item = Result<EpisodeEvent>;
-
-    fn next(&mut self) -> Option<Result<EpisodeEvent>> {
-        loop {
-            if let Some(told) = self.ready.pop_front() {
-                return Some(Ok(told));
-            }
-            if self.is_over {
-                return None;
-            }
-            let told = match self.next_item() {
-                Ok(Some(item)) => self.fold.add(item),
-                Ok(None) => {
-                    self.is_over = true;
-                    self.fold.finish()
-                }
-                Err(error) => {
-                    self.is_over = true;
-                    return Some(Err(error));
-                }
-            };
-            self.ready.extend(told);
+    fn next(&mut self) -> Option<Result<Item>> {
+        if self.has_failed {
+            return None;
         }
+        let mut next = || self.cursor.next(&mut self.view.lineage.borrow_mut());
+        let item = self.view.store.check_process().and_then(|()| next());
+        self.has_failed = item.is_err();
+        item.transpose()
     }
 }
 
@@ -382,16 +347,9 @@ impl View {
     }
 
     /// What happened in it, in order, without holding more than a step of it.
-    pub fn told(&self) -> EpisodeEvents<'_> {
-        let gaps = self.lineage.borrow().gaps().to_vec();
-        EpisodeEvents {
-            view: self,
-            at: 0,
-            gaps: gaps.into_iter().peekable(),
-            fold: Fold::new(),
-            ready: VecDeque::new(),
-            is_over: false,
-        }
+    pub fn events(&self) -> EpisodeEvents<'_> {
+        let cursor = LineageCursor::new(&self.lineage.borrow());
+        Events::new(Items { view: self, cursor, has_failed: false })
     }
 
     /// The attempt that recorded a step.

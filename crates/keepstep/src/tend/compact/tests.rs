@@ -43,9 +43,9 @@ fn compact_now(store: &TestStore, block_bytes_max: usize) -> CompactReport {
 }
 
 /// What a reader is told, without places: kind and fields, or why not.
-type Said = (u32, u8, Vec<(u8, Value)>, Vec<u8>);
+type RecordSaid = (u32, u8, Vec<(u8, Value)>, Vec<u8>);
 
-fn read_all(store: &TestStore) -> BTreeMap<(Id, Id, u32, u8, Id), Vec<Said>> {
+fn read_all(store: &TestStore) -> BTreeMap<(Id, Id, u32, u8, Id), Vec<RecordSaid>> {
     let catalog = Catalog::over(store.storage(), Arc::new(recovery(Liveness::Dead))).unwrap();
     let mut all = BTreeMap::new();
     for (writer, bind) in catalog.subjects() {

@@ -1,0 +1,146 @@
+//! What an episode records in one call.
+
+use keepstep_format::fields;
+use keepstep_format::kind::Kind;
+use keepstep_format::value::Value;
+
+use super::note::note_fields;
+use super::step::Step;
+use crate::error::Result;
+use crate::options::Level;
+
+/// One thing to record: a step, a part of a turn, a call, a note or the end.
+///
+/// A [`Step`] is an entry as it is: `episode.record(Step::new().action("buy"))`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    pub(crate) kind: Kind,
+    pub(crate) step: Step,
+    /// What to wait for, if it is not what the store was opened with.
+    pub(super) level: Option<Level>,
+    pub(super) waits_for_room: bool,
+}
+
+/// A call that was made: which, with what, in which turn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallMade {
+    /// What it is called.
+    pub name: String,
+    /// Which call of its turn.
+    pub key: CallKey,
+    /// What it was called with.
+    pub arguments: Value,
+    /// The turn in which it began, if that is known; else it is of the present one.
+    pub turn: Option<u64>,
+    /// What it gave was awaited.
+    pub awaited: bool,
+}
+
+/// Which call of a turn: by a key of the caller's, or by its number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallKey {
+    /// The caller's own.
+    Key(String),
+    /// Its number among the calls of the turn that have no key.
+    Ordinal(u64),
+}
+
+impl Entry {
+    fn new(kind: Kind, step: Step) -> Self {
+        Self { kind, step, level: None, waits_for_room: false }
+    }
+
+    /// The first observation, before any step.
+    pub fn first(step: Step) -> Self {
+        Self::new(Kind::First, step)
+    }
+
+    /// A whole step.
+    pub fn step(step: Step) -> Self {
+        Self::new(Kind::Step, step)
+    }
+
+    /// A turn: what will be done, before it is done. Wait until it is durable before you act.
+    pub fn turn(said: Step) -> Self {
+        Self::new(Kind::Intent, said)
+    }
+
+    /// What came of the turn; completes it.
+    pub fn result(result: Step) -> Self {
+        Self::new(Kind::Result, result)
+    }
+
+    /// Gives up the turn.
+    pub fn discard(reason: &str) -> Self {
+        Self::new(Kind::Discard, Step::new().with(fields::REASON, Value::from(reason)))
+    }
+
+    /// What a call returned, or the error that it raised.
+    pub fn call(made: &CallMade, came: std::result::Result<Value, Value>) -> Self {
+        let mut step = Step::new().with(fields::NAME, Value::from(made.name.as_str()));
+        step.set(fields::ARGUMENTS, made.arguments.clone());
+        match &made.key {
+            CallKey::Key(key) => step.set(fields::KEY, Value::from(key.as_str())),
+            CallKey::Ordinal(ordinal) => step.set(fields::ORDINAL, Value::Int(*ordinal as i64)),
+        }
+        if let Some(turn) = made.turn {
+            step.set(fields::INDEX, Value::Int(turn as i64));
+        }
+        if made.awaited {
+            step.set(fields::AWAITED, Value::Bool(true));
+        }
+        match came {
+            Ok(result) => step.set(fields::RESULT, result),
+            Err(error) => step.set(fields::ERROR, error),
+        }
+        Self::new(Kind::Call, step)
+    }
+
+    /// An item of a recorded list.
+    pub fn item(value: Value) -> Self {
+        Self::new(Kind::Item, Step::new().with(fields::VALUE, value))
+    }
+
+    /// A note on the attempt, or on one of its steps. After the end, add notes to the run.
+    pub fn note(name: &str, value: Value, source: &str, step: Option<u64>) -> Result<Self> {
+        let mut note = Step::new();
+        for (number, value) in note_fields(name, value, source)? {
+            note.set(number, value);
+        }
+        if let Some(index) = step {
+            note.set(fields::INDEX, Value::Int(index as i64));
+        }
+        Ok(Self::new(Kind::Note, note))
+    }
+
+    /// The end, with what is said of it.
+    pub(crate) fn end(why: &str, more: Step) -> Self {
+        Self::new(Kind::End, more.with(fields::WHY, Value::from(why)))
+    }
+
+    /// Waits for this level, instead of the one that the store was opened with.
+    pub fn at(self, level: Level) -> Self {
+        Self { level: Some(level), ..self }
+    }
+
+    /// Waits while the queue is full, instead of failing with [`crate::Error::Busy`].
+    pub fn waiting_for_room(self) -> Self {
+        Self { waits_for_room: true, ..self }
+    }
+
+    /// The number of the step that it says it is about.
+    pub(super) fn index(&self) -> Option<u64> {
+        self.step.get(fields::INDEX).and_then(Value::as_int).map(|index| index as u64)
+    }
+
+    /// It completes a step with an error instead of a result.
+    pub(super) fn fails(&self) -> bool {
+        self.kind == Kind::Result && self.step.get(fields::ERROR).is_some()
+    }
+}
+
+impl From<Step> for Entry {
+    fn from(step: Step) -> Self {
+        Self::step(step)
+    }
+}
