@@ -6,12 +6,12 @@ from . import _core, _log, _trajectory  # noqa: F401
 from ._core import Receipt, __version__
 from ._endings import Ending, Why
 from ._episode import Episode
-from ._fields import Both, Opts, Result, Said
+from ._opts import Opts
 from ._progress import GivenUp, Progress
 from ._run import Group, Job, Jobs, Run, Stream
 from ._scope import Scope
 from ._sealing import Sealing
-from ._steps import Call, Step
+from ._steps import Both, Call, Result, Said, Step
 from ._store import Level, Store, open
 from ._table import Table
 from ._tokens import Tokens

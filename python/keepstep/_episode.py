@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, overload
 from . import _checks
 from ._calls import Calling, check_function, settled
 from ._endings import Why, error_of, why_of
-from ._fields import Both
 from ._flights import Flights
 from ._log import logger, shown
 from ._loops import submit_in_thread, warn_caller, warn_if_on_loop
 from ._scope import Scope
+from ._steps import Both
 from ._turn import Turn, check_on_error
 from .errors import BadInput, Busy, Closed, Ended, Forked
 

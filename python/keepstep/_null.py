@@ -336,6 +336,9 @@ class NullStore:
     id = "0" * 32
     warnings: tuple[str, ...] = ()
 
+    def reach(self, level: str) -> None:
+        return None
+
     def run(
         self, name: str, *, config: Any, links: dict[str, str], new: bool, generation: int | None = None
     ) -> NullRun:

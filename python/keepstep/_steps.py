@@ -1,17 +1,43 @@
-"""Steps as they are read: frozen, lazily fetched, and safe to show."""
+"""The fields of a step: as they are recorded, and as they are read back (frozen, lazily fetched, and safe to show)."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, overload
 
 from ._tokens import Tokens
 
 # An item of a recording list that is a mapping with one of these is an action.
 _ACTION_KEYS = ("action_type", "action")
 _SHOWN_MAX = 60
+
+
+class Said(TypedDict, total=False):
+    """What is durable before the action is taken."""
+
+    action: Any
+    prompt: Any
+    response: Any
+    tokens: Tokens
+    policy: int | str
+    agent: str
+
+
+class Result(TypedDict, total=False):
+    """What came of an action."""
+
+    observation: Any
+    reward: float | None
+    reward_terms: Mapping[str, float]
+    discount: float | None
+    info: Any
+    state: Mapping[str, Any]
+
+
+class Both(Said, Result):
+    """A whole step: what was said, and what came of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import _checks, _core
-from ._fields import Both
 from ._loops import warn_caller
 from ._null import NullStore
 from ._run import Run
+from ._steps import Both
 from .errors import BadInput, ConfigChanged
 
 if TYPE_CHECKING:
@@ -132,17 +132,10 @@ class Store:
     def _reached(self, level: Level) -> Level | None:
         """What a record survives that was synced, if so much is asked for: at least what the store promises.
 
-        Raises `LevelOutOfReach`, which the engine says of who opens the directory for that level.
+        Raises `LevelOutOfReach` if this storage cannot give it.
         """
-        levels = typing.get_args(Level)
-        _checks.one_of("level", level, levels)
-        how, context = self._how, _core.Context()
-        if how.where is None or levels.index(level) <= levels.index(self.level):
-            return self.level
-        _core.Store(
-            how.where, level=level, lease_s=how.lease_s, stall_s=how.stall_s, context=context, create=False
-        ).close()
-        return level
+        _checks.one_of("level", level, typing.get_args(Level))
+        return self._core.reach(level)  # type: ignore[no-any-return]
 
     def run(
         self,

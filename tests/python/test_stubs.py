@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib.util
 import inspect
 from pathlib import Path
@@ -91,6 +92,25 @@ def test_every_public_name_is_in_the_reference() -> None:
     placed = [name for part in reference.PARTS.values() for name in part]
     errors = {name for name in dir(keepstep.errors) if name in keepstep.__all__}
     assert sorted(placed) == sorted(set(keepstep.__all__) - errors - {"__version__"})
+
+
+def test_the_fields_of_a_step_are_those_of_the_engine() -> None:
+    """One table says which fields there are, and the part of a step that each belongs to (`format/step_fields`)."""
+    from keepstep import _core
+
+    def keywords(name: str) -> list[str]:
+        return [it.partition(".")[2] for it in STUB if it.startswith(f"{name}.")]
+
+    assert set(keywords("Said")) == set(_core._step_fields("said")) == set(keepstep.Said.__annotations__)
+    assert (
+        set(keywords("Result")) == set(_core._step_fields("result")) == set(keepstep.Result.__annotations__)
+    )
+    assert set(inspect.signature(keepstep.Episode.first).parameters) - {"self"} == set(
+        _core._step_fields("first")
+    )
+    own = {"index", "kind", "time", "damaged", "failed"}
+    assert set(keywords("Step")) - own == set(_core._step_fields("all"))
+    assert {it.name for it in dataclasses.fields(keepstep.Step)} - own == set(_core._step_fields("all"))
 
 
 def test_the_reference_is_what_the_stub_says() -> None:

@@ -3,7 +3,7 @@
 use keepstep::Value;
 use keepstep::read::{
     Begin, Call, DamagedRecord, Discarded, End, EpisodeEvent, Gap, Item, Note, NoteKey, NoteSaid, Record,
-    Step, StepKind,
+    Step,
 };
 use keepstep_format::fields;
 use keepstep_format::kind::Kind;
@@ -272,29 +272,11 @@ pub(crate) fn traceback_of(error: &Value) -> Vec<String> {
 }
 
 fn of_step(what: &str, step: &Step) -> Rendered {
-    let kind = match step.kind {
-        StepKind::First => "FIRST",
-        StepKind::Mid => "MID",
-        StepKind::Last => "LAST",
-    };
-    Rendered::new(what, &step.damaged)
+    let rendered = Rendered::new(what, &step.damaged)
         .with("index", Some(step.index))
-        .with("kind", Some(kind))
-        .with("time_us", step.time)
-        .with("prompt", step.prompt.clone())
-        .with("response", step.response.clone())
-        .with("action", step.action.clone())
-        .with("observation", step.observation.clone())
-        .with("reward", step.reward)
-        .with("reward_terms", step.reward_terms.clone())
-        .with("discount", step.discount)
-        .with("tokens", step.tokens.clone())
-        .with("policy", step.policy.clone())
-        .with("agent", step.agent.clone())
-        .with("info", step.info.clone())
-        .with("state", step.state.clone())
-        .with("error", step.error.clone())
-        .with("value", step.value.clone())
+        .with("kind", Some(step.kind.name()))
+        .with("time_us", step.time);
+    step.fields().fold(rendered, |rendered, (field, value)| rendered.with(field.name, Some(value)))
 }
 
 fn of_begin(begin: &Begin) -> Rendered {

@@ -3,7 +3,7 @@
 //! Whoever writes, reads, sums up, verifies or follows asks here. Each `match` names every kind, so that a new one is not
 //! forgotten anywhere.
 
-use crate::fields;
+use crate::{fields, step_fields};
 
 /// What a frame is.
 #[repr(u8)]
@@ -45,34 +45,6 @@ pub enum Effect {
     /// None: it stands beside the steps, or is no record of an attempt.
     None,
 }
-
-/// What an INTENT says of a step.
-const SAID: [u8; 6] =
-    [fields::ACTION, fields::PROMPT, fields::RESPONSE, fields::TOKENS, fields::POLICY, fields::AGENT];
-/// What a RESULT says of it.
-const RESULTS: [u8; 6] = [
-    fields::OBSERVATION,
-    fields::REWARD,
-    fields::REWARD_TERMS,
-    fields::DISCOUNT,
-    fields::INFO,
-    fields::STATE,
-];
-/// A whole step says both.
-const WHOLE: [u8; 12] = [
-    fields::OBSERVATION,
-    fields::REWARD,
-    fields::REWARD_TERMS,
-    fields::DISCOUNT,
-    fields::INFO,
-    fields::STATE,
-    fields::ACTION,
-    fields::PROMPT,
-    fields::RESPONSE,
-    fields::TOKENS,
-    fields::POLICY,
-    fields::AGENT,
-];
 
 impl Kind {
     /// Every kind that this version knows.
@@ -170,9 +142,9 @@ impl Kind {
     pub const fn step_fields(self) -> &'static [u8] {
         match self {
             Kind::First => &[fields::OBSERVATION, fields::INFO, fields::STATE],
-            Kind::Step => &WHOLE,
-            Kind::Intent => &SAID,
-            Kind::Result => &RESULTS,
+            Kind::Step => step_fields::WHOLE,
+            Kind::Intent => step_fields::SAID,
+            Kind::Result => step_fields::RESULT,
             Kind::Item => &[fields::VALUE],
             Kind::Bind
             | Kind::Commit

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::errors::OrRaise;
-use crate::fields::{Part, step_of};
+use crate::fields::{Call as FieldsOf, step_of};
 use crate::receipt::Receipt;
 use crate::values::{Context, PastCell, Walk, difference, from_value};
 
@@ -63,13 +63,13 @@ impl Episode {
     fn record(
         &self,
         py: Python<'_>,
-        part: Part,
+        fields: FieldsOf,
         given: &Bound<'_, PyDict>,
         waits: bool,
         record: impl FnOnce(&keepstep::Episode, keepstep::Step) -> keepstep::Result<keepstep::Receipt> + Send,
     ) -> PyResult<Receipt> {
         let mut walk = Walk::with_past(self.context.get(), &self.past);
-        let step = step_of(part, given, &mut walk)?;
+        let step = step_of(fields, given, &mut walk)?;
         let bytes = walk.bytes;
         walk.remember(&self.past);
         let engine = self.engine().or_raise(py)?;
@@ -163,15 +163,15 @@ impl Episode {
     }
 
     fn first(&self, py: Python<'_>, given: &Bound<'_, PyDict>) -> PyResult<Receipt> {
-        self.record(py, Part::First, given, false, |engine, step| engine.first(step))
+        self.record(py, FieldsOf::First, given, false, |engine, step| engine.first(step))
     }
 
     fn step(&self, py: Python<'_>, given: &Bound<'_, PyDict>) -> PyResult<Receipt> {
-        self.record(py, Part::Both, given, true, |engine, step| engine.step(step))
+        self.record(py, FieldsOf::Both, given, true, |engine, step| engine.step(step))
     }
 
     fn submit(&self, py: Python<'_>, given: &Bound<'_, PyDict>) -> PyResult<Receipt> {
-        self.record(py, Part::Both, given, false, |engine, step| engine.record(step))
+        self.record(py, FieldsOf::Both, given, false, |engine, step| engine.record(step))
     }
 
     /// Says a turn, or adopts the pending one: its index, whether it was pending, what was said, and the receipt if there
@@ -183,7 +183,7 @@ impl Episode {
         waits: bool,
     ) -> PyResult<(u64, bool, SaidFields, Option<Receipt>)> {
         let mut walk = Walk::with_past(self.context.get(), &self.past);
-        let step = step_of(Part::Said, given, &mut walk)?;
+        let step = step_of(FieldsOf::Said, given, &mut walk)?;
         walk.remember(&self.past);
         let engine = self.engine().or_raise(py)?;
         if waits {
@@ -202,7 +202,7 @@ impl Episode {
     }
 
     fn result(&self, py: Python<'_>, given: &Bound<'_, PyDict>, waits: bool) -> PyResult<Receipt> {
-        self.record(py, Part::Result, given, waits, move |engine, step| match waits {
+        self.record(py, FieldsOf::Result, given, waits, move |engine, step| match waits {
             true => engine.result(step),
             false => engine.record(Entry::result(step)),
         })
@@ -384,41 +384,13 @@ impl SaidFields {
 pub(crate) fn step_dict<'py>(py: Python<'py>, step: &Step) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("index", step.index)?;
-    let values = [
-        ("observation", &step.observation),
-        ("action", &step.action),
-        ("reward_terms", &step.reward_terms),
-        ("prompt", &step.prompt),
-        ("response", &step.response),
-        ("tokens", &step.tokens),
-        ("policy", &step.policy),
-        ("info", &step.info),
-        ("state", &step.state),
-        ("error", &step.error),
-        ("value", &step.value),
-    ];
-    for (name, value) in values {
-        if let Some(value) = value {
-            dict.set_item(name, from_value(py, value)?)?;
-        }
-    }
-    if let Some(agent) = &step.agent {
-        dict.set_item("agent", agent)?;
-    }
-    for (name, number) in [("reward", step.reward), ("discount", step.discount)] {
-        if let Some(number) = number {
-            dict.set_item(name, number)?;
-        }
+    for (field, value) in step.fields() {
+        dict.set_item(field.name, from_value(py, &value)?)?;
     }
     if !step.damaged.is_empty() {
         dict.set_item("damaged", &step.damaged)?;
     }
     dict.set_item("time", step.time.map(|time| time as f64 / 1e6))?;
-    let kind = match step.kind {
-        keepstep::read::StepKind::First => "FIRST",
-        keepstep::read::StepKind::Mid => "MID",
-        keepstep::read::StepKind::Last => "LAST",
-    };
-    dict.set_item("kind", kind)?;
+    dict.set_item("kind", step.kind.name())?;
     Ok(dict)
 }

@@ -1,5 +1,7 @@
 //! From keyword arguments to a step: which fields there are, and which must be numbers.
 
+use keepstep::format::kind::Kind;
+use keepstep::format::step_fields::{self, Holds, Part, StepField};
 use keepstep::{Step, Tokens, Value};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyMapping, PyString};
@@ -9,7 +11,7 @@ use crate::values::Walk;
 
 /// Which arguments a call takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum Call {
     /// The first observation.
     First,
     /// What was said, before the action is taken.
@@ -20,84 +22,94 @@ pub(crate) enum Part {
     Both,
 }
 
-const SAID: [&str; 6] = ["action", "prompt", "response", "tokens", "policy", "agent"];
-const RESULT: [&str; 6] = ["observation", "reward", "reward_terms", "discount", "info", "state"];
-const FIRST: [&str; 3] = ["observation", "info", "state"];
-
-impl Part {
-    fn takes(self, name: &str) -> bool {
+impl Call {
+    fn kind(self) -> Kind {
         match self {
-            Self::First => FIRST.contains(&name),
-            Self::Said => SAID.contains(&name),
-            // What was raised instead of a result stands in the result.
-            Self::Result => RESULT.contains(&name) || name == "error",
-            Self::Both => SAID.contains(&name) || RESULT.contains(&name),
+            Self::First => Kind::First,
+            Self::Said => Kind::Intent,
+            Self::Result => Kind::Result,
+            Self::Both => Kind::Step,
         }
     }
 
+    fn takes(self, field: &StepField) -> bool {
+        // What was raised instead of a result stands in the result.
+        let is_failure = self == Self::Result && field.part == Part::Failure;
+        is_failure || self.kind().step_fields().contains(&field.number)
+    }
+
+    /// The fields that it is documented to take.
     fn names(self) -> String {
-        match self {
-            Self::First => FIRST.join(", "),
-            Self::Said => SAID.join(", "),
-            Self::Result => RESULT.join(", "),
-            Self::Both => [SAID.join(", "), RESULT.join(", ")].join(", "),
-        }
+        let is_of_it = |field: &&StepField| self.kind().step_fields().contains(&field.number);
+        let names: Vec<&str> = step_fields::ALL.iter().filter(is_of_it).map(|field| field.name).collect();
+        names.join(", ")
     }
 }
 
+/// The names of the fields that calls take, for the test that compares the stub with them.
+#[pyfunction]
+pub(crate) fn _step_fields(of: &str) -> Vec<&'static str> {
+    let is_wanted = |field: &&StepField| match of {
+        "said" => field.part == Part::Said,
+        "result" => field.part == Part::Result,
+        "first" => Call::First.takes(field),
+        _ => true,
+    };
+    step_fields::ALL.iter().filter(is_wanted).map(|field| field.name).collect()
+}
+
 /// The step that these arguments say.
-pub(crate) fn step_of(part: Part, given: &Bound<'_, PyDict>, walk: &mut Walk<'_>) -> PyResult<Step> {
+pub(crate) fn step_of(call: Call, given: &Bound<'_, PyDict>, walk: &mut Walk<'_>) -> PyResult<Step> {
     let py = given.py();
     let mut step = Step::new();
     for (name, value) in given.iter() {
         let name = name.cast_into::<PyString>()?;
         let Ok(name) = name.to_str() else {
-            let (shown, fix) = (name.repr()?.to_string(), format!("give some of {}", part.names()));
+            let (shown, fix) = (name.repr()?.to_string(), format!("give some of {}", call.names()));
             return Err(crate::errors::raise(py, &bad_input(&shown, "is not a field of this call", &fix)));
         };
-        if !part.takes(name) {
+        let Some(field) = step_fields::named(name).filter(|field| call.takes(field)) else {
             let error =
-                bad_input(name, "is not a field of this call", &format!("give some of {}", part.names()));
+                bad_input(name, "is not a field of this call", &format!("give some of {}", call.names()));
             return Err(crate::errors::raise(py, &error));
-        }
+        };
         if walk.skips(name) {
             continue;
         }
-        step = add(step, name, &value, walk)?;
+        if let Some(value) = held(field, &value, walk)? {
+            step = step.field(field.number, value);
+        }
     }
     Ok(step)
 }
 
-fn add(step: Step, name: &str, given: &Bound<'_, PyAny>, walk: &mut Walk<'_>) -> PyResult<Step> {
-    Ok(match name {
-        "observation" => step.observation(walk.value(given, name)?),
-        "action" => step.action(walk.value(given, name)?),
-        "prompt" => step.prompt(walk.value(given, name)?),
-        "response" => step.response(walk.value(given, name)?),
-        "info" => step.info(walk.value(given, name)?),
-        "error" => step.error(walk.value(given, name)?),
-        "policy" if given.is_none() => step,
-        "policy" => step.policy(policy(given, walk)?),
-        "agent" if given.is_none() => step,
-        "agent" => step.agent(walk.text(given.py(), &text(name, given)?, name)?),
-        "reward" => step.reward(number_warned(name, given, walk)?),
-        "discount" => step.discount(number_warned(name, given, walk)?),
-        "reward_terms" if given.is_none() => step,
-        "reward_terms" => step.reward_terms(terms(given, walk)?),
-        "tokens" if given.is_none() => step,
-        "tokens" => step.tokens(tokens(given, walk)?),
-        "state" if given.is_none() => step,
-        "state" => step.state(named(name, given, |value, path| walk.state(value, path))?),
-        _ => step,
-    })
+/// What is recorded of an argument; nothing if it is None and that says nothing.
+fn held(field: &StepField, given: &Bound<'_, PyAny>, walk: &mut Walk<'_>) -> PyResult<Option<Value>> {
+    let name = field.name;
+    let says_nothing = !matches!(field.holds, Holds::Any | Holds::Number) && given.is_none();
+    if says_nothing {
+        return Ok(None);
+    }
+    Ok(Some(match field.holds {
+        Holds::Any => walk.value(given, name)?,
+        Holds::Number => number_warned(name, given, walk)?.map_or(Value::Null, Value::Float),
+        Holds::Text => Value::from(walk.text(given.py(), &text(name, given)?, name)?),
+        Holds::Terms => {
+            let terms = terms(name, given, walk)?;
+            Value::map(terms.into_iter().map(|(term, number)| (term, Value::Float(number))))
+        }
+        Holds::Tokens => tokens(name, given, walk)?.into(),
+        Holds::Version => version(name, given, walk)?,
+        Holds::Named => Value::map(named(name, given, |value, path| walk.state(value, path))?),
+    }))
 }
 
 /// The version of a policy. One that does not fit 64 bits would fit no column and no filter.
-fn policy(given: &Bound<'_, PyAny>, walk: &mut Walk<'_>) -> PyResult<Value> {
-    let value = walk.value(given, "policy")?;
+fn version(name: &str, given: &Bound<'_, PyAny>, walk: &mut Walk<'_>) -> PyResult<Value> {
+    let value = walk.value(given, name)?;
     if matches!(value, Value::Big { .. }) {
         let error =
-            bad_input("policy", &format!("is {}", kind_of(given)), "give an integer of 64 bits, or a text");
+            bad_input(name, &format!("is {}", kind_of(given)), "give an integer of 64 bits, or a text");
         return Err(crate::errors::raise(given.py(), &error));
     }
     Ok(value)
@@ -151,10 +163,10 @@ fn number_warned(name: &str, given: &Bound<'_, PyAny>, walk: &Walk<'_>) -> PyRes
     Ok(number)
 }
 
-fn terms(given: &Bound<'_, PyAny>, walk: &Walk<'_>) -> PyResult<Vec<(String, f64)>> {
+fn terms(name: &str, given: &Bound<'_, PyAny>, walk: &Walk<'_>) -> PyResult<Vec<(String, f64)>> {
     let mut terms = Vec::new();
-    for (term, value) in entries("reward_terms", given)? {
-        let field = format!("reward_terms[{term:?}]");
+    for (term, value) in entries(name, given)? {
+        let field = format!("{name}[{term:?}]");
         match number_warned(&field, &value, walk)? {
             Some(number) => terms.push((term, number)),
             None => {
@@ -181,14 +193,14 @@ fn named<'py>(
 }
 
 /// `keepstep.Tokens`, or a mapping with the same names.
-fn tokens(given: &Bound<'_, PyAny>, walk: &mut Walk<'_>) -> PyResult<Tokens> {
+fn tokens(field: &str, given: &Bound<'_, PyAny>, walk: &mut Walk<'_>) -> PyResult<Tokens> {
     let mut tokens = Tokens::default();
     let given = if given.hasattr("_asdict")? { given.call_method0("_asdict")? } else { given.clone() };
-    for (name, value) in entries("tokens", &given)? {
+    for (name, value) in entries(field, &given)? {
         if value.is_none() {
             continue;
         }
-        let path = format!("tokens.{name}");
+        let path = format!("{field}.{name}");
         match name.as_str() {
             "prompt" => tokens.prompt = Some(walk.value(&value, &path)?),
             "ids" => tokens.ids = Some(walk.value(&value, &path)?),

@@ -50,6 +50,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<table::Table>()?;
     values::add_to(module)?;
     module.add_function(wrap_pyfunction!(receipt::look_up_all, module)?)?;
+    module.add_function(wrap_pyfunction!(fields::_step_fields, module)?)?;
     module.add_function(wrap_pyfunction!(command::command, module)?)?;
     module.add_function(wrap_pyfunction!(store::refuse_address, module)?)?;
     module.add_function(wrap_pyfunction!(numbers::int32_bytes, module)?)?;

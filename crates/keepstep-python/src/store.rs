@@ -77,6 +77,12 @@ impl Store {
         self.inner.level().name()
     }
 
+    /// What a record that was synced survives, if this much is asked for.
+    fn reach(&self, py: Python<'_>, level: &str) -> PyResult<&'static str> {
+        let level = parse_level(level).or_raise(py)?;
+        Ok(py.detach(|| self.inner.reach(level)).or_raise(py)?.name())
+    }
+
     /// What whoever opened it should be told.
     #[getter]
     fn warnings(&self) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use keepstep::format::step_fields;
 use keepstep::read::{Catalog, EpisodeEvent};
 use keepstep::{EpisodeEvents, Store, Value, View};
 
@@ -18,23 +19,6 @@ use crate::verbs::ls::parse_all;
 /// More differences of one step would hide where they began.
 const SHOWN_MAX: usize = 20;
 
-/// What can be compared, in the order in which it is shown. Times, writers and places always differ.
-const FIELDS: [&str; 14] = [
-    "prompt",
-    "response",
-    "action",
-    "observation",
-    "reward",
-    "reward_terms",
-    "discount",
-    "tokens",
-    "policy",
-    "agent",
-    "info",
-    "state",
-    "error",
-    "value",
-];
 /// How they ended, beside the steps.
 const ENDING: &str = "ending";
 
@@ -75,9 +59,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
-    let is_field = |field: &str| FIELDS.contains(&field) || field == ENDING;
+    let is_field = |field: &str| step_fields::named(field).is_some() || field == ENDING;
     if let Some(wrong) = args.fields.iter().find(|field| !is_field(field)) {
-        let hint = format!("--fields takes {}, {ENDING}", FIELDS.join(", "));
+        let names: Vec<&str> = step_fields::ALL.iter().map(|field| field.name).collect();
+        let hint = format!("--fields takes {}, {ENDING}", names.join(", "));
         return Err(crate::usage(format!("steps have no field {wrong:?}"), hint));
     }
     let (path, refs) = split_before(args.store.as_deref(), &args.targets, 2);
@@ -257,7 +242,8 @@ impl Compared<'_> {
         let is_there = |row: Option<&Row>| row.map(|row| Value::from(row.entry.what.as_str()));
         compare("turn", is_there(a).as_ref(), is_there(b).as_ref(), &mut out);
         let (Some(a), Some(b)) = (a, b) else { return out };
-        for field in FIELDS.iter().filter(|field| self.is_compared(field)) {
+        // Times, writers and places always differ.
+        for field in step_fields::ALL.iter().map(|field| field.name).filter(|field| self.is_compared(field)) {
             compare(field, a.entry.get(field), b.entry.get(field), &mut out);
         }
         out

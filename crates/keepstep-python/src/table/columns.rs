@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, TimeUnit};
+use keepstep::format::step_fields::{self, Holds, StepField};
 
 /// What a table is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +120,24 @@ const NOTES: [Column; 11] = [
     column("value", Form::Json),
 ];
 
+/// The columns of a step, and one for each field that has none yet. Tokens have a table of their own.
+fn steps() -> Vec<Column> {
+    let is_new = |field: &&StepField| {
+        field.holds != Holds::Tokens && STEPS.iter().all(|column| column.name != field.name)
+    };
+    let new = step_fields::ALL.iter().filter(is_new).map(|field| column(field.name, form_of(field.holds)));
+    STEPS.into_iter().chain(new).collect()
+}
+
+fn form_of(holds: Holds) -> Form {
+    match holds {
+        Holds::Any | Holds::Named | Holds::Tokens => Form::Json,
+        Holds::Number => Form::Float,
+        Holds::Text | Holds::Version => Form::Text,
+        Holds::Terms => Form::Terms,
+    }
+}
+
 impl Of {
     pub(super) fn parse(name: &str) -> Option<Self> {
         [Self::Episodes, Self::Steps, Self::Tokens, Self::Notes].into_iter().find(|of| of.name() == name)
@@ -133,12 +152,12 @@ impl Of {
         }
     }
 
-    pub(super) fn columns(self) -> &'static [Column] {
+    pub(super) fn columns(self) -> Vec<Column> {
         match self {
-            Self::Episodes => &EPISODES,
-            Self::Steps => &STEPS,
-            Self::Tokens => &TOKENS,
-            Self::Notes => &NOTES,
+            Self::Episodes => EPISODES.to_vec(),
+            Self::Steps => steps(),
+            Self::Tokens => TOKENS.to_vec(),
+            Self::Notes => NOTES.to_vec(),
         }
     }
 }

@@ -5,11 +5,12 @@ use std::collections::{HashMap, VecDeque};
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
-use keepstep::read::{Catalog, End, NoteKey, NoteSaid, Step, StepKind};
+use keepstep::format::step_fields::{self, Holds, Part, StepField};
+use keepstep::read::{Catalog, End, NoteKey, NoteSaid, Step};
 use keepstep::{EpisodeFilter, Id, Listed, Result, Run, Value};
 
 use super::cells::{Builder, Cell, json};
-use super::columns::{Column, Of};
+use super::columns::{Column, Form, Of};
 use super::tokens;
 use crate::listing::{troubles_of, warn};
 use crate::view::policies_of;
@@ -297,38 +298,31 @@ impl Reading {
         match column.name {
             "ref" => Cell::Text(self.reference.clone()),
             "index" => Cell::Int(step.index),
-            "kind" => Cell::text(Some(kind_text(step.kind))),
+            "kind" => Cell::text(Some(step.kind.name())),
             "time" => Cell::int(step.time),
-            "observation" => Cell::json(step.observation.as_ref()),
-            "action" => Cell::json(step.action.as_ref()),
-            "response" => Cell::json(step.response.as_ref()),
-            "info" => Cell::json(step.info.as_ref()),
-            "state" => Cell::json(step.state.as_ref()),
-            "value" => Cell::json(step.value.as_ref()),
-            "reward" => Cell::float(step.reward),
-            "reward_terms" => terms(step.reward_terms.as_ref()),
-            "discount" => Cell::float(step.discount),
-            "policy" => step.policy.as_ref().map_or(Cell::Null, |policy| Cell::Text(policy_text(policy))),
             "policy_number" => Cell::int(step.policy.as_ref().and_then(Value::as_int)),
-            "agent" => Cell::text(step.agent.as_deref()),
-            "error" => step.error.as_ref().map_or(Cell::Null, |error| Cell::Text(error_text(error))),
             "damaged" => Cell::Texts(step.damaged.iter().map(|&name| name.to_owned()).collect()),
-            // The prompt of a step is what was asked; that of its tokens is a list of ids.
-            "prompt" if column.form == super::columns::Form::Json => Cell::json(step.prompt.as_ref()),
             "arrays" => step.tokens.as_ref().map_or(Cell::Null, tokens::others),
-            "prompt" | "ids" | "logprobs" | "mask" => {
+            // The prompt of a step is what was asked; that of its tokens is a list of ids.
+            "prompt" | "ids" | "logprobs" | "mask" if column.form != Form::Json => {
                 step.tokens.as_ref().map_or(Cell::Null, |found| tokens::list(found, column.name))
             }
-            name => name_cell(name, &self.listed),
+            name => match step_fields::named(name) {
+                Some(field) => step.get(field.number).map_or(Cell::Null, |value| field_cell(field, &value)),
+                None => name_cell(name, &self.listed),
+            },
         }
     }
 }
 
-fn kind_text(kind: StepKind) -> &'static str {
-    match kind {
-        StepKind::First => "FIRST",
-        StepKind::Mid => "MID",
-        StepKind::Last => "LAST",
+fn field_cell(field: &StepField, value: &Value) -> Cell {
+    match field.holds {
+        Holds::Any if field.part == Part::Failure => Cell::Text(error_text(value)),
+        Holds::Any | Holds::Named | Holds::Tokens => Cell::json(Some(value)),
+        Holds::Number => Cell::float(value.as_float()),
+        Holds::Text => Cell::text(value.as_str()),
+        Holds::Terms => terms(Some(value)),
+        Holds::Version => Cell::Text(policy_text(value)),
     }
 }
 

@@ -6,11 +6,12 @@
 use std::fmt::Write as _;
 use std::io;
 
+use keepstep_format::fields;
 use keepstep_format::value::Value;
 
 use super::json::{write_text, write_value};
 use crate::error::{Doing, Result};
-use crate::read::{Call, EpisodeEvent, NoteIndex, NoteKey, NoteSaid, NoteTarget, Step, StepKind};
+use crate::read::{Call, EpisodeEvent, NoteIndex, NoteKey, NoteSaid, NoteTarget, Step};
 use crate::store::{Listed, View};
 
 /// How lines are written.
@@ -160,12 +161,7 @@ impl<W: io::Write> Jsonl<W> {
     }
 
     fn fields(&mut self, step: &Step, before: Option<&Value>) {
-        let kind = match step.kind {
-            StepKind::First => "FIRST",
-            StepKind::Mid => "MID",
-            StepKind::Last => "LAST",
-        };
-        self.field("kind", Some(&Value::from(kind)));
+        self.field("kind", Some(&Value::from(step.kind.name())));
         self.field("time_us", step.time.map(Value::Int).as_ref());
         match step.prompt.as_ref().and_then(|prompt| self.new_in(before?, prompt)) {
             Some((repeated, new)) => {
@@ -174,27 +170,10 @@ impl<W: io::Write> Jsonl<W> {
             }
             None => self.field("prompt", step.prompt.as_ref()),
         }
-        let numbers = [step.reward, step.discount].map(|number| number.map(Value::Float));
-        let agent = step.agent.as_deref().map(Value::from);
-        let damaged = damaged(&step.damaged);
-        for (name, value) in [
-            ("response", step.response.as_ref()),
-            ("action", step.action.as_ref()),
-            ("observation", step.observation.as_ref()),
-            ("reward", numbers[0].as_ref()),
-            ("reward_terms", step.reward_terms.as_ref()),
-            ("discount", numbers[1].as_ref()),
-            ("tokens", step.tokens.as_ref()),
-            ("policy", step.policy.as_ref()),
-            ("agent", agent.as_ref()),
-            ("info", step.info.as_ref()),
-            ("state", step.state.as_ref()),
-            ("error", step.error.as_ref()),
-            ("value", step.value.as_ref()),
-            ("damaged", damaged.as_ref()),
-        ] {
-            self.field(name, value);
+        for (field, value) in step.fields().filter(|(field, _)| field.number != fields::PROMPT) {
+            self.field(field.name, Some(&value));
         }
+        self.field("damaged", damaged(&step.damaged).as_ref());
     }
 
     /// A field that was not recorded is left out: absence is no null.

@@ -1,11 +1,9 @@
 //! What happened in an attempt, in order: the one iterator over its records, wherever they come from.
 
 use std::collections::VecDeque;
-use std::iter::Peekable;
 
 use super::fold::{EpisodeEvent, Fold};
-use super::lineage::Lineage;
-use super::records::{Gap, Item};
+use super::records::Item;
 use super::step::Step;
 use crate::error::Result;
 
@@ -58,35 +56,5 @@ impl<I: Iterator<Item = Result<Item>>> Iterator for Events<I> {
                 }
             }
         }
-    }
-}
-
-/// Goes through the records of a lineage, and says where some are missing.
-#[derive(Debug)]
-pub struct LineageCursor {
-    /// The next record.
-    at: usize,
-    gaps: Peekable<std::vec::IntoIter<(usize, Gap)>>,
-}
-
-impl LineageCursor {
-    /// At the first record.
-    pub(crate) fn new(lineage: &Lineage) -> Self {
-        Self { at: 0, gaps: lineage.gaps().to_vec().into_iter().peekable() }
-    }
-
-    /// The next record or gap; none at the end. What could not be read is not passed over: it is tried again next time.
-    pub(crate) fn next(&mut self, lineage: &mut Lineage) -> Result<Option<Item>> {
-        let line = lineage.lines().get(self.at).map(|line| (line.part, line.seq));
-        let is_due = |(of, gap): &(usize, Gap)| line.is_none_or(|line| (*of, gap.from) < line);
-        if let Some((_, gap)) = self.gaps.next_if(is_due) {
-            return Ok(Some(Item::Gap(gap)));
-        }
-        if line.is_none() {
-            return Ok(None);
-        }
-        let item = lineage.item(self.at)?;
-        self.at += 1;
-        Ok(Some(item))
     }
 }

@@ -4,6 +4,7 @@
 //! are fetched when they are asked for, so that going on with a long episode costs no more than with a short one.
 
 use std::collections::BTreeMap;
+use std::iter::Peekable;
 use std::ops::Range;
 
 use keepstep_format::Id;
@@ -14,7 +15,7 @@ use keepstep_format::value::Value;
 
 use super::attempt::{Attempt, AttemptReader};
 use super::catalog::Catalog;
-use super::events::{Events, LineageCursor};
+use super::events::Events;
 use super::places::{Next, RecordPlace};
 use super::records::{DamagedRecord, Gap, Item, MOVED_MAX, read_record};
 use super::step::{Begin, End, Step};
@@ -553,4 +554,34 @@ fn bind_of(episode: &Id, span: &Span) -> Bind {
 fn cut_gap(from: u32, to: u32, end: u32) -> Option<Gap> {
     let to = to.min(end);
     (from < to).then_some(Gap { from, to })
+}
+
+/// Goes through the records of a lineage, and says where some are missing.
+#[derive(Debug)]
+pub struct LineageCursor {
+    /// The next record.
+    at: usize,
+    gaps: Peekable<std::vec::IntoIter<(usize, Gap)>>,
+}
+
+impl LineageCursor {
+    /// At the first record.
+    pub(crate) fn new(lineage: &Lineage) -> Self {
+        Self { at: 0, gaps: lineage.gaps().to_vec().into_iter().peekable() }
+    }
+
+    /// The next record or gap; none at the end. What could not be read is not passed over: it is tried again next time.
+    pub(crate) fn next(&mut self, lineage: &mut Lineage) -> Result<Option<Item>> {
+        let line = lineage.lines().get(self.at).map(|line| (line.part, line.seq));
+        let is_due = |(of, gap): &(usize, Gap)| line.is_none_or(|line| (*of, gap.from) < line);
+        if let Some((_, gap)) = self.gaps.next_if(is_due) {
+            return Ok(Some(Item::Gap(gap)));
+        }
+        if line.is_none() {
+            return Ok(None);
+        }
+        let item = lineage.item(self.at)?;
+        self.at += 1;
+        Ok(Some(item))
+    }
 }

@@ -20,11 +20,11 @@ mod under_way;
 
 pub use attempt::{Attempt, AttemptReader};
 pub use catalog::{AttemptInfo, AttemptKey, Catalog, Trouble};
-pub use events::{Events, LineageCursor};
+pub use events::Events;
 pub use fold::EpisodeEvent;
 pub(crate) use follow::Unsettled;
 pub use follow::{Follow, FollowFrom, Followed, Origin, Position, Stopper};
-pub use lineage::{Line, Lineage, LineagePart};
+pub use lineage::{Line, Lineage, LineageCursor, LineagePart};
 pub use notes::{LostNotes, NoteIndex, NoteKey, NoteSaid, NoteTarget, Notes, SealHint};
 pub use outcomes::{Outcomes, SaidEnd};
 pub use places::RecordPlace;

@@ -1,12 +1,24 @@
 //! What the records of an attempt mean: steps, calls, notes, how it began and how it ended.
 
 use keepstep_format::frame::Kind;
+use keepstep_format::step_fields::{self, StepField};
 use keepstep_format::value::Value;
 use keepstep_format::{Id, Why, fields};
 
 use super::places::RecordPlace;
 use super::records::{DamagedRecord, Record};
 use crate::segment::cards::as_id;
+
+impl StepKind {
+    /// As people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::First => "FIRST",
+            Self::Mid => "MID",
+            Self::Last => "LAST",
+        }
+    }
+}
 
 /// Which step of its attempt a step is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -20,49 +32,74 @@ pub enum StepKind {
     Last,
 }
 
-/// A step. A field that is none was not recorded, unless its name stands in `damaged`.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Step {
-    /// Its number in the attempt.
-    pub index: i64,
-    /// Which step it is.
-    pub kind: StepKind,
-    /// When it was recorded.
-    pub time: Option<i64>,
-    /// What the environment showed.
-    pub observation: Option<Value>,
-    /// What was done.
-    pub action: Option<Value>,
-    /// The reward.
-    pub reward: Option<f64>,
-    /// What the reward is made of.
-    pub reward_terms: Option<Value>,
-    /// The discount.
-    pub discount: Option<f64>,
-    /// What the policy was asked.
-    pub prompt: Option<Value>,
-    /// What it answered.
-    pub response: Option<Value>,
-    /// Its tokens.
-    pub tokens: Option<Value>,
-    /// Its version.
-    pub policy: Option<Value>,
-    /// Who acted.
-    pub agent: Option<String>,
-    /// Anything else.
-    pub info: Option<Value>,
-    /// Named values as of this step.
-    pub state: Option<Value>,
-    /// What went wrong in it.
-    pub error: Option<Value>,
-    /// The item, if it was appended to a recording list.
-    pub value: Option<Value>,
-    /// Names of fields that are lost, or of which a part is ([`Value::Lost`] stands there).
-    pub damaged: Vec<&'static str>,
-    /// Where its records stand.
-    pub places: Vec<RecordPlace>,
-    pub(super) kind_was_said: bool,
+/// The type of a field that was read.
+macro_rules! held {
+    (Number) => {
+        f64
+    };
+    (Text) => {
+        String
+    };
+    ($other:ident) => {
+        Value
+    };
 }
+
+/// How it is taken from what was recorded.
+macro_rules! taken {
+    (Number $value:expr) => {
+        $value.as_float()
+    };
+    (Text $value:expr) => {
+        $value.as_str().map(str::to_owned)
+    };
+    ($other:ident $value:expr) => {
+        Some($value)
+    };
+}
+
+macro_rules! step {
+    ($($constant:ident $name:ident $part:ident $holds:ident $doc:literal;)*) => {
+        /// A step. A field that is none was not recorded, unless its name stands in `damaged`.
+        #[derive(Debug, Clone, Default, PartialEq)]
+        pub struct Step {
+            /// Its number in the attempt.
+            pub index: i64,
+            /// Which step it is.
+            pub kind: StepKind,
+            /// When it was recorded.
+            pub time: Option<i64>,
+            $(#[doc = $doc] pub $name: Option<held!($holds)>,)*
+            /// Names of fields that are lost, or of which a part is ([`Value::Lost`] stands there).
+            pub damaged: Vec<&'static str>,
+            /// Where its records stand.
+            pub places: Vec<RecordPlace>,
+            pub(super) kind_was_said: bool,
+        }
+
+        impl Step {
+            fn set(&mut self, number: u8, value: Value) {
+                match number {
+                    fields::TIME => self.time = value.as_int().or(self.time),
+                    fields::INDEX => self.index = value.as_int().unwrap_or(self.index),
+                    fields::STEP_KIND => self.say_kind(&value),
+                    $(fields::$constant => self.$name = taken!($holds value),)*
+                    // A later version's: what it means is not known here.
+                    _ => {}
+                }
+            }
+
+            /// A field, by its number.
+            pub fn get(&self, number: u8) -> Option<Value> {
+                match number {
+                    $(fields::$constant => self.$name.clone().map(Value::from),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+keepstep_format::step_fields!(step);
 
 impl Step {
     /// Adds what a record says.
@@ -94,30 +131,6 @@ impl Step {
         }
     }
 
-    fn set(&mut self, number: u8, value: Value) {
-        match number {
-            fields::TIME => self.time = value.as_int().or(self.time),
-            fields::INDEX => self.index = value.as_int().unwrap_or(self.index),
-            fields::STEP_KIND => self.say_kind(&value),
-            fields::OBSERVATION => self.observation = Some(value),
-            fields::ACTION => self.action = Some(value),
-            fields::REWARD => self.reward = value.as_float(),
-            fields::REWARD_TERMS => self.reward_terms = Some(value),
-            fields::DISCOUNT => self.discount = value.as_float(),
-            fields::PROMPT => self.prompt = Some(value),
-            fields::RESPONSE => self.response = Some(value),
-            fields::TOKENS => self.tokens = Some(value),
-            fields::POLICY => self.policy = Some(value),
-            fields::AGENT => self.agent = value.as_str().map(str::to_owned),
-            fields::INFO => self.info = Some(value),
-            fields::STATE => self.state = Some(value),
-            fields::ERROR => self.error = Some(value),
-            fields::VALUE => self.value = Some(value),
-            // A later version's: what it means is not known here.
-            _ => {}
-        }
-    }
-
     /// A step of what was just said, before anybody read it back.
     pub(crate) fn of_said(index: u64, said: &[(u8, Value)]) -> Self {
         let mut step = Self { index: index as i64, ..Self::default() };
@@ -125,17 +138,9 @@ impl Step {
         step
     }
 
-    /// What was said in it, by the number of the field.
-    pub fn said(&self, number: u8) -> Option<Value> {
-        match number {
-            fields::ACTION => self.action.clone(),
-            fields::PROMPT => self.prompt.clone(),
-            fields::RESPONSE => self.response.clone(),
-            fields::TOKENS => self.tokens.clone(),
-            fields::POLICY => self.policy.clone(),
-            fields::AGENT => self.agent.clone().map(Value::from),
-            _ => None,
-        }
+    /// Its fields that are there, in the order in which they are shown.
+    pub fn fields(&self) -> impl Iterator<Item = (&'static StepField, Value)> {
+        step_fields::ALL.iter().filter_map(|field| Some((field, self.get(field.number)?)))
     }
 
     /// Says which step it is, unless its record did.

@@ -4,6 +4,7 @@ mod episode;
 mod group;
 mod name;
 mod note;
+mod own_log;
 mod place;
 mod plan;
 mod planned;
@@ -15,11 +16,10 @@ mod view;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use keepstep_format::card;
+use keepstep_format::Id;
 use keepstep_format::commit::What;
 use keepstep_format::hash::ContentKey;
 use keepstep_format::value::Value;
-use keepstep_format::{Id, fields};
 
 pub use episode::endings::{MARKED_AT_ONCE, Reaped, Search};
 pub use episode::options::{NewPolicy, PolicyName};
@@ -41,24 +41,18 @@ pub use view::listing::Listed;
 pub use view::query::EpisodeFilter;
 pub use view::{Began, EpisodeEvents, View};
 
-use place::identity::Identity;
-use place::level::Reached;
+use own_log::OwnLog;
+use place::Place;
 
 use crate::disk::{self, Cards, Directory, Disk, Files, RealDisk};
 use crate::error::{Doing, Error, Result};
 use crate::options::{Level, Options};
-use crate::own::{self, ClaimBatcher, Home, Leases, Mail, Mailbox, NoticePoster};
+use crate::own::{ClaimBatcher, Leases, NoticePoster};
 use crate::process::Process;
 use crate::read::{Catalog, Outcomes};
 use crate::recover::Recovery;
 use crate::segment::Storage;
-use crate::write::{
-    self, Beat, LookUp, News, OnClose, Recorder, Start, Subject, SubjectKey, SubjectName, Waker, Wakers,
-    Writer, WriterStats,
-};
-
-/// What is said of a store whose `keepstep.json` is damaged.
-const RECOVERED: &str = "keepstep.json is damaged; the store's id was read from its logs. `keepstep verify --heal` writes it again";
+use crate::write::{Recorder, Start, Subject, SubjectKey, SubjectName, Waker, Writer, WriterStats};
 
 /// A store. Cheap to clone; the last clone to go closes it.
 #[derive(Clone)]
@@ -84,39 +78,61 @@ impl WeakStore {
 
 struct Inner {
     process: Process,
-    disk: Arc<dyn Disk>,
-    id: Id,
-    key: ContentKey,
-    level: Level,
-    /// The most that this storage gives.
-    strongest: Level,
-    /// What whoever opens it should be told.
-    warnings: Vec<String>,
-    options: Options,
-    /// Made when the first episode is recorded, since reading needs none; and again if others have closed its log.
-    writer: Mutex<Option<Arc<Writer>>>,
+    place: Place,
+    ownership: Ownership,
+    seen: Seen,
+    own_log: OwnLog,
+    streams: stream::OpenStreams,
+    notes: note::NotePutters,
+}
+
+/// What it takes to have an episode, and to tell others of it.
+struct Ownership {
     claim_batcher: ClaimBatcher,
     leases: Leases,
     open_episodes: episode::open_episodes::OpenEpisodes,
-    cards: Arc<Storage>,
-    /// What was seen of the logs when episodes were opened: looked at again, not read again.
-    looking: Mutex<Catalog>,
+    notices: NoticePoster,
+}
+
+/// What this process has seen of the logs of all: looked at again when it is asked for, not read again.
+struct Seen {
+    /// What was seen when episodes were opened.
+    synced: Mutex<Catalog>,
     /// The same, with what no sync is known to have covered: for those who have told the writers, and read what is there.
-    looking_at_all: Mutex<Catalog>,
-    streams: stream::OpenStreams,
-    notes: note::NotePutters,
-    /// Knows what was pruned.
-    tended: Arc<Storage>,
+    all: Mutex<Catalog>,
     /// How attempts ended, as far as somebody asked what remains of a plan.
     outcomes: Mutex<Outcomes>,
-    plan_caches: planned::PlanCaches,
-    notices: NoticePoster,
-    wakers: Arc<Wakers>,
+    plans: planned::PlanCaches,
+}
+
+impl Ownership {
+    fn of(place: &Place) -> Self {
+        let Place { disk, id, key, options, .. } = place;
+        Self {
+            claim_batcher: ClaimBatcher::new(Arc::clone(disk), *id, key.clone(), options),
+            leases: Leases::new(Arc::clone(disk), *id, options.lease),
+            open_episodes: episode::open_episodes::OpenEpisodes::default(),
+            notices: NoticePoster::default(),
+        }
+    }
+}
+
+impl Seen {
+    fn nothing(place: &Place) -> Self {
+        let synced = || view::reading::recovery(&place.disk, place.id);
+        let unread = |scan| Catalog::unread(Arc::clone(&place.cards), scan);
+        Self {
+            synced: Mutex::new(unread(synced())),
+            all: Mutex::new(unread(Arc::new(Recovery::dirty()))),
+            outcomes: Mutex::new(Outcomes::new(unread(synced()))),
+            plans: planned::PlanCaches::default(),
+        }
+    }
 }
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "<Store {}>", self.inner.id)
+        write!(f, "<Store {}>", self.inner.place.id)
     }
 }
 
@@ -155,57 +171,39 @@ impl Store {
 
     /// Opens a store on any storage.
     pub fn on_disk(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
-        let Reached { level, strongest, short_of } = place::level::reached(&*disk, options.level)?;
-        let Identity { id, is_recovered } = place::identity::find_or_make(&*disk)?;
-        let mut warnings: Vec<String> = short_of.into_iter().collect();
-        if is_recovered {
-            warnings.push(RECOVERED.to_owned());
-        }
-        let key = ContentKey::new(&id.0);
-        let cards = Arc::new(Storage::new(Arc::clone(&disk), id));
+        let place = Place::open(disk, options)?;
         let inner = Inner {
             process: Process::this(),
-            claim_batcher: ClaimBatcher::new(Arc::clone(&disk), id, key.clone(), &options),
-            leases: Leases::new(Arc::clone(&disk), id, options.lease),
-            open_episodes: episode::open_episodes::OpenEpisodes::default(),
-            looking: Mutex::new(Catalog::unread(Arc::clone(&cards), view::reading::recovery(&disk, id))),
-            looking_at_all: Mutex::new(Catalog::unread(Arc::clone(&cards), Arc::new(Recovery::dirty()))),
-            outcomes: Mutex::new(Outcomes::new(Catalog::unread(
-                Arc::clone(&cards),
-                view::reading::recovery(&disk, id),
-            ))),
-            plan_caches: planned::PlanCaches::default(),
-            notices: NoticePoster::default(),
-            cards,
-            writer: Mutex::default(),
+            ownership: Ownership::of(&place),
+            seen: Seen::nothing(&place),
+            own_log: OwnLog::default(),
             streams: stream::OpenStreams::default(),
             notes: note::NotePutters::default(),
-            wakers: Arc::default(),
-            tended: Arc::new(Storage::new(Arc::clone(&disk), id)),
-            disk,
-            id,
-            key,
-            level,
-            strongest,
-            warnings,
-            options,
+            place,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The store's id.
     pub fn id(&self) -> Id {
-        self.inner.id
+        self.inner.place.id
     }
 
     /// What its steps survive unless they ask for something else.
     pub fn level(&self) -> Level {
-        self.inner.level
+        self.inner.place.level
+    }
+
+    /// What a record that was synced survives, if this much is asked for: at least the store's own level. An error if this
+    /// storage cannot give it.
+    pub fn reach(&self, level: Level) -> Result<Level> {
+        let reached = place::level::reached(&*self.inner.place.disk, Some(level))?;
+        Ok(reached.level.max(self.level()))
     }
 
     /// What whoever opened it should be told: that it reaches less than usual, or that `keepstep.json` is damaged.
     pub fn warnings(&self) -> &[String] {
-        &self.inner.warnings
+        &self.inner.place.warnings
     }
 
     /// Writes `keepstep.json` of a store again if it is gone or damaged, under the id that its logs were written under.
@@ -230,11 +228,11 @@ impl Store {
         if self.check_process().is_err() {
             return;
         }
-        for recorder in self.inner.open_episodes.close() {
+        for recorder in self.inner.ownership.open_episodes.close() {
             recorder.close();
             episode::abort(&recorder, "the store was closed");
         }
-        self.inner.close_writer();
+        self.inner.own_log.close();
     }
 
     /// A handle that does not keep the store open.
@@ -244,13 +242,13 @@ impl Store {
 
     /// An error if the store was closed: nothing is recorded or claimed any more.
     fn check_open(&self) -> Result<()> {
-        if self.inner.open_episodes.is_closed() { Err(Error::Closed) } else { Ok(()) }
+        if self.inner.ownership.open_episodes.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// Rings a waker whenever something that this process records was acknowledged, for as long as the waker is kept.
     pub fn add_waker(&self, waker: &Arc<dyn Waker>) {
         if self.check_process().is_ok() {
-            self.inner.wakers.add(waker);
+            self.inner.own_log.wakers.add(waker);
         }
     }
 
@@ -261,55 +259,55 @@ impl Store {
     }
 
     pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
-        &self.inner.disk
+        &self.inner.place.disk
     }
 
     pub(crate) fn key(&self) -> &ContentKey {
-        &self.inner.key
+        &self.inner.place.key
     }
 
     fn options(&self) -> &Options {
-        &self.inner.options
+        &self.inner.place.options
     }
 
     fn claim_batcher(&self) -> &ClaimBatcher {
-        &self.inner.claim_batcher
+        &self.inner.ownership.claim_batcher
     }
 
     fn leases(&self) -> &Leases {
-        &self.inner.leases
+        &self.inner.ownership.leases
     }
 
     fn open_episodes(&self) -> &episode::open_episodes::OpenEpisodes {
-        &self.inner.open_episodes
+        &self.inner.ownership.open_episodes
     }
 
     /// Where small files are read from.
     fn cards(&self) -> &Arc<Storage> {
-        &self.inner.cards
+        &self.inner.place.cards
     }
 
     /// The logs that were looked at before.
     fn looking(&self) -> MutexGuard<'_, Catalog> {
-        self.inner.looking.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.seen.synced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All that stands in the logs that were looked at before, synced or not. Logs only grow, so what was seen of one is
     /// right for as long as it has the same length, whoever lives.
     fn looking_at_all(&self) -> MutexGuard<'_, Catalog> {
-        self.inner.looking_at_all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.seen.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn outcomes(&self) -> MutexGuard<'_, Outcomes> {
-        self.inner.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.seen.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn notices(&self) -> &NoticePoster {
-        &self.inner.notices
+        &self.inner.ownership.notices
     }
 
     fn plan_caches(&self) -> &planned::PlanCaches {
-        &self.inner.plan_caches
+        &self.inner.seen.plans
     }
 
     /// Who this process is to others, if it has recorded or claimed anything.
@@ -320,46 +318,12 @@ impl Store {
     /// What this process records with, if it does.
     fn current_writer(&self) -> Option<Arc<Writer>> {
         self.check_process().ok()?;
-        lock(&self.inner.writer).clone()
+        self.inner.own_log.current()
     }
 
     fn writer(&self) -> Result<Arc<Writer>> {
         self.check_process()?;
-        let mut current = lock(&self.inner.writer);
-        if let Some(writer) = current.as_ref().filter(|writer| !writer.is_closed_by_others()) {
-            return Ok(Arc::clone(writer));
-        }
-        self.check_open()?;
-        let writer = Arc::new(self.start_writer()?);
-        *current = Some(Arc::clone(&writer));
-        Ok(writer)
-    }
-
-    fn start_writer(&self) -> Result<Writer> {
-        let inner = &self.inner;
-        let (mut home, lock) = Home::create(&inner.disk, &inner.id, &inner.key)?;
-        let writer = home.writer;
-        let mut mailbox = Mailbox::new(Arc::clone(&inner.cards), writer);
-        let look_up: LookUp = Box::new(move || {
-            let news = |mail| match mail {
-                Mail::Claimed { id, attempt } => News::Claimed { id, attempt },
-                Mail::Closed => News::Closed,
-            };
-            Ok(mailbox.look()?.into_iter().map(news).collect())
-        });
-        let lock = Some(lock as Arc<dyn Send + Sync>);
-        let on_close = Some(leave_scan_card(&inner.disk, inner.id, writer, &inner.key));
-        let identity = write::Identity {
-            disk: Arc::clone(&inner.disk),
-            store: inner.id,
-            writer,
-            strongest: inner.strongest,
-            lock,
-            on_close,
-        };
-        home.beat();
-        let beat: Beat = Box::new(move || home.beat());
-        Writer::start(identity, inner.key.clone(), &inner.options, look_up, beat, Arc::clone(&inner.wakers))
+        self.inner.own_log.writer(&self.inner.place, || self.check_open())
     }
 
     /// A recorder for one attempt, which begins with these fields.
@@ -373,19 +337,9 @@ impl Store {
         start: Start,
     ) -> Result<Recorder> {
         let writer = Arc::clone(writer);
-        self.inner.open_episodes.begin(&id)?;
+        self.inner.ownership.open_episodes.begin(&id)?;
         let subject = Subject::new(SubjectKey { what: What::Attempt, id, attempt }, name).starting(start);
-        Recorder::begin(writer, subject, Arc::clone(&self.inner.disk), self.inner.level, begin)
-    }
-}
-
-impl Inner {
-    fn close_writer(&self) {
-        // One that is just being made is closed too.
-        let writer = lock(&self.writer);
-        if let Some(writer) = &*writer {
-            writer.close();
-        }
+        Recorder::begin(writer, subject, Arc::clone(&self.inner.place.disk), self.inner.place.level, begin)
     }
 }
 
@@ -393,32 +347,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // Receipts that somebody keeps know the writer too: it is closed all the same.
         if self.process.is_this() {
-            self.close_writer();
+            self.own_log.close();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is whole at every moment.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A writer that closes in good order says how long its last segment is, so that a later cut is noticed.
-fn leave_scan_card(disk: &Arc<dyn Disk>, store: Id, writer: Id, key: &ContentKey) -> OnClose {
-    let (disk, key) = (Arc::clone(disk), key.clone());
-    Box::new(move |number, bytes| {
-        let path = format!("scans/{writer}.{number}");
-        let body = own::encode_fields(
-            &key,
-            &[
-                (fields::TIME, Value::Int(disk.now_us())),
-                (fields::WRITER, Value::bytes(writer.0)),
-                (fields::SEGMENT, Value::Int(number as i64)),
-                (fields::FILE_BYTES, Value::Int(bytes as i64)),
-            ],
-        );
-        let card = card::Card::encode(&store, &path, card::kind::SCAN, &body);
-        // The segment is whole without it.
-        let _ = disk.put(&path, &card);
-    })
 }

@@ -1,6 +1,7 @@
 //! What a step says: any of its fields, each at most once.
 
 use keepstep_format::fields;
+use keepstep_format::step_fields::{self, Holds};
 use keepstep_format::value::Value;
 
 use crate::error::{Error, Result};
@@ -32,6 +33,11 @@ impl Step {
         Self::default()
     }
 
+    /// Sets a field by its number, for whoever has the table.
+    pub fn field(self, number: u8, value: Value) -> Self {
+        self.with(number, value)
+    }
+
     pub(crate) fn with(mut self, number: u8, value: Value) -> Self {
         self.set(number, value);
         self
@@ -49,46 +55,95 @@ impl Step {
         Some(&self.fields[at].1)
     }
 
-    /// What the environment showed.
-    pub fn observation(self, value: impl Into<Value>) -> Self {
-        self.with(fields::OBSERVATION, value.into())
+    /// What it says so far, by the numbers of the fields.
+    pub fn fields(&self) -> &[(u8, Value)] {
+        &self.fields
     }
 
-    /// What was done.
-    pub fn action(self, value: impl Into<Value>) -> Self {
-        self.with(fields::ACTION, value.into())
+    /// Finds what cannot be right, before anything is recorded.
+    pub(super) fn check(&self) -> Result<()> {
+        for (number, value) in &self.fields {
+            let field = step_fields::ALL.iter().find(|field| field.number == *number);
+            let Some(fix) = field.and_then(|field| wrong(field.holds, value)) else { continue };
+            return Err(Error::BadInput {
+                field: fields::name(*number).unwrap_or("field").to_owned(),
+                value: format!("cannot be {value:?}"),
+                fix: fix.to_owned(),
+            });
+        }
+        Ok(())
     }
+}
 
-    /// The reward, if there is one.
-    pub fn reward(self, reward: impl Into<Option<f64>>) -> Self {
-        let value = reward.into().map_or(Value::Null, Value::Float);
-        self.with(fields::REWARD, value)
+/// What to give instead, if this is not what the field holds.
+fn wrong(holds: Holds, value: &Value) -> Option<&'static str> {
+    match holds {
+        Holds::Number => {
+            let is_number = matches!(value.plain(), Value::Float(_) | Value::Null);
+            (!is_number).then_some("give a float, or nothing")
+        }
+        Holds::Version => {
+            let is_version = value.as_int().is_some() || value.as_str().is_some();
+            (!is_version).then_some("give an integer or a text")
+        }
+        Holds::Any | Holds::Text | Holds::Terms | Holds::Tokens | Holds::Named => None,
     }
+}
 
-    /// What the reward is made of.
-    pub fn reward_terms<K: Into<String>>(self, terms: impl IntoIterator<Item = (K, f64)>) -> Self {
-        let terms = terms.into_iter().map(|(name, term)| (Value::from(name.into()), Value::Float(term)));
-        self.with(fields::REWARD_TERMS, Value::map(terms))
-    }
+/// A setter of what a field holds.
+macro_rules! setter {
+    ($constant:ident $name:ident Number $doc:literal) => {
+        #[doc = $doc]
+        pub fn $name(self, number: impl Into<Option<f64>>) -> Self {
+            self.with(fields::$constant, number.into().map_or(Value::Null, Value::Float))
+        }
+    };
+    ($constant:ident $name:ident Text $doc:literal) => {
+        #[doc = $doc]
+        pub fn $name(self, text: impl Into<String>) -> Self {
+            self.with(fields::$constant, Value::from(text.into()))
+        }
+    };
+    ($constant:ident $name:ident Terms $doc:literal) => {
+        #[doc = $doc]
+        pub fn $name<K: Into<String>>(self, terms: impl IntoIterator<Item = (K, f64)>) -> Self {
+            let terms = terms.into_iter().map(|(name, term)| (Value::from(name.into()), Value::Float(term)));
+            self.with(fields::$constant, Value::map(terms))
+        }
+    };
+    ($constant:ident $name:ident Tokens $doc:literal) => {
+        #[doc = $doc]
+        pub fn $name(self, tokens: Tokens) -> Self {
+            self.with(fields::$constant, tokens.into())
+        }
+    };
+    ($constant:ident $name:ident Named $doc:literal) => {
+        #[doc = $doc]
+        pub fn $name<K: Into<String>>(self, named: impl IntoIterator<Item = (K, Value)>) -> Self {
+            let named = named.into_iter().map(|(name, value)| (Value::from(name.into()), value));
+            self.with(fields::$constant, Value::map(named))
+        }
+    };
+    ($constant:ident $name:ident $any:ident $doc:literal) => {
+        #[doc = $doc]
+        pub fn $name(self, value: impl Into<Value>) -> Self {
+            self.with(fields::$constant, value.into())
+        }
+    };
+}
 
-    /// The discount, if there is one.
-    pub fn discount(self, discount: impl Into<Option<f64>>) -> Self {
-        let value = discount.into().map_or(Value::Null, Value::Float);
-        self.with(fields::DISCOUNT, value)
-    }
+macro_rules! setters {
+    ($($constant:ident $name:ident $part:ident $holds:ident $doc:literal;)*) => {
+        /// One setter for each field.
+        impl Step {
+            $(setter!($constant $name $holds $doc);)*
+        }
+    };
+}
+keepstep_format::step_fields!(setters);
 
-    /// What the policy was asked.
-    pub fn prompt(self, value: impl Into<Value>) -> Self {
-        self.with(fields::PROMPT, value.into())
-    }
-
-    /// What it answered.
-    pub fn response(self, value: impl Into<Value>) -> Self {
-        self.with(fields::RESPONSE, value.into())
-    }
-
-    /// Its tokens.
-    pub fn tokens(self, tokens: Tokens) -> Self {
+impl From<Tokens> for Value {
+    fn from(tokens: Tokens) -> Self {
         let mut map = Vec::new();
         let mut add =
             |name: &str, value: Option<Value>| map.extend(value.map(|value| (name.to_owned(), value)));
@@ -99,59 +154,6 @@ impl Step {
         if !tokens.arrays.is_empty() {
             add("arrays", Some(Value::map(tokens.arrays)));
         }
-        self.with(fields::TOKENS, Value::map(map))
-    }
-
-    /// The version of the policy: a number or a name.
-    pub fn policy(self, value: impl Into<Value>) -> Self {
-        self.with(fields::POLICY, value.into())
-    }
-
-    /// Who acted.
-    pub fn agent(self, name: impl Into<String>) -> Self {
-        self.with(fields::AGENT, Value::from(name.into()))
-    }
-
-    /// Anything else.
-    pub fn info(self, value: impl Into<Value>) -> Self {
-        self.with(fields::INFO, value.into())
-    }
-
-    /// Named values as of this step, to go on from.
-    pub fn state<K: Into<String>>(self, state: impl IntoIterator<Item = (K, Value)>) -> Self {
-        let state = state.into_iter().map(|(name, value)| (Value::from(name.into()), value));
-        self.with(fields::STATE, Value::map(state))
-    }
-
-    /// What went wrong, instead of a result: its type, message and traceback.
-    pub fn error(self, error: impl Into<Value>) -> Self {
-        self.with(fields::ERROR, error.into())
-    }
-
-    /// What it says so far, by the numbers of the fields.
-    pub fn fields(&self) -> &[(u8, Value)] {
-        &self.fields
-    }
-
-    /// Finds what cannot be right, before anything is recorded.
-    pub(super) fn check(&self) -> Result<()> {
-        for (number, value) in &self.fields {
-            let is_number = matches!(value.plain(), Value::Float(_) | Value::Null);
-            if matches!(*number, fields::REWARD | fields::DISCOUNT) && !is_number {
-                return Err(bad(*number, value, "give a float, or nothing"));
-            }
-            if *number == fields::POLICY && value.as_int().is_none() && value.as_str().is_none() {
-                return Err(bad(*number, value, "give an integer or a text"));
-            }
-        }
-        Ok(())
-    }
-}
-
-fn bad(number: u8, value: &Value, fix: &str) -> Error {
-    Error::BadInput {
-        field: fields::name(number).unwrap_or("field").to_owned(),
-        value: format!("cannot be {value:?}"),
-        fix: fix.to_owned(),
+        Value::map(map)
     }
 }

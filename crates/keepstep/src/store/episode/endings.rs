@@ -158,7 +158,7 @@ impl Store {
     /// Those of a writer's attempts that have no end, as they are now, and how many records each has. It was told that they
     /// are over: from here on it is told of no end, and all that it was told of before is in its log.
     fn without_an_end(&self, writer: &Id, dead: Vec<&Reaped>) -> Result<Vec<(Reaped, u32)>> {
-        let knows = self.inner.options.is_broken_act_on_what_was_known();
+        let knows = self.inner.place.options.is_broken_act_on_what_was_known();
         let mut left = Vec::new();
         let mut catalog = self.looking_at_all();
         catalog.refresh_of(&[*writer])?;

@@ -390,7 +390,7 @@ impl Turn<'_> {
 fn check_same(index: u64, recorded: &read::Step, said: &Step) -> Result<()> {
     for (number, now) in said.fields() {
         let field = fields::name(*number).unwrap_or("field");
-        match recorded.said(*number) {
+        match recorded.get(*number) {
             Some(before) => same::check(index, field, &before, now)?,
             None => return Err(same::diverged(index, field.to_owned(), "nothing".to_owned(), now)),
         }

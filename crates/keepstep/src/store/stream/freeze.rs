@@ -90,7 +90,7 @@ impl Stream {
         let own = self.store.writer()?;
         let writer = own.id();
         files.begin_closing(storage, &writer)?;
-        let reads_first = self.store.inner.options.is_broken_freeze_reads_first();
+        let reads_first = self.store.inner.place.options.is_broken_freeze_reads_first();
         let early = if reads_first { Some(self.entries_to_freeze(goes_on)?) } else { None };
         files.post_to_all(storage, &writer)?;
         let ToFreeze { entries, conflicts, lost } = match early {
@@ -132,7 +132,7 @@ impl Stream {
 
     /// The logs of all who put entries, also where they do not say yet that they are synced.
     fn dirty_catalog(&self, writers: &[Id]) -> Result<Catalog> {
-        let scan = if self.store.inner.options.is_broken_freeze_reads_clean() {
+        let scan = if self.store.inner.place.options.is_broken_freeze_reads_clean() {
             self.store.recovery()
         } else {
             Arc::new(Recovery::dirty())
@@ -186,12 +186,12 @@ impl Stream {
         writer: &Arc<Writer>,
         entries: impl Iterator<Item = &'e StreamEntry>,
     ) -> Result<HashMap<(String, Hash), u32>> {
-        let copies_nothing = self.store.inner.options.is_broken_freeze_copies_nothing();
+        let copies_nothing = self.store.inner.place.options.is_broken_freeze_copies_nothing();
         let unsettled: Vec<_> = entries.filter(|entry| !entry.is_settled && !copies_nothing).collect();
         if unsettled.is_empty() {
             return Ok(HashMap::new());
         }
-        let putter = self.new_putter(Arc::clone(writer), COPIED, self.store.inner.strongest);
+        let putter = self.new_putter(Arc::clone(writer), COPIED, self.store.inner.place.strongest);
         let mut receipts = Vec::with_capacity(unsettled.len());
         for entry in unsettled {
             let fields = [
@@ -224,7 +224,7 @@ impl Stream {
     ) -> Result<EntryPlace> {
         let StreamEntry { id, hash, writer, seq, .. } = entry;
         let (name, hash) = (id.clone(), *hash);
-        if entry.is_settled || self.store.inner.options.is_broken_freeze_copies_nothing() {
+        if entry.is_settled || self.store.inner.place.options.is_broken_freeze_copies_nothing() {
             return Ok(EntryPlace { name, writer: *writer, seq: *seq, hash, copied: false });
         }
         match copies.get(&(name.clone(), hash)) {

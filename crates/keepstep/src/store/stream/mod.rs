@@ -148,7 +148,7 @@ impl Stream {
         let what = || format!("stream {:?} of run {:?}", files.name, self.shared.run);
         let (mine, attempt, is_stream) = (PUT, COPIED, true);
         let fenced = || Error::Fenced { what: what(), episode: files.stream, mine, attempt, is_stream };
-        let looks_first = self.store.inner.options.is_broken_put_looks_first();
+        let looks_first = self.store.inner.place.options.is_broken_put_looks_first();
         if looks_first && files.is_closing(storage)? {
             return Err(fenced());
         }

@@ -48,7 +48,7 @@ impl Store {
 
     /// Keeps a claim whose taker seems gone from ever becoming an attempt. False if it has become one: then that counts.
     pub(in crate::store) fn pass_over(&self, episode: &Id, attempt: u32) -> Result<bool> {
-        if self.inner.options.is_broken_pass_over_by_evidence() {
+        if self.inner.place.options.is_broken_pass_over_by_evidence() {
             return Ok(true);
         }
         self.refuse_to_bury_records(episode, attempt)?;
@@ -70,7 +70,7 @@ impl Store {
         let Some(claim) = read_claim(self.cards(), episode, attempt)?.filter(|_| based.is_none()) else {
             return Ok(());
         };
-        let mut catalog = Catalog::unread(Arc::clone(&self.inner.cards), Arc::new(Recovery::dirty()));
+        let mut catalog = Catalog::unread(Arc::clone(&self.inner.place.cards), Arc::new(Recovery::dirty()));
         catalog.refresh_of(&[claim.writer])?;
         let is_recorded = catalog.attempts_at(episode).iter().any(|key| key.attempt == attempt);
         if is_recorded { Err(lost_base(episode, attempt)) } else { Ok(()) }

@@ -63,32 +63,32 @@ impl Store {
     /// That an episode was pruned, if it was: when, and why.
     pub fn pruned(&self, episode: &Id) -> Result<Option<Pruned>> {
         self.check_process()?;
-        Ok(self.inner.tended.renew_manifest()?.pruned(episode).cloned())
+        Ok(self.inner.place.tended.renew_manifest()?.pruned(episode).cloned())
     }
 
     /// Before an episode is opened: an error if it was pruned. One look-up that finds nothing, if nothing was tended since the
     /// last.
     pub(crate) fn refuse_pruned(&self, episode: &Id) -> Result<()> {
         self.check_process()?;
-        self.inner.tended.renew_manifest()?.refuse_pruned(episode)
+        self.inner.place.tended.renew_manifest()?.refuse_pruned(episode)
     }
 
     /// As this store is broken on purpose, so is its tending.
     fn how(&self, options: CompactOptions) -> CompactSetup {
-        let deletes_first = self.inner.options.is_broken_delete_before_manifest();
-        let prunes_what_it_saw = self.inner.options.is_broken_prune_looks_once();
-        let asks_nobody = self.inner.options.is_broken_close_by_evidence();
-        let forgets_origins = self.inner.options.is_broken_compact_forgets_origins();
+        let deletes_first = self.inner.place.options.is_broken_delete_before_manifest();
+        let prunes_what_it_saw = self.inner.place.options.is_broken_prune_looks_once();
+        let asks_nobody = self.inner.place.options.is_broken_close_by_evidence();
+        let forgets_origins = self.inner.place.options.is_broken_compact_forgets_origins();
         let faults = Faults { deletes_first, prunes_what_it_saw, asks_nobody, forgets_origins };
         CompactSetup { options, faults }
     }
 
     /// For whoever has claimed an episode that others recorded: it is not pruned from here on. An error if it was before.
     pub(in crate::store) fn keep_from_pruning(&self, episode: &Id) -> Result<()> {
-        if self.inner.options.is_broken_open_looks_once() {
+        if self.inner.place.options.is_broken_open_looks_once() {
             return Ok(());
         }
-        tend::keep_from_pruning(&self.inner.tended, episode)
+        tend::keep_from_pruning(&self.inner.place.tended, episode)
     }
 
     /// All episodes, and whether somebody may still be recording them.
@@ -155,7 +155,7 @@ impl Store {
                 candidate.left_by.push(writer);
             }
         }
-        let chain = Chain::read(&self.inner.tended, &candidate.episode)?;
+        let chain = Chain::read(&self.inner.place.tended, &candidate.episode)?;
         for link in chain.behind(newest).iter().filter(|link| !link.is_void && !link.is_over()) {
             let attempt = link.claim.attempt;
             if let Some(here) = self.who_is_there(&link.claim.writer) {
