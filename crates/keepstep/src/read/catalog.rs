@@ -36,6 +36,7 @@ impl AttemptKey {
 
 /// What a list shows of an attempt.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct AttemptInfo {
     /// Which.
     pub key: AttemptKey,
@@ -51,6 +52,7 @@ pub struct AttemptInfo {
 
 /// Something that could not be read; the rest is read all the same.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Trouble {
     /// Which file.
     pub path: String,

@@ -25,6 +25,7 @@ use crate::segment::names::segment_path;
 
 /// A part of a lineage: records of one attempt, in one log.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LineagePart {
     /// Which records.
     pub span: Span,
@@ -34,6 +35,7 @@ pub struct LineagePart {
 
 /// A record of a lineage, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Line {
     /// In which part.
     pub part: usize,

@@ -16,6 +16,7 @@ use crate::segment::record::Unreadable;
 
 /// A record.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Record {
     /// Its number among the records of its attempt.
     pub seq: u32,
@@ -50,6 +51,7 @@ impl Record {
 
 /// A record that was there and cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DamagedRecord {
     /// Its number among the records of its attempt.
     pub seq: u32,
@@ -61,6 +63,7 @@ pub struct DamagedRecord {
 
 /// Records that are not in the log, and nobody knows what they were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Gap {
     /// The first that is missing.
     pub from: u32,

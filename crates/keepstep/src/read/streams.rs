@@ -21,6 +21,7 @@ use crate::segment::{Contents, Log};
 
 /// An entry, as one process put it.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct StreamEntry {
     /// What makes putting it again harmless.
     pub id: String,
@@ -40,6 +41,7 @@ pub struct StreamEntry {
 
 /// Something in the log of somebody who put entries that cannot be read: an entry, or perhaps some.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LostEntry {
     /// Whose log it was in.
     pub writer: Id,

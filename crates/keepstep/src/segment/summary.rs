@@ -23,6 +23,7 @@ pub const WHY_IS_LOST: &str = "unknown";
 
 /// What is known of an attempt without reading its records.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Summary {
     /// The name of its run.
     pub run: Option<String>,

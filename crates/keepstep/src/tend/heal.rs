@@ -25,6 +25,7 @@ const CARD_BYTES: u64 = 16 << 20;
 
 /// What healing did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HealReport {
     /// How many values were looked for.
     pub wanted: u64,

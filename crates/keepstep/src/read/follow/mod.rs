@@ -52,6 +52,7 @@ pub enum FollowFrom {
 
 /// Something new.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Followed {
     /// Whose log it is in.
     pub writer: Id,
