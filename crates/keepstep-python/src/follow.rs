@@ -176,7 +176,7 @@ impl RunFollow {
         for Member { episode, attempt, sample, reward, .. } in sealed.members {
             match self.attempt(inner, &episode, attempt)? {
                 Some(listed) => members.push((self.open(inner, listed, cursor.clone())?, reward)),
-                None if inner.catalog.manifest().pruned(&episode).is_some() => {
+                None if inner.catalog.pruned(&episode).is_some() => {
                     missing.push((sample, "pruned".to_owned()));
                 }
                 None => {

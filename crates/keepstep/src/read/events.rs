@@ -63,7 +63,7 @@ impl<I: Iterator<Item = Result<Item>>> Iterator for Events<I> {
 
 /// Goes through the records of a lineage, and says where some are missing.
 #[derive(Debug)]
-pub struct LineageCursor {
+pub(crate) struct LineageCursor {
     /// The next record.
     at: usize,
     gaps: Peekable<std::vec::IntoIter<(usize, Gap)>>,

@@ -38,7 +38,7 @@ pub struct HealReport {
 }
 
 /// Looks for all values that are lost, and publishes those that it finds.
-pub fn heal(
+pub(crate) fn heal(
     storage: &Arc<Storage>,
     scan: &dyn ScanUnsealed,
     progress: &mut dyn FnMut(Progress),

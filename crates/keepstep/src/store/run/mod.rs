@@ -400,7 +400,7 @@ impl Run {
     /// Its generation, if its name alone means another one.
     ///
     /// Somebody may have begun a newer one since this run was opened: a name that is given out must not mean that one.
-    pub fn old_generation(&self) -> Option<u64> {
+    pub(crate) fn old_generation(&self) -> Option<u64> {
         let newer = run_path(&run_folder(&self.info.name), self.info.generation + 1);
         let is_old = || self.store.disk().exists(&newer).unwrap_or(false);
         (!self.info.is_newest || is_old()).then_some(self.info.generation)
