@@ -39,7 +39,7 @@ impl EngineFactory for KeepstepFactory {
     }
 
     fn compact(&self, dir: &Path) -> bool {
-        let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+        let options = CompactOptions::default().grace(Duration::ZERO);
         let store = Store::open_existing(dir, Options::default()).expect("could not open the store");
         let report = store.compact(options.clone(), &mut |_| {}).expect("could not compact the store");
         assert_eq!(report.left_alone, [], "a log was left alone");

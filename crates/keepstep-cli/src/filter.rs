@@ -96,7 +96,7 @@ impl Chooser<'_> {
     fn runs(&self, store: &Store) -> Outcome<Vec<Ref>> {
         let mut runs = Vec::new();
         for run in store.runs()?.into_iter().flatten() {
-            let generation = Generation { number: run.generation, is_newest: run.is_newest };
+            let generation = Generation::from(&run);
             if self.filter.run.as_ref().is_none_or(|text| means_run(text, &run.name, generation)) {
                 let (name, generation) = (Name::Bare(run.name), generation.said());
                 runs.push(Ref { name, generation, attempt: None, step: None });
@@ -133,7 +133,7 @@ pub(crate) fn means_run(text: &str, name: &str, generation: Generation) -> bool 
 /// The run that a text means. A card that is damaged is left to `verify`: such a run is known by its episodes.
 pub(crate) fn find_run(store: &Store, text: &str) -> Outcome<(String, Option<Id>)> {
     for run in store.runs()?.into_iter().flatten() {
-        let generation = Generation { number: run.generation, is_newest: run.is_newest };
+        let generation = Generation::from(&run);
         if means_run(text, &run.name, generation) {
             return Ok((run.name, Some(run.birth)));
         }

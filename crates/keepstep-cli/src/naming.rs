@@ -74,7 +74,7 @@ impl Names {
                 for sample in 0..i64::from(samples) {
                     let id = ids::episode(&run.birth(), &task, iteration, sample);
                     if wanted.remove(&id) {
-                        let name = EpisodeName { task: task.clone(), iteration, sample };
+                        let name = EpisodeName::task(task.clone()).iteration(iteration).sample(sample);
                         self.episodes.insert(id, refs::reference(&run, &name));
                     }
                 }

@@ -21,7 +21,7 @@ pub(crate) fn open_to_read(path: &Path) -> Outcome<Store> {
 /// As [`open_to_read`], saying how.
 pub(crate) fn open_with(path: &Path, options: Options) -> Outcome<Store> {
     // Looking asks for no level: a store in memory may be looked at too.
-    let options = Options { level: Some(keepstep::Level::Kill), ..options };
+    let options = options.level(keepstep::Level::Kill);
     Store::open_existing(path, options).map_err(|error| match error {
         Error::NotAStore { .. } if !path.exists() => {
             Failure::new(format!("there is no store at {}", path.display()))

@@ -1,19 +1,18 @@
 //! How far the plan of a run is: a line for people, and all of it as JSON.
 
 use keepstep::refs::{self, run_reference};
-use keepstep::{Error, GivenUp, Progress, RemainingOptions, Store, Why};
+use keepstep::{Error, GivenUp, Progress, RemainingOptions, RunInfo, Store, Why};
 
 use crate::failure::{Exit, Outcome};
 use crate::json::Json;
 use crate::numbers::count;
-use crate::reading::Run;
 use crate::screen::{Screen, shown};
 
 /// So wide is what people read.
 const COLUMNS: usize = 80;
 
 /// How far a run's plan is, as by default; nothing for a run without one.
-fn progress_of(store: &Store, run: &Run) -> keepstep::Result<Option<(keepstep::Run, Progress)>> {
+fn progress_of(store: &Store, run: &RunInfo) -> keepstep::Result<Option<(keepstep::Run, Progress)>> {
     let info = store.runs()?.into_iter().flatten().find(|info| info.birth == run.birth);
     let Some(run) = info.map(|info| store.run_of(info)) else { return Ok(None) };
     let progress = run.progress(&RemainingOptions::default())?;
@@ -21,7 +20,7 @@ fn progress_of(store: &Store, run: &Run) -> keepstep::Result<Option<(keepstep::R
 }
 
 /// Says how far the plans of these runs are.
-pub(crate) fn tell<'r>(store: &Store, runs: impl Iterator<Item = &'r Run>, screen: &Screen) -> Outcome {
+pub(crate) fn tell<'r>(store: &Store, runs: impl Iterator<Item = &'r RunInfo>, screen: &Screen) -> Outcome {
     let mut exit = Exit::Done;
     for run in runs {
         match progress_of(store, run) {
@@ -37,7 +36,7 @@ pub(crate) fn tell<'r>(store: &Store, runs: impl Iterator<Item = &'r Run>, scree
     Ok(exit)
 }
 
-fn lines(run: &Run, progress: &Progress) -> Vec<String> {
+fn lines(run: &RunInfo, progress: &Progress) -> Vec<String> {
     let Progress { planned, not_begun, running, interrupted, unscored, pruned, damaged, .. } = progress;
     let given_up = progress.given_up.len() as u64;
     let errored = progress.ended.get(Why::Errored.name()).copied().unwrap_or(0);
@@ -73,7 +72,7 @@ fn lines(run: &Run, progress: &Progress) -> Vec<String> {
 }
 
 /// As JSON, with the last error of each that was given up; null for a run without a plan.
-pub(crate) fn json(store: &Store, run: &Run) -> Outcome<Json> {
+pub(crate) fn json(store: &Store, run: &RunInfo) -> Outcome<Json> {
     let found = match progress_of(store, run) {
         // `verify` says what is damaged.
         Err(Error::Damaged { .. }) => None,

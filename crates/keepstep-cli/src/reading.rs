@@ -1,14 +1,10 @@
 //! What a store holds, as the verbs show it: runs, and episodes with their names.
 
-use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use keepstep::read::Catalog;
 use keepstep::refs::{self, MAY_BE_LOST, Meant, Ref, SHAPE, encode};
-use keepstep::segment::cards::{CardFound, read_card};
-use keepstep::{Error, Id, Listed, Store};
-use keepstep_format::card::kind;
-use keepstep_format::fields;
+use keepstep::{Error, Id, Listed, RunInfo, Store};
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::filter::each_once;
@@ -19,17 +15,6 @@ use crate::screen::{Screen, shown};
 pub(crate) const LOOK: &str = "`keepstep ls` shows what is there";
 /// More than these would hide what was asked for.
 const TROUBLES_SHOWN: usize = 10;
-
-/// A run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Run {
-    pub(crate) name: String,
-    pub(crate) birth: Id,
-    pub(crate) generation: u64,
-    /// There is no newer one of the name.
-    pub(crate) is_newest: bool,
-    pub(crate) created: Option<i64>,
-}
 
 /// One attempt at an episode, by name.
 #[derive(Debug, Clone)]
@@ -141,38 +126,9 @@ fn natural(text: &str) -> Vec<(String, u64)> {
 }
 
 /// The runs of a store, by name and generation. A card that cannot be read is told by [`tell_unread_runs`].
-pub(crate) fn runs(catalog: &Catalog) -> Outcome<Vec<Run>> {
-    let storage = catalog.storage();
-    let list =
-        |path: &str| storage.disk().list(path).map_err(|error| Failure::from(Error::io("list", path, error)));
-    let mut runs = BTreeMap::new();
-    for folder in list("runs")? {
-        let dir = format!("runs/{}", folder.name);
-        for entry in
-            list(&dir)?.iter().filter(|entry| entry.name.ends_with(".run") && !entry.name.starts_with('.'))
-        {
-            let card = match read_card(storage, &format!("{dir}/{}", entry.name), kind::RUN) {
-                Ok(CardFound::Card(card)) => card,
-                Ok(_) => continue,
-                Err(error) if error.is_of_one_file() => continue,
-                Err(error) => return Err(error.into()),
-            };
-            let run = Run {
-                name: card.text(fields::RUN).unwrap_or_default().to_owned(),
-                birth: card.id(fields::BIRTH).unwrap_or_default(),
-                generation: card.number(fields::GENERATION).unwrap_or(0),
-                is_newest: true,
-                created: card.get(fields::TIME).and_then(|time| time.as_int()),
-            };
-            runs.insert((run.name.clone(), run.generation), run);
-        }
-    }
-    let mut runs: Vec<Run> = runs.into_values().collect();
-    // They are sorted by name and generation.
-    for at in 1..runs.len() {
-        runs[at - 1].is_newest = runs[at - 1].name != runs[at].name;
-    }
-    Ok(runs)
+pub(crate) fn runs(store: &Store) -> Outcome<Vec<RunInfo>> {
+    let is_told = |run: &keepstep::Result<RunInfo>| run.as_ref().is_err_and(Error::is_of_one_file);
+    Ok(store.runs()?.into_iter().filter(|run| !is_told(run)).collect::<keepstep::Result<_>>()?)
 }
 
 /// True if a reference names this attempt.

@@ -22,12 +22,12 @@ fn opener(scratch: &Scratch) -> Run {
 }
 
 fn taking() -> Opening {
-    Opening { busy: WhenBusy::Take, ..Opening::default() }
+    Opening::default().busy(WhenBusy::Take)
 }
 
 /// Others see that an attempt has ended a moment after it has.
 fn patient() -> Opening {
-    Opening { busy: WhenBusy::Wait(Duration::from_secs(60)), ..Opening::default() }
+    Opening::default().busy(WhenBusy::Wait(Duration::from_secs(60)))
 }
 
 fn message(number: i64) -> Value {
@@ -78,7 +78,7 @@ impl Shop {
         let first = one.episode(EpisodeName::task("back")).unwrap();
         record(&first, 0..5, "walk");
         drop(first);
-        let again = two.open(EpisodeName::task("back"), Opening { at: Some(2), ..patient() }).unwrap();
+        let again = two.open(EpisodeName::task("back"), patient().at(2)).unwrap();
         record(&again, 2..3, "run");
         end(&again, "errored");
         let alone = one.episode(EpisodeName::task("alone")).unwrap();
@@ -257,7 +257,7 @@ fn of_long_texts_the_changed_part_is_shown() {
     let run = opener(&shop.scratch);
     let long = |word: &str| format!("{} {word} {}", "before ".repeat(200), "after ".repeat(200));
     for (sample, word) in [(0, "left"), (1, "right")] {
-        let episode = run.episode(EpisodeName { task: "long".into(), iteration: 0, sample }).unwrap();
+        let episode = run.episode(EpisodeName::task("long").sample(sample)).unwrap();
         let said = Value::map([("role", Value::from("user")), ("content", Value::from(long(word)))]);
         episode.step(Step::new().prompt(Value::list([said]))).unwrap();
         end(&episode, "finished");

@@ -15,7 +15,9 @@ fn opened(scratch: &Scratch, name: &str) -> Run {
 }
 
 fn end(episode: &Episode, why: &str, error: Option<Value>) {
-    episode.end(why, Ending { error, ..Ending::default() }).unwrap().wait().unwrap();
+    let mut ending = Ending::default();
+    ending.error = error;
+    episode.end(why, ending).unwrap().wait().unwrap();
 }
 
 /// Episodes that finished, of one step each.
@@ -68,7 +70,7 @@ fn bookkeeping_is_shown_to_programs_only() {
 /// A store of which a log is gone: two episodes are planned, and one was begun.
 fn with_a_lost_log(scratch: &Scratch) {
     let shop = opened(scratch, "shop");
-    shop.plan(["lost".to_owned(), "never".to_owned()], PlanOptions::default()).unwrap();
+    shop.plan(["lost", "never"], PlanOptions::default()).unwrap();
     record(&shop, &["lost"]);
     shop.store().close();
     std::fs::remove_dir_all(scratch.path("s/writers")).unwrap();
@@ -101,7 +103,7 @@ fn verify_names_episodes_as_people_do() {
 
     let scratch = Scratch::new();
     let shop = opened(&scratch, "shop");
-    shop.plan(["hit".to_owned()], PlanOptions::default()).unwrap();
+    shop.plan(["hit"], PlanOptions::default()).unwrap();
     record(&shop, &["hit", "well"]);
     let id = shop.episode_id(&EpisodeName::task("hit")).to_string();
     shop.store().close();
@@ -153,7 +155,7 @@ fn leftovers_are_explained_and_can_be_removed() {
 fn a_task_that_is_not_there_is_told_with_near_names() {
     let scratch = Scratch::new();
     let shop = opened(&scratch, "shop");
-    shop.plan(["planned".to_owned()], PlanOptions::default()).unwrap();
+    shop.plan(["planned"], PlanOptions::default()).unwrap();
     record(&shop, &["checkout", "search"]);
     record(&opened(&scratch, "other"), &["cart"]);
     for arguments in [

@@ -19,7 +19,7 @@ fn opened(scratch: &Scratch) -> Run {
 
 /// Others see that an attempt has ended a moment after it has.
 fn going_on(run: &Run, task: &str) -> Episode {
-    let patient = Opening { busy: WhenBusy::Wait(std::time::Duration::from_secs(60)), ..Opening::default() };
+    let patient = Opening::default().busy(WhenBusy::Wait(std::time::Duration::from_secs(60)));
     run.open(EpisodeName::task(task), patient).unwrap()
 }
 
@@ -182,7 +182,7 @@ fn verify_does_not_worry_about_what_a_later_attempt_recorded() {
     let scratch = Scratch::new();
     let killed = Store::open(scratch.path("elsewhere"), Options::default()).unwrap();
     let shop = killed.run("shop", Value::Null).unwrap();
-    shop.plan(["t".to_owned()], PlanOptions::default()).unwrap();
+    shop.plan(["t"], PlanOptions::default()).unwrap();
     let claimed = shop.episode(EpisodeName::task("t")).unwrap();
     // What a kill leaves here: the claim, and no record.
     copy(&scratch.path("elsewhere"), &scratch.path("s"));

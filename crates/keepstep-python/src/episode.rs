@@ -320,7 +320,8 @@ impl Episode {
         let limit = limit.map(|limit| walk.text(py, &limit, "limit")).transpose()?;
         let said_by = said_by.map(|said_by| walk.text(py, &said_by, "said_by")).transpose()?;
         let engine = self.engine().or_raise(py)?;
-        let ending = Ending { limit, error, said_by };
+        let mut ending = Ending::default();
+        (ending.limit, ending.error, ending.said_by) = (limit, error, said_by);
         self.receipt(py.detach(|| engine.end(why, ending)).or_raise(py)?).or_raise(py)
     }
 }

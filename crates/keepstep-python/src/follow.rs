@@ -173,10 +173,10 @@ impl RunFollow {
         let Some(sealed) = sealed else { return Ok(None) };
         let mut missing: Vec<(i64, String)> = sealed.missing.into_iter().collect();
         let mut members = Vec::new();
-        for Member { episode, attempt, sample, reward } in sealed.members {
+        for Member { episode, attempt, sample, reward, .. } in sealed.members {
             match self.attempt(inner, &episode, attempt)? {
                 Some(listed) => members.push((self.open(inner, listed, cursor.clone())?, reward)),
-                None if inner.catalog.manifest().pruned(&episode).is_some() => {
+                None if inner.catalog.pruned(&episode).is_some() => {
                     missing.push((sample, "pruned".to_owned()));
                 }
                 None => {

@@ -50,7 +50,7 @@ impl Group {
     }
 
     fn name(&self, sample: i64) -> keepstep::EpisodeName {
-        keepstep::EpisodeName { task: self.task.clone(), iteration: self.iteration, sample }
+        keepstep::EpisodeName::task(self.task.clone()).iteration(self.iteration).sample(sample)
     }
 }
 

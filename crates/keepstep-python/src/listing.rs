@@ -45,9 +45,12 @@ pub(crate) fn make_names(py: Python<'_>) -> PyResult<()> {
 impl Wanted<'_> {
     fn filter(self, py: Python<'_>) -> PyResult<EpisodeFilter> {
         let policy = self.policy.map(|policy| policy_of(py, &policy)).transpose()?;
-        let Self { task, iteration, ends, reward, since, all_attempts, .. } = self;
-        let since = since.map(|seconds| (seconds * 1e6).ceil() as i64);
-        Ok(EpisodeFilter { task, iteration, ends, reward, policy, since, all_attempts })
+        let since = self.since.map(|seconds| (seconds * 1e6).ceil() as i64);
+        let mut filter =
+            EpisodeFilter::default().iteration(self.iteration).since(since).all_attempts(self.all_attempts);
+        (filter.task, filter.ends) = (self.task, self.ends);
+        (filter.reward, filter.policy) = (self.reward, policy);
+        Ok(filter)
     }
 }
 

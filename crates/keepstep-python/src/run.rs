@@ -132,7 +132,7 @@ fn policy_of(given: &Bound<'_, PyAny>) -> Option<PolicyName> {
 fn remaining_of(retry: Vec<String>, max_attempts: u32, pause_s: f64, scores: bool) -> RemainingOptions {
     let jobs = if scores { Jobs::ToScore } else { Jobs::ToRun };
     let pause = Duration::try_from_secs_f64(pause_s).unwrap_or(Duration::MAX);
-    RemainingOptions { retry, max_attempts, pause, jobs }
+    RemainingOptions::default().retry(retry).max_attempts(max_attempts).pause(pause).jobs(jobs)
 }
 
 /// Episodes that were given up: ref, attempts, errors, and the last error of the first ones.
@@ -197,13 +197,13 @@ impl Run {
         py.detach(|| check_parent(&self.inner, &how)).or_raise(py)?;
         let opened = match task {
             Some(task) => {
-                let name = EpisodeName { task, iteration, sample };
+                let name = EpisodeName::task(task).iteration(iteration).sample(sample);
                 let opened = wait_patiently(py, how, |how| self.inner.open(name.clone(), how))?;
                 return Ok(Episode::new(py, opened, &name, &self.context));
             }
             None => py.detach(|| self.inner.unnamed(how)).or_raise(py)?,
         };
-        let name = EpisodeName { task: String::new(), iteration: 0, sample: 0 };
+        let name = EpisodeName::task(String::new());
         Ok(Episode::new(py, opened, &name, &self.context))
     }
 
@@ -229,7 +229,7 @@ impl Run {
         iteration: i64,
         needs: Vec<String>,
     ) -> PyResult<()> {
-        let options = PlanOptions { samples, iteration, needs };
+        let options = PlanOptions::default().samples(samples).iteration(iteration).needs(needs);
         py.detach(|| self.inner.plan(tasks, options)).or_raise(py)
     }
 
@@ -257,7 +257,7 @@ impl Run {
         retry: Vec<String>,
         max_attempts: u32,
     ) -> PyResult<Vec<(String, i64, i64, String)>> {
-        let options = RemainingOptions { retry, max_attempts, ..RemainingOptions::default() };
+        let options = RemainingOptions::default().retry(retry).max_attempts(max_attempts);
         let list = py.detach(|| self.inner.remaining_list(&options)).or_raise(py)?;
         let shown = |(name, why): (EpisodeName, std::sync::Arc<str>)| {
             (name.task, name.iteration, name.sample, why.to_string())
@@ -267,7 +267,7 @@ impl Run {
 
     /// How far the plan is: counts by name, those that ended by ending, and what was given up.
     fn progress<'py>(&self, py: Python<'py>, max_attempts: u32) -> PyResult<Bound<'py, PyDict>> {
-        let options = RemainingOptions { max_attempts, jobs: Jobs::ToRun, ..RemainingOptions::default() };
+        let options = RemainingOptions::default().max_attempts(max_attempts).jobs(Jobs::ToRun);
         let (progress, given_up) = py
             .detach(|| {
                 let progress = self.inner.progress(&options)?;
@@ -301,7 +301,8 @@ impl Run {
 
     /// How people and commands name an episode of this run.
     fn ref_of(&self, task: String, iteration: i64, sample: i64) -> String {
-        keepstep::refs::reference(&self.inner, &EpisodeName { task, iteration, sample }).to_string()
+        keepstep::refs::reference(&self.inner, &EpisodeName::task(task).iteration(iteration).sample(sample))
+            .to_string()
     }
 
     /// The id of the episode that a reference names.
@@ -354,7 +355,7 @@ pub(crate) fn wait_patiently<T: Send>(
     const SLICE: Duration = Duration::from_millis(200);
     let WhenBusy::Wait(_) = how.busy else { return py.detach(|| open(how)).or_raise(py) };
     loop {
-        let how = Opening { busy: WhenBusy::Wait(SLICE), ..how.clone() };
+        let how = how.clone().busy(WhenBusy::Wait(SLICE));
         match py.detach(|| open(how)) {
             Err(keepstep::Error::Busy { .. }) => py.check_signals()?,
             opened => return opened.or_raise(py),

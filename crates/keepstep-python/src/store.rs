@@ -55,15 +55,13 @@ impl Store {
         context: Py<Context>,
         create: bool,
     ) -> PyResult<Self> {
-        let options = Options {
-            level: level.map(parse_level).transpose().or_raise(py)?,
-            lease: seconds_of("lease_s", lease_s).or_raise(py)?,
-            stall: seconds_of("stall_s", stall_s).or_raise(py)?,
+        let options = Options::default()
+            .level(level.map(parse_level).transpose().or_raise(py)?)
+            .lease(seconds_of("lease_s", lease_s).or_raise(py)?)
+            .stall(seconds_of("stall_s", stall_s).or_raise(py)?)
             // Callers share the interpreter.
-            compress_late: true,
-            interrupt: Some(crate::interrupt::is_interrupted),
-            ..Options::default()
-        };
+            .compress_late(true)
+            .interrupt(crate::interrupt::is_interrupted);
         let open = || match create {
             true => keepstep::Store::open(path, options),
             false => keepstep::Store::open_existing(path, options),
@@ -115,7 +113,7 @@ impl Store {
             Ok((name, link))
         };
         let links = links.into_iter().map(hide).collect::<PyResult<BTreeMap<_, _>>>()?;
-        let options = RunOptions { config, links, new, generation };
+        let options = RunOptions::default().config(config).links(links).new(new).generation(generation);
         let inner = py.detach(|| self.inner.open_run(name, options)).or_raise(py)?;
         Ok(Run { inner, context: self.context.clone_ref(py) })
     }

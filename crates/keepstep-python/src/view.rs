@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use keepstep::read::{AttemptKey, Call, Catalog, End, NoteIndex, NoteKey, NoteSaid};
+use keepstep::read::{AttemptKey, Call, Catalog, NoteIndex, NoteKey, NoteSaid};
 use keepstep::{Error, Id, Listed, Result, Store, Value};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -81,7 +81,7 @@ impl View {
     /// One that came in: opened now, since the catalog goes on.
     pub(crate) fn of_event(
         store: &Store,
-        listed: Listed,
+        mut listed: Listed,
         catalog: &Catalog,
         cursor: String,
         notes: &Arc<NoteShelf>,
@@ -91,7 +91,7 @@ impl View {
             Err(error) if error.is_of_one_file() => (None, Some(error)),
             opened => (Some(opened?), None),
         };
-        let listed = Listed { trouble: listed.trouble.or(unread), ..listed };
+        listed.trouble = listed.trouble.or(unread);
         let opened = Mutex::new(opened);
         Ok(Self { opened, ..Self::alone(store, listed, cursor, Arc::clone(notes)) })
     }
@@ -252,9 +252,7 @@ impl View {
     /// How it ended: why, limit, error, who said so. None if it had not when it was listed.
     fn ending<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let Some(why) = self.listed.summary.why.as_deref() else { return Ok(None) };
-        let end = self
-            .ask(py, keepstep::View::ending)?
-            .unwrap_or_else(|| End { why: Some(why.to_owned()), ..End::default() });
+        let end = self.ask(py, keepstep::View::ending)?.unwrap_or_default();
         let error = end.error.map_or_else(|| Ok(py.None().into_bound(py)), |error| from_value(py, &error))?;
         let why = end.why.as_deref().unwrap_or(why);
         (why, end.limit, error, end.said_by).into_pyobject(py).map(Some)

@@ -22,7 +22,7 @@ fn main() -> Result<()> {
     let (kind, dir) = (arguments.next().expect("KIND"), arguments.next().expect("DIR"));
     match kind.as_str() {
         "values" => values(&open(&dir, Options::default())?),
-        "histories" => histories(&open(&dir, Options { segment_bytes_max: 12_000, ..Options::default() })?),
+        "histories" => histories(&open(&dir, Options::default().segment_bytes_max(12_000))?),
         "dictionary" => dictionary(&open(&dir, Options::default())?),
         "chunks" => chunks(&open(&dir, Options::default())?),
         "killed" => killed(&open(&dir, Options::default())?),
@@ -41,7 +41,7 @@ fn open(dir: &str, options: Options) -> Result<Run> {
 }
 
 fn begin(run: &Run, sample: i64) -> Result<Episode> {
-    run.episode(EpisodeName { task: "gold/ünïcode #1".to_owned(), iteration: 3, sample })
+    run.episode(EpisodeName::task("gold/ünïcode #1").iteration(3).sample(sample))
 }
 
 /// The same on every machine.
@@ -146,14 +146,10 @@ fn histories(run: &Run) -> Result<()> {
 
 /// The same, compacted: in blocks, what both share in one of its own; half of it waits to be deleted.
 fn grouped(dir: &str) -> Result<()> {
-    let options = Options { segment_bytes_max: 12_000, ..Options::default() };
+    let options = Options::default().segment_bytes_max(12_000);
     histories(&open(dir, options.clone())?)?;
-    let compact = CompactOptions {
-        grace: Duration::ZERO,
-        segment_bytes_max: 1 << 20,
-        block_bytes_max: 180_000,
-        ..CompactOptions::default()
-    };
+    let compact =
+        CompactOptions::default().grace(Duration::ZERO).segment_bytes_max(1 << 20).block_bytes_max(180_000);
     for _ in 0..2 {
         Store::open(dir, options.clone())?.compact(compact.clone(), &mut |_| {})?;
     }
@@ -218,7 +214,7 @@ fn summaries(dir: &str) -> Result<()> {
     };
     summarised(dir, 0, false)?;
     killed(1);
-    let compact = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+    let compact = CompactOptions::default().grace(Duration::ZERO);
     for _ in 0..2 {
         Store::open(dir, Options::default())?.compact(compact.clone(), &mut |_| {})?;
     }
@@ -230,9 +226,9 @@ fn summaries(dir: &str) -> Result<()> {
 }
 
 fn summarised(dir: &str, iteration: i64, dies: bool) -> Result<()> {
-    let store = Store::open(dir, Options { segment_bytes_max: 3000, ..Options::default() })?;
+    let store = Store::open(dir, Options::default().segment_bytes_max(3000))?;
     let run = store.run(&text(1, 300), Value::Null)?;
-    let begin = |task: &str, sample| run.episode(EpisodeName { task: task.to_owned(), iteration, sample });
+    let begin = |task: &str, sample| run.episode(EpisodeName::task(task).iteration(iteration).sample(sample));
     let rewards: [&[Option<f64>]; 6] = [
         &[None, None],
         &[Some(0.0), Some(0.0)],

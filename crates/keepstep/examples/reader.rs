@@ -21,11 +21,9 @@ pub(crate) fn read(run: &Run) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     for listed in run.episodes(&EpisodeFilter::default())? {
         let task = listed.summary.task.clone().unwrap_or_default();
-        let name = EpisodeName {
-            task: task.clone(),
-            iteration: listed.summary.iteration.unwrap_or(0),
-            sample: listed.summary.sample.unwrap_or(0),
-        };
+        let name = EpisodeName::task(task.clone())
+            .iteration(listed.summary.iteration.unwrap_or(0))
+            .sample(listed.summary.sample.unwrap_or(0));
         let view = run.view(&name)?;
         let rewards = (0..view.steps()).map(|index| Ok(view.step(index)?.reward.unwrap_or(f64::NAN)));
         let rewards = rewards.collect::<Result<Vec<f64>>>()?;

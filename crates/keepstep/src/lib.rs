@@ -42,7 +42,7 @@
 //! - [`Run::episode`] begins an episode or goes on with an interrupted one. [`Episode`] records: [`Step`]s in one call, or an
 //!   [`Episode::turn`] that says what will be done before it is done.
 //! - [`Run::plan`] and [`Run::remaining`] share the episodes of an evaluation among processes.
-//! - [`Run::view`] and [`Run::episodes`] read, [`Store::find`](refs) by name; `follow` waits for what comes.
+//! - [`Run::view`] and [`Run::episodes`] read, [`refs::find`] finds by name; [`Run::follow`] waits for what comes.
 //! - [`tend`] has `verify`, `compact` and `prune`.
 //!
 //! The folder `examples/` of this crate has a recorder, a worker on a plan, and a reader.
@@ -62,14 +62,16 @@ mod options;
 mod own;
 mod process;
 pub mod read;
-pub mod recover;
+mod recover;
 pub mod refs;
-pub mod segment;
+mod segment;
 mod store;
 pub mod tend;
 mod write;
 
+#[doc(hidden)]
 pub use counts::{count, counted};
+#[doc(hidden)]
 pub use date::date;
 pub use error::{Error, Remedy, Result};
 pub use keepstep_format as format;
@@ -79,7 +81,7 @@ pub use keepstep_format::{Id, Why};
 pub use options::Broken;
 pub use options::{Level, Options};
 pub use read::{NoteTarget, Stopper};
-pub use segment::Liveness;
+pub use segment::{Liveness, Pruned, Summary};
 pub use store::{
     Began, Conflict, Ending, Episode, EpisodeEvents, EpisodeFilter, EpisodeName, Generation, GivenUp, Group,
     GroupView, Job, Jobs, Known, Listed, MARKED_AT_ONCE, Member, NewPolicy, Next, Opening, OrphanNote,

@@ -25,7 +25,18 @@ impl Level {
 }
 
 /// How a store is opened.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use keepstep::{Level, Options};
+///
+/// let options = Options::default().level(Level::Kill).lease(Duration::from_secs(120));
+/// assert_eq!(options.level, Some(Level::Kill));
+/// ```
 #[derive(Debug, Clone)]
+#[must_use]
+#[non_exhaustive]
 pub struct Options {
     /// What `step` waits for. None: the strongest that is the default here, `power` on a local disk.
     pub level: Option<Level>,
@@ -77,6 +88,79 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Sets what `step` waits for; `None` is the default of this storage.
+    pub fn level(mut self, level: impl Into<Option<Level>>) -> Self {
+        self.level = level.into();
+        self
+    }
+
+    /// Sets how long a step waits for a disk that is full or fails.
+    pub fn stall(mut self, stall: Duration) -> Self {
+        self.stall = stall;
+        self
+    }
+
+    /// Sets how long an owner may be silent before it may count as dead.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Sets how long a segment becomes before it is sealed.
+    pub fn segment_bytes_max(mut self, bytes: u64) -> Self {
+        self.segment_bytes_max = bytes;
+        self
+    }
+
+    /// Sets how many bytes may wait to be written before callers wait.
+    pub fn queue_bytes_max(mut self, bytes: usize) -> Self {
+        self.queue_bytes_max = bytes;
+        self
+    }
+
+    /// Sets how much memory the index of known values may take.
+    pub fn index_bytes_max(mut self, bytes: usize) -> Self {
+        self.index_bytes_max = bytes;
+        self
+    }
+
+    /// Sets after what time `kill`-level steps are synced in the background.
+    pub fn background_sync(mut self, after: Duration) -> Self {
+        self.background_sync = after;
+        self
+    }
+
+    /// Sets whether a thread commits in the background.
+    pub fn background(mut self, background: bool) -> Self {
+        self.background = background;
+        self
+    }
+
+    /// Sets whether the committer compresses short steps that are submitted and not waited for.
+    pub fn compress_late(mut self, compress_late: bool) -> Self {
+        self.compress_late = compress_late;
+        self
+    }
+
+    /// Sets what a thread that waits for the disk asks now and then: true ends the wait.
+    pub fn interrupt(mut self, interrupt: fn() -> bool) -> Self {
+        self.interrupt = Some(interrupt);
+        self
+    }
+
+    /// Sets whether a dictionary is trained from what was recorded.
+    pub fn dictionary(mut self, dictionary: bool) -> Self {
+        self.dictionary = dictionary;
+        self
+    }
+
+    /// Breaks the store on purpose, for tests that must notice.
+    #[cfg(feature = "simulate")]
+    pub fn broken(mut self, broken: impl Into<Option<Broken>>) -> Self {
+        self.broken = broken.into();
+        self
+    }
+
     #[cfg(feature = "simulate")]
     fn is_broken(&self, way: Broken) -> bool {
         self.broken == Some(way)

@@ -12,7 +12,7 @@ use keepstep::{
 
 fn options() -> Options {
     let stall = Duration::from_millis(500);
-    Options { background: false, dictionary: false, stall, ..Options::default() }
+    Options::default().background(false).dictionary(false).stall(stall)
 }
 
 fn run_on(process: Arc<SimProcess>) -> Run {
@@ -90,7 +90,7 @@ fn orphans_are_found() {
     let sim = SimDisk::new(3);
     let recorder = run_on(sim.process());
     let (kept, pruned) = (ended(&recorder, 0), ended(&recorder, 1));
-    let careless = Options { broken: Some(Broken::NoteWithoutLook), ..options() };
+    let careless = options().broken(Broken::NoteWithoutLook);
     let old = run_with(sim.process(), careless);
     let nobody = old.episode_id(&name(7));
     let orphans = [
@@ -102,7 +102,7 @@ fn orphans_are_found() {
     for target in orphans.iter().copied().chain([at(kept, None, Some(0)), at(pruned, None, None)]) {
         note(&old, target).expect("is taken");
     }
-    let filter = PruneFilter { episodes: vec![pruned], ..PruneFilter::default() };
+    let filter = PruneFilter::default().episodes([pruned]);
     recorder.store().prune(&filter, false, &mut |_| {}).expect("prunes");
     let store = run_on(sim.process()).store().clone();
     let mut found: Vec<NoteTarget> =
@@ -140,7 +140,7 @@ fn is_free_after(call: On, after: u64, busy: WhenBusy) -> bool {
     let ended = left.end("errored", Ending::default()).and_then(|end| end.wait());
     left.leave().expect("leaves");
     sim.faults().clear();
-    let opened = run.open(name(0), Opening { busy, ..Opening::default() });
+    let opened = run.open(name(0), Opening::default().busy(busy));
     let next = opened.unwrap_or_else(|error| panic!("{call:?} after {after}: {error}"));
     let kept = next.inherited();
     assert!(

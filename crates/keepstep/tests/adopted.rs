@@ -15,7 +15,7 @@ use keepstep::read::{EpisodeEvent, StepKind};
 use keepstep::{Ending, EpisodeName, Error, Opening, Options, Run, Step, Store, Value, WhenBusy};
 
 fn run_on(disk: Arc<dyn Files>) -> Run {
-    let options = Options { background: false, dictionary: false, ..Options::default() };
+    let options = Options::default().background(false).dictionary(false);
     Store::on_files(disk, options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
@@ -32,12 +32,12 @@ fn an_end_that_was_adopted_is_an_end_for_all_who_ask() {
     let taker = run_on(HookedDisk::new(sim.process(), move |call| {
         if call.starts_with("link") && call.ends_with(".1.claim") {
             let episode = episode.lock().expect("no panic").take().expect("once");
-            let ending = Ending { said_by: Some("the owner".to_owned()), ..Ending::default() };
+            let ending = Ending::default().said_by("the owner");
             episode.end("finished", ending).expect("ends").wait().expect("is durable");
         }
     }));
     let name = EpisodeName::task("task");
-    let opened = taker.open(name.clone(), Opening { busy: WhenBusy::Take, ..Opening::default() });
+    let opened = taker.open(name.clone(), Opening::default().busy(WhenBusy::Take));
     assert!(matches!(opened, Err(Error::Ended { .. })), "{:?}", opened.map(|it| it.steps()));
     taker.group("task", 0, 1).seal(None, "judge", None).expect("seals");
 

@@ -40,7 +40,7 @@ fn reader(sim: &SimDisk, run: &str) -> Run {
 }
 
 fn compact(run: &Run) {
-    let options = CompactOptions { grace: Duration::ZERO, block_bytes_max: 600, ..CompactOptions::default() };
+    let options = CompactOptions::default().grace(Duration::ZERO).block_bytes_max(600);
     for _ in 0..2 {
         run.store().compact(options.clone(), &mut |_| {}).expect("compacts");
     }
@@ -49,12 +49,10 @@ fn compact(run: &Run) {
 /// Deletes an episode that shares its log with the others.
 fn prune_around(run: &Run) {
     let other = run.store().run("other", keepstep::Value::Null).expect("opens");
-    let what = PruneFilter {
-        episodes: vec![other.episode_id(&EpisodeName::task("other"))],
-        reason: "a test".to_owned(),
-        grace: Some(Duration::ZERO),
-        ..PruneFilter::default()
-    };
+    let what = PruneFilter::default()
+        .episodes([other.episode_id(&EpisodeName::task("other"))])
+        .reason("a test")
+        .grace(Duration::ZERO);
     let pruned = run.store().prune(&what, false, &mut |_| {}).expect("prunes");
     assert_eq!(pruned.episodes.len(), 1, "{pruned:?}");
     compact(run);
@@ -168,12 +166,12 @@ fn long_names_are_told_for_every_episode() {
     let run = run_on(process.clone(), &name, 1 << 20, None);
     let mut held = Vec::new();
     for sample in 0..3 {
-        let episode = run.episode(EpisodeName { task: task.clone(), iteration: 0, sample }).expect("begins");
+        let episode = run.episode(EpisodeName::task(task.clone()).sample(sample)).expect("begins");
         episode.step(Step::new().action(sample)).expect("records");
         held.push(episode);
     }
     let check = |stage: &str| {
-        let filter = keepstep::EpisodeFilter { task: Some(task.clone()), ..Default::default() };
+        let filter = keepstep::EpisodeFilter::default().task(task.clone());
         let found = reader(&sim, &name).episodes(&filter).expect("lists");
         assert_eq!(found.len(), 3, "{stage}");
         assert!(found.iter().all(|it| it.summary.run.as_ref() == Some(&name)), "{stage}");
@@ -199,7 +197,7 @@ fn a_copied_tail_is_whole() {
         .and_then(|it| it.wait())
         .expect("records");
     let next = reader(&sim, "run");
-    let taking = Opening { busy: WhenBusy::Take, ..Opening::default() };
+    let taking = Opening::default().busy(WhenBusy::Take);
     let episode = next.open(EpisodeName::task("task"), taking).expect("takes over");
     assert_eq!(episode.inherited(), 2);
     let view = next.view(&EpisodeName::task("task")).expect("reads");

@@ -19,8 +19,7 @@ use keepstep::{EpisodeName, Error, NoteTarget, Opening, Options, Run, Step, Stor
 const HOUR_S: i64 = 3600;
 
 fn run_on(disk: Arc<dyn Files>) -> Run {
-    let options =
-        Options { background: false, dictionary: false, stall: Duration::from_secs(3), ..Options::default() };
+    let options = Options::default().background(false).dictionary(false).stall(Duration::from_secs(3));
     Store::on_files(disk, options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
@@ -155,7 +154,7 @@ fn a_claim_waits_as_long_as_it_may_wherever_the_clock_goes() {
 #[test]
 fn others_are_waited_for_as_long_as_one_may_wherever_the_clock_goes() {
     let name = || EpisodeName::task("busy");
-    let how = Opening { busy: WhenBusy::Wait(Duration::from_secs(3)), ..Opening::default() };
+    let how = Opening::default().busy(WhenBusy::Wait(Duration::from_secs(3)));
     for by_s in [-HOUR_S, HOUR_S] {
         let prepare = |sim: &SimDisk, _: &Run| run_on(sim.process()).episode(name()).expect("begins");
         let for_an_episode = waited_s(by_s, prepare, |_, run, _owned| {

@@ -85,7 +85,7 @@ fn whatever_was_acknowledged_while_the_store_closes_has_an_end() {
 }
 
 fn run_on(disk: Arc<dyn keepstep::disk::Files>) -> Run {
-    let options = Options { background: false, dictionary: false, ..Options::default() };
+    let options = Options::default().background(false).dictionary(false);
     Store::on_files(disk, options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
@@ -94,7 +94,7 @@ fn begin_to_close(run: &Run) -> JoinHandle<()> {
     let store = run.store().clone();
     let closes = std::thread::spawn(move || store.close());
     // Refused for one reason or the other, before it does anything.
-    let ask = Opening { busy: WhenBusy::Take, ..Opening::default() };
+    let ask = Opening::default().busy(WhenBusy::Take);
     while !matches!(run.group("asked", 0, 1).claim(&ask), Err(Error::Closed)) {
         std::thread::yield_now();
     }
@@ -107,7 +107,7 @@ type Closed = (Option<Run>, Option<JoinHandle<()>>);
 /// Opens an episode in one of the ways, and closes the store before call number `at` of it. False if there are fewer.
 fn closed_at(way: u64, at: u64) -> bool {
     let sim = SimDisk::new(at);
-    run_on(sim.process()).plan(["planned".to_owned()], PlanOptions::default()).expect("plans");
+    run_on(sim.process()).plan(["planned"], PlanOptions::default()).expect("plans");
     let closed: Arc<Mutex<Closed>> = Arc::default();
     let (inside, calls) = (Arc::clone(&closed), AtomicU64::new(0));
     let run = run_on(HookedDisk::new(sim.process(), move |_| {
@@ -159,7 +159,7 @@ fn nothing_is_recorded_to_a_store_that_was_closed() {
     for has_recorded in [true, false] {
         let store = scratch.store();
         let run = store.run("run", Value::Null).expect("opens");
-        run.plan(["planned".to_owned()], PlanOptions::default()).expect("plans");
+        run.plan(["planned"], PlanOptions::default()).expect("plans");
         let job = if has_recorded { run.claim(RemainingOptions::default()).expect("claims") } else { None };
         store.close();
         let target =

@@ -18,7 +18,7 @@ use keepstep::tend::{CompactOptions, PruneFilter};
 use keepstep::{Broken, Ending, EpisodeName, Id, Options, Run, RunEvent, RunFollow, Step, Store, Value};
 
 fn open(disk: Arc<dyn Files>, broken: Option<Broken>) -> Store {
-    let options = Options { background: false, segment_bytes_max: 3000, broken, ..Options::default() };
+    let options = Options::default().background(false).segment_bytes_max(3000).broken(broken);
     Store::on_files(disk, options).expect("opens")
 }
 
@@ -28,12 +28,7 @@ fn run_of(disk: Arc<dyn Files>) -> Run {
 
 /// Small blocks and segments, so that a small store has several; nothing has to wait.
 fn at_once() -> CompactOptions {
-    CompactOptions {
-        grace: Duration::ZERO,
-        segment_bytes_max: 2_000,
-        block_bytes_max: 500,
-        ..CompactOptions::default()
-    }
+    CompactOptions::default().grace(Duration::ZERO).segment_bytes_max(2_000).block_bytes_max(500)
 }
 
 /// A generator that takes its seed back.
@@ -80,7 +75,7 @@ impl World {
         for _ in 0..episodes {
             let task = format!("t{}", self.tasks);
             self.tasks += 1;
-            let name = EpisodeName { task: task.clone(), iteration: 0, sample: 0 };
+            let name = EpisodeName::task(task.clone());
             let episode = run.episode(name.clone()).expect("begins");
             for index in 0..self.tasks % 4 {
                 let page = format!("{index} {task} ").repeat(30);
@@ -109,9 +104,9 @@ impl World {
     /// Prunes one episode, by its task.
     fn prune(&mut self, chance: &mut Chance) {
         let run = run_of(self.sim.process());
-        let name = EpisodeName { task: format!("t{}", chance.below(self.tasks)), iteration: 0, sample: 0 };
+        let name = EpisodeName::task(format!("t{}", chance.below(self.tasks)));
         let episode = run.episode_id(&name);
-        let what = PruneFilter { episodes: vec![episode], ..PruneFilter::default() };
+        let what = PruneFilter::default().episodes([episode]);
         let report = run.store().prune_with(&what, at_once(), false, &mut |_| {}).expect("prunes");
         if report.episodes.iter().any(|it| it.episode == episode) {
             self.happened.insert(episode, true);
@@ -259,7 +254,7 @@ fn what_0_1_compacted_is_told_once() {
     // One of several in a segment: the others are moved.
     let shares = |one: &&Name| all.iter().any(|other| other.0 == one.0 && other.1 != one.1);
     let episode = all.iter().find(shares).expect("some are together").1;
-    let what = PruneFilter { episodes: vec![episode], ..PruneFilter::default() };
+    let what = PruneFilter::default().episodes([episode]);
     let report = store.prune_with(&what, at_once(), false, &mut |_| {}).expect("prunes");
     assert!(report.compacted.segments_made > 0, "what was compacted is regrouped: {report:?}");
     for _ in 0..all.len() {

@@ -73,7 +73,7 @@ fn follow_through(store: &Store, run: &Run) {
         Ok(told.clone())
     };
     hear(&mut follow, 10).expect("follows");
-    let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+    let options = CompactOptions::default().grace(Duration::ZERO);
     for _ in 0..2 {
         store.compact(options.clone(), &mut |_| {}).expect("compacts");
     }
@@ -95,13 +95,8 @@ fn page() -> Value {
 
 /// One log of that many segments. The last two steps stand in one of them, and only the last refers to the first.
 fn record_a_long_log(scratch: &Scratch) {
-    let options = Options {
-        level: Some(Level::Kill),
-        segment_bytes_max: 2_000,
-        background: false,
-        dictionary: false,
-        ..Options::default()
-    };
+    let options =
+        Options::default().level(Level::Kill).segment_bytes_max(2_000).background(false).dictionary(false);
     let store = Store::open(&scratch.0, options).expect("opens");
     let episode = store.run("run", Value::Null).expect("opens").episode(name(0)).expect("begins");
     let mut state = 1_u64;

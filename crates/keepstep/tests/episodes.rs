@@ -19,7 +19,7 @@ fn name() -> EpisodeName {
 }
 
 fn taking() -> Opening {
-    Opening { busy: WhenBusy::Take, ..Opening::default() }
+    Opening::default().busy(WhenBusy::Take)
 }
 
 fn step(number: i64) -> Step {
@@ -51,7 +51,7 @@ fn what_is_final_says_ended() {
     let run = scratch.run();
     let episode = run.episode(name()).expect("begins");
     episode.step(step(0)).expect("records");
-    let ending = Ending { limit: Some("turns".to_owned()), ..Ending::default() };
+    let ending = Ending::default().limit("turns");
     episode.end("truncated", ending).expect("ends").wait().expect("is durable");
     drop(episode);
     for run in [run, scratch.run()] {
@@ -70,7 +70,7 @@ fn a_live_owner_is_busy() {
     let other = scratch.run();
     let said = is_busy(other.episode(name()));
     assert!(said.contains(&format!("process {}", std::process::id())) && said.contains(" s ago"), "{said}");
-    let patient = Opening { busy: WhenBusy::Wait(Duration::from_millis(50)), ..Opening::default() };
+    let patient = Opening::default().busy(WhenBusy::Wait(Duration::from_millis(50)));
     is_busy(other.open(name(), patient));
     drop(episode);
     let again = other.episode(name()).expect("is free now");
@@ -85,7 +85,7 @@ fn what_has_ended_is_free_at_once() {
     let (one, two) = (scratch.run(), scratch.run());
     let hand_over = &|sample: i64| {
         for iteration in 0..20 {
-            let name = EpisodeName { task: "task".to_owned(), iteration, sample };
+            let name = EpisodeName::task("task").iteration(iteration).sample(sample);
             let episode = one.episode(name.clone()).expect("begins");
             episode.end("cancelled", Ending::default()).expect("ends").wait().expect("is durable");
             assert_eq!(two.episode(name).expect("is free").attempt(), 1);
@@ -136,17 +136,16 @@ fn rewinding_and_restarting() {
     let first = run.episode(name()).expect("begins");
     (0..6).for_each(|number| drop(first.step(step(number)).expect("records")));
     drop(first);
-    let too_far = run.open(name(), Opening { at: Some(7), ..Opening::default() });
+    let too_far = run.open(name(), Opening::default().at(7));
     assert!(too_far.expect_err("too far").to_string().contains("6 durable steps"));
-    let rewound = run.open(name(), Opening { at: Some(2), ..Opening::default() }).expect("rewinds");
+    let rewound = run.open(name(), Opening::default().at(2)).expect("rewinds");
     assert_eq!((rewound.inherited(), rewound.steps()), (2, 2));
     rewound.step(step(20)).expect("records");
     drop(rewound);
     assert_eq!(actions(&run), [0, 1, 20]);
-    let refused = run.open(name(), Opening { resume: Resume::Refuse, ..Opening::default() });
+    let refused = run.open(name(), Opening::default().resume(Resume::Refuse));
     assert!(matches!(refused, Err(Error::Ended { .. })));
-    let fresh =
-        run.open(name(), Opening { resume: Resume::Restart, ..Opening::default() }).expect("restarts");
+    let fresh = run.open(name(), Opening::default().resume(Resume::Restart)).expect("restarts");
     assert_eq!((fresh.inherited(), fresh.turns()), (0, 0));
     fresh.step(step(30)).expect("records");
     fresh.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
@@ -164,7 +163,7 @@ fn a_rewind_that_goes_too_far_takes_nothing() {
     let (one, two) = (scratch.run(), scratch.run());
     let owner = one.episode(name()).expect("begins");
     owner.step(step(0)).expect("records");
-    let too_far = two.open(name(), Opening { at: Some(2), ..taking() });
+    let too_far = two.open(name(), taking().at(2));
     assert!(matches!(too_far, Err(Error::BadInput { .. })), "{too_far:?}");
     owner.step(step(1)).expect("is still the owner");
 }
@@ -286,7 +285,7 @@ fn endings_are_true() {
     let episode = open("a");
     let wrong = episode.end("crashed", Ending::default()).expect_err("is found, not said").to_string();
     assert!(wrong.contains("finished") && wrong.contains("crashed"), "{wrong}");
-    let limit = Ending { limit: Some("turns".to_owned()), ..Ending::default() };
+    let limit = Ending::default().limit("turns");
     assert!(episode.end("finished", limit).is_err(), "a limit belongs to truncated");
     episode.end("cancelled", Ending::default()).expect("ends").wait().expect("is durable");
     assert!(matches!(episode.end("finished", Ending::default()), Err(Error::Ended { .. })), "set once");
@@ -337,11 +336,8 @@ fn a_chain_of_takeovers() {
 #[test]
 fn unsynced_steps_are_taken_back() {
     let scratch = Scratch::new("unsynced");
-    let options = || Options {
-        level: Some(keepstep::Level::Kill),
-        background_sync: Duration::from_secs(3600),
-        ..Options::default()
-    };
+    let options =
+        || Options::default().level(keepstep::Level::Kill).background_sync(Duration::from_secs(3600));
     let run = || scratch.open(options()).run("run", Value::Null).expect("opens");
     let (one, two) = (run(), run());
     for number in 0..3 {
@@ -376,7 +372,7 @@ fn an_unnamed_episode_is_unique() {
 #[test]
 fn what_is_not_synced_is_copied() {
     let scratch = Scratch::new("copied");
-    let options = Options { background_sync: Duration::from_secs(3600), ..Options::default() };
+    let options = Options::default().background_sync(Duration::from_secs(3600));
     let one = scratch.open(options).run("run", Value::Null).expect("opens");
     let old = one.episode(name()).expect("begins");
     old.step(step(0)).expect("records");
@@ -406,11 +402,7 @@ fn what_is_not_synced_is_copied() {
 #[test]
 fn an_end_that_the_taker_finds_is_adopted() {
     let scratch = Scratch::new("adopted");
-    let options = Options {
-        level: Some(Level::Kill),
-        background_sync: Duration::from_secs(3600),
-        ..Options::default()
-    };
+    let options = Options::default().level(Level::Kill).background_sync(Duration::from_secs(3600));
     let one = scratch.open(options).run("run", Value::Null).expect("opens");
     let old = one.episode(name()).expect("begins");
     old.step(step(0)).expect("records");
@@ -480,11 +472,11 @@ fn a_damaged_state_is_told_and_not_an_older_one() {
 #[test]
 fn an_end_passes_a_full_queue_and_nothing_passes_the_end() {
     let scratch = Scratch::new("full-end");
-    let options = Options { queue_bytes_max: 1, ..Options::default() };
+    let options = Options::default().queue_bytes_max(1);
     let store = scratch.open(options);
     let run = store.run("run", Value::Null).expect("opens");
     for sample in 0..50 {
-        let name = EpisodeName { sample, ..name() };
+        let name = name().sample(sample);
         let episode = run.episode(name.clone()).expect("begins");
         let is_done = AtomicBool::new(false);
         let ended = std::thread::scope(|scope| {
@@ -528,7 +520,7 @@ fn an_episode_that_has_ended_is_free_while_it_is_let_go() {
     let scratch = Scratch::new("let-go");
     let run = scratch.run();
     for round in 0..150 {
-        let name = || EpisodeName { sample: round % 10, ..name() };
+        let name = || name().sample(round % 10);
         let ended = run.episode(name()).expect("is free");
         ended.end("aborted", Ending::default()).expect("ends").wait().expect("is durable");
         let start = std::sync::Barrier::new(2);

@@ -26,13 +26,11 @@ use keepstep::{
 };
 
 fn run_on(disk: Arc<dyn Files>, broken: Option<Broken>) -> Run {
-    let options = Options {
-        background: false,
-        stall: Duration::from_millis(500),
-        dictionary: false,
-        broken,
-        ..Options::default()
-    };
+    let options = Options::default()
+        .background(false)
+        .stall(Duration::from_millis(500))
+        .dictionary(false)
+        .broken(broken);
     Store::on_files(disk, options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
@@ -103,7 +101,7 @@ impl Owner {
     /// what it was refused.
     fn come_back(&self) -> Result<(), String> {
         *self.episode.lock().expect("no panic") = None;
-        let taking = Opening { busy: WhenBusy::Take, ..Opening::default() };
+        let taking = Opening::default().busy(WhenBusy::Take);
         let episode = match self.run.open(name(), taking) {
             Err(Error::Ended { .. }) if *self.is_finished.lock().expect("no panic") => return Ok(()),
             // A refused end may have been seen by whoever closed the log: it is there whole.
@@ -155,12 +153,12 @@ impl Act {
     }
 
     fn on(self, run: &Run) -> keepstep::Result<()> {
-        let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+        let options = CompactOptions::default().grace(Duration::ZERO);
         match self {
             Self::Compact => run.store().compact(options, &mut |_| {}).map(|_| ()),
             Self::CompactAndDelete => Self::Compact.on(run).and_then(|()| Self::Compact.on(run)),
             Self::Reap => run.store().reap().map(|_| ()),
-            Self::Take => match run.open(name(), Opening { busy: WhenBusy::Raise, ..Opening::default() }) {
+            Self::Take => match run.open(name(), Opening::default().busy(WhenBusy::Raise)) {
                 // It lives on without a word: the next to come must find what it inherited.
                 Ok(episode) => {
                     std::mem::forget(episode);
@@ -171,7 +169,7 @@ impl Act {
             },
             Self::Prune => {
                 let episodes = vec![run.episode_id(&name())];
-                let filter = PruneFilter { episodes, reason: "left".to_owned(), ..PruneFilter::default() };
+                let filter = PruneFilter::default().episodes(episodes).reason("left");
                 run.store().prune_with(&filter, options, false, &mut |_| {}).map(|_| ())
             }
         }
@@ -379,9 +377,9 @@ fn nothing_is_deleted_of_an_owner_that_was_heard_of_lately() {
                 "a lock that is free is enough to be fenced"
             );
         }
-        let filter = PruneFilter { run: Some("run".to_owned()), ..PruneFilter::default() };
+        let filter = PruneFilter::default().run("run");
         let prune = || {
-            let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+            let options = CompactOptions::default().grace(Duration::ZERO);
             other.store().prune_with(&filter, options, false, &mut |_| {}).expect("prunes")
         };
         let report = prune();
@@ -492,7 +490,7 @@ fn an_owner_that_answers_keeps_its_log() {
             }),
             None,
         );
-        let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+        let options = CompactOptions::default().grace(Duration::ZERO);
         let report = asker.store().compact(options, &mut |_| {}).expect("compacts");
         assert_eq!(report.logs, u64::from(!answers), "{report:?}");
         if answers {
@@ -507,7 +505,7 @@ fn an_owner_that_answers_keeps_its_log() {
 
 /// Deletes at once all that may go: the first call names it, the second deletes it.
 fn sweep(sim: &SimDisk) {
-    let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+    let options = CompactOptions::default().grace(Duration::ZERO);
     for _ in 0..2 {
         run_on(sim.process(), None).store().compact(options.clone(), &mut |_| {}).expect("compacts");
     }
@@ -582,12 +580,12 @@ fn a_number_that_was_taken_back_is_used_again() {
                     killed.kill();
                 }
             });
-            let filter = PruneFilter { run: Some("run".to_owned()), ..PruneFilter::default() };
+            let filter = PruneFilter::default().run("run");
             let pruned = run_on(announced, None).store().prune(&filter, false, &mut |_| {});
             assert!(pruned.is_err(), "{pruned:?}");
         }
     });
-    let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+    let options = CompactOptions::default().grace(Duration::ZERO);
     let report = run_on(door, None).store().compact(options, &mut |_| {}).expect("compacts");
     assert_eq!(report.logs, 2, "{report:?}");
     let report = run_on(sim.process(), None).store().verify(&mut |_| {}).expect("verifies");

@@ -20,12 +20,12 @@ fn until(is_seen: impl Fn() -> bool) {
 }
 
 fn taking() -> Opening {
-    Opening { busy: WhenBusy::Take, ..Opening::default() }
+    Opening::default().busy(WhenBusy::Take)
 }
 
 /// Others see that an attempt has ended a moment after it has.
 fn patient() -> Opening {
-    Opening { busy: WhenBusy::Wait(Duration::from_secs(60)), ..Opening::default() }
+    Opening::default().busy(WhenBusy::Wait(Duration::from_secs(60)))
 }
 
 fn step(number: i64) -> Step {
@@ -97,13 +97,13 @@ fn a_list_has_what_each_attempt_inherited() {
     let first = one.episode(name("b-rewound")).expect("begins");
     record(&first, 0..5);
     drop(first);
-    let again = one.open(name("b-rewound"), Opening { at: Some(2), ..patient() }).expect("rewinds");
+    let again = one.open(name("b-rewound"), patient().at(2)).expect("rewinds");
     record(&again, 2..3);
     // Begun anew, and nothing recorded yet: it still counts, with nothing inherited.
     let first = one.episode(name("c-restarted")).expect("begins");
     record(&first, 0..3);
     drop(first);
-    let fresh = Opening { resume: Resume::Restart, ..patient() };
+    let fresh = patient().resume(Resume::Restart);
     let anew = one.open(name("c-restarted"), fresh).expect("restarts");
     // Never taken over.
     let alone = one.episode(name("d-alone")).expect("begins");
@@ -224,7 +224,7 @@ fn exported(run: &Run, task: &str, options: JsonlOptions) -> (Vec<String>, Jsonl
 fn a_step_is_a_line() {
     let scratch = Scratch::new("jsonl");
     let (one, two) = (scratch.run(), scratch.run());
-    let name = || EpisodeName { task: "a \"task\"".to_owned(), iteration: 2, sample: 1 };
+    let name = || EpisodeName::task("a \"task\"").iteration(2).sample(1);
     let old = one.episode(name()).expect("begins");
     old.first(Step::new().observation("start")).expect("records").wait().expect("is durable");
     old.step(step(0)).expect("records");
@@ -261,8 +261,7 @@ fn a_step_is_a_line() {
     ];
     let told: Vec<(String, String)> = full.iter().map(|line| parts(line)).collect();
     assert_eq!(told, known.map(|(before, behind)| (before.to_owned(), behind.to_owned())));
-    let (new_only, _) =
-        exported(&two, "a \"task\"", JsonlOptions { only_new: true, ..JsonlOptions::default() });
+    let (new_only, _) = exported(&two, "a \"task\"", JsonlOptions::default().only_new(true));
     assert_eq!(new_only[..2], full[..2]);
     assert!(
         new_only[2].contains(r#","prompt_repeats":1,"prompt_new":["message 1"],"action":1"#),
@@ -340,7 +339,7 @@ fn calls_and_notes_are_lines_too() {
     old.note("mood", Value::from("calm"), "agent", Some(1)).expect("notes").wait().expect("is durable");
     old.note("mood", Value::from("gone"), "agent", Some(3)).expect("notes").wait().expect("is durable");
     drop(old);
-    let again = one.open(name(), Opening { at: Some(2), ..patient() }).expect("goes back");
+    let again = one.open(name(), patient().at(2)).expect("goes back");
     let failed = again.call_once("buy", Some("key"), Value::Null, || Err(Value::from("no money")));
     assert!(failed.expect("records").is_err());
     again.step(step(7)).expect("records");
@@ -365,7 +364,7 @@ fn calls_and_notes_are_lines_too() {
     // As they were recorded, and regrouped.
     for round in 0..2 {
         let run = scratch.run();
-        let mut jsonl = Jsonl::new(Vec::new(), JsonlOptions { calls: true, ..JsonlOptions::default() });
+        let mut jsonl = Jsonl::new(Vec::new(), JsonlOptions::default().calls(true));
         let mut catalog = run.store().catalog().expect("reads");
         let listed = run.store().list(&mut catalog).expect("lists");
         let listed = listed.iter().find(|it| it.is_in_force).expect("is there");
@@ -398,7 +397,7 @@ fn calls_and_notes_are_lines_too() {
         let of_steps: Vec<&String> = lines.iter().filter(|it| it.contains("\"recorded_in\"")).collect();
         assert_eq!(of_steps, steps.iter().collect::<Vec<_>>(), "round {round}: they are as without");
         drop(run);
-        let at_once = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+        let at_once = CompactOptions::default().grace(Duration::ZERO);
         scratch.run().store().compact(at_once, &mut |_| {}).expect("compacts");
     }
 }

@@ -21,11 +21,11 @@ use std::time::Duration;
 const STEPS: u64 = 4;
 
 fn options(broken: Option<Broken>) -> Options {
-    Options { background: false, dictionary: false, segment_bytes_max: 4000, broken, ..Options::default() }
+    Options::default().background(false).dictionary(false).segment_bytes_max(4000).broken(broken)
 }
 
 fn name(episode: i64) -> EpisodeName {
-    EpisodeName { task: "flips".to_owned(), iteration: 0, sample: episode }
+    EpisodeName::task("flips").sample(episode)
 }
 
 fn said(episode: i64, step: u64) -> Step {
@@ -64,7 +64,7 @@ fn compacted(seed: u64) -> Trace {
     let sim = trace.killed(trace.cuts() - 1);
     for _ in 0..2 {
         let store = Store::on_files(sim.process(), options(None)).expect("opens");
-        let options = CompactOptions { grace: Duration::ZERO, block_bytes_max: 1500, ..Default::default() };
+        let options = CompactOptions::default().grace(Duration::ZERO).block_bytes_max(1500);
         let report = store.compact(options, &mut |_| {}).expect("compacts");
         assert!(report.left_alone.is_empty(), "{report:?}");
     }

@@ -65,11 +65,11 @@ impl Stop {
 const OPERATIONS_MAX: i64 = 40;
 
 fn options() -> Options {
-    Options { background: false, dictionary: false, ..Options::default() }
+    Options::default().background(false).dictionary(false)
 }
 
 fn name(task: &str, sample: i64) -> EpisodeName {
-    EpisodeName { task: task.to_owned(), iteration: 0, sample }
+    EpisodeName::task(task).sample(sample)
 }
 
 fn step() -> Step {
@@ -174,7 +174,7 @@ fn tries(it: &Shared, mine: &mut Mine) -> Vec<(&'static str, Option<Error>)> {
         "unnamed" => it.run.unnamed(Opening::default()),
         "annotate" => it.run.annotate(target, "a", Value::Null, "child"),
         "notes" => it.run.notes(),
-        "plan" => it.run.plan(["child".to_owned()], PlanOptions::default()),
+        "plan" => it.run.plan(["child"], PlanOptions::default()),
         "planned" => it.run.planned(),
         "remaining" => it.run.remaining(RemainingOptions::default()),
         "remaining_list" => it.run.remaining_list(&RemainingOptions::default()),

@@ -118,7 +118,7 @@ fn a_regrouped_segment_that_is_gone_is_damage() {
     let scratch = Scratch::new("gone-grouped");
     recorded(&scratch);
     let store = Store::open(&scratch.0, Options::default()).expect("opens");
-    let options = keepstep::tend::CompactOptions { grace: std::time::Duration::ZERO, ..Default::default() };
+    let options = keepstep::tend::CompactOptions::default().grace(std::time::Duration::ZERO);
     assert!(store.compact(options, &mut |_| {}).expect("compacts").logs > 0);
     std::fs::remove_file(scratch.0.join("grouped/0.seg")).unwrap();
     assert!(!is_whole(&scratch));
@@ -228,7 +228,7 @@ fn a_log_that_was_closed_must_be_there() {
         std::fs::rename(&aside, &log).unwrap();
     }
     let store = Store::open(&scratch.0, Options::default()).expect("opens");
-    let options = keepstep::tend::CompactOptions { grace: std::time::Duration::ZERO, ..Default::default() };
+    let options = keepstep::tend::CompactOptions::default().grace(std::time::Duration::ZERO);
     for _ in 0..3 {
         store.compact(options.clone(), &mut |_| {}).expect("compacts");
         assert!(is_whole(&scratch), "what was moved is no loss");

@@ -41,13 +41,11 @@ fn taken_over(scratch: &Scratch) -> PathBuf {
     let run = scratch.run();
     let episode = run.episode(name("t")).expect("begins");
     episode.step(Step::new().reward(1.0)).expect("records");
-    episode
-        .end(Why::Truncated, Ending { limit: Some("steps".to_owned()), ..Ending::default() })
-        .expect("ends");
+    episode.end(Why::Truncated, Ending::default().limit("steps")).expect("ends");
     drop(episode);
     run.store().close();
     let run = scratch.run();
-    let more = Opening { retry: vec!["truncated".to_owned()], ..Opening::default() };
+    let more = Opening::default().retry(["truncated"]);
     let episode = run.open(name("t"), more).expect("goes on");
     episode.step(Step::new().reward(1.0)).expect("records");
     episode.end(Why::Finished, Ending::default()).expect("ends").wait().expect("is durable");
@@ -82,10 +80,7 @@ fn who_passes_over_a_claim_buries_no_records() {
 #[test]
 fn a_segment_that_a_later_one_names_is_missed() {
     let scratch = Scratch::new("middle");
-    let run = scratch
-        .open(Options { segment_bytes_max: 20_000, ..Options::default() })
-        .run("run", Value::Null)
-        .unwrap();
+    let run = scratch.open(Options::default().segment_bytes_max(20_000)).run("run", Value::Null).unwrap();
     let mut state = 7u64;
     let mut noise = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -118,7 +113,7 @@ fn a_segment_that_a_later_one_names_is_missed() {
     }
     // Whoever comes meanwhile publishes nothing that stands when it is back.
     for _ in 0..2 {
-        let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+        let options = CompactOptions::default().grace(Duration::ZERO);
         store.compact(options, &mut |_| {}).expect("compacts the rest");
         assert_eq!(store.reap().expect("reaps").len(), 0);
     }
@@ -165,7 +160,7 @@ fn the_folder_of_a_writer_that_was_compacted_is_not_missed() {
     run.annotate(target, "score", Value::Float(0.5), "judge").expect("notes").wait().expect("is durable");
     run.store().close();
     drop(run);
-    let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+    let options = CompactOptions::default().grace(Duration::ZERO);
     for _ in 0..2 {
         scratch.store().compact(options.clone(), &mut |_| {}).expect("compacts");
     }
@@ -212,7 +207,7 @@ fn fail(run: &Run, task: &str, new_steps: u64) -> Result<(), Error> {
 fn who_gets_on_is_not_given_up() {
     let scratch = Scratch::new("getting-on");
     let run = scratch.run();
-    run.plan(["gets on".to_owned(), "does not".to_owned()], PlanOptions::default()).expect("plans");
+    run.plan(["gets on", "does not"], PlanOptions::default()).expect("plans");
     for _ in 0..6 {
         fail(&run, "gets on", 2).expect("fails as it should");
         fail(&run, "does not", 1).expect("fails as it should");
@@ -229,8 +224,8 @@ fn who_gets_on_is_not_given_up() {
 fn a_score_from_before_an_attempt_is_none_of_its_own() {
     let scratch = Scratch::new("stale-score");
     let run = scratch.run();
-    let needs = PlanOptions { needs: vec!["score".to_owned()], ..PlanOptions::default() };
-    run.plan(["t".to_owned()], needs).expect("plans");
+    let needs = PlanOptions::default().needs(["score"]);
+    run.plan(["t"], needs).expect("plans");
     let id = run.episode_id(&name("t"));
     let judge = |score: f64| {
         run.annotate(NoteTarget::episode(id), "score", Value::Float(score), "judge").unwrap().wait().unwrap();
@@ -245,7 +240,7 @@ fn a_score_from_before_an_attempt_is_none_of_its_own() {
     assert_eq!(unscored(), 1);
     judge(0.0);
     assert_eq!(unscored(), 0);
-    let more = Opening { retry: vec!["truncated".to_owned()], ..Opening::default() };
+    let more = Opening::default().retry(["truncated"]);
     let episode = run.open(name("t"), more).expect("goes on");
     episode.end(Why::Finished, Ending::default()).expect("ends").wait().expect("is durable");
     drop(episode);
@@ -272,7 +267,7 @@ fn compacted(scratch: &Scratch) {
     }
     run.store().close();
     drop(run);
-    let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+    let options = CompactOptions::default().grace(Duration::ZERO);
     for _ in 0..2 {
         scratch.store().compact(options.clone(), &mut |_| {}).expect("compacts");
     }
@@ -319,7 +314,7 @@ fn a_copy_that_was_compacted_by_itself_is_told_from_the_store() {
     run.store().close();
     drop(run);
     copy_all(&scratch.0, &copy.0);
-    let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+    let options = CompactOptions::default().grace(Duration::ZERO);
     for _ in 0..2 {
         copy.store().compact(options.clone(), &mut |_| {}).expect("compacts");
     }

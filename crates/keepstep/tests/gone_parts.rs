@@ -20,8 +20,9 @@ fn name(task: &str) -> EpisodeName {
 fn finish(run: &Run, task: &str, why: Why) {
     let episode = run.episode(name(task)).expect("opens");
     episode.step(Step::new().reward(1.0)).expect("records");
-    let limit = (why == Why::Truncated).then(|| "steps".to_owned());
-    episode.end(why, Ending { limit, ..Ending::default() }).expect("ends").wait().expect("is durable");
+    let mut ending = Ending::default();
+    ending.limit = (why == Why::Truncated).then(|| "steps".to_owned());
+    episode.end(why, ending).expect("ends").wait().expect("is durable");
 }
 
 /// Whoever still held the job of scoring an episode, and asked for more of it, looked for ever.
@@ -29,14 +30,14 @@ fn finish(run: &Run, task: &str, why: Why) {
 fn what_this_process_has_in_hand_is_not_looked_for_in_circles() {
     let scratch = Scratch::new("in-hand");
     let run = scratch.run();
-    let needs = PlanOptions { needs: vec!["score".to_owned()], ..PlanOptions::default() };
-    run.plan(["a".to_owned()], needs).expect("plans");
+    let needs = PlanOptions::default().needs(["score"]);
+    run.plan(["a"], needs).expect("plans");
     finish(&run, "a", Why::Truncated);
-    let to_score = RemainingOptions { jobs: Jobs::ToScore, ..RemainingOptions::default() };
+    let to_score = RemainingOptions::default().jobs(Jobs::ToScore);
     let job = run.claim(to_score).expect("looks").expect("lacks its score");
     let target = NoteTarget::episode(job.id());
     run.annotate(target, "score", Value::Float(1.0), "judge").expect("notes").wait().expect("is durable");
-    let more = RemainingOptions { retry: vec!["truncated".to_owned()], ..RemainingOptions::default() };
+    let more = RemainingOptions::default().retry(["truncated"]);
     let next = run.remaining(more.clone()).expect("looks").try_next().expect("comes back");
     assert!(matches!(next, Next::Nothing), "{next:?}");
     drop(job);
@@ -145,7 +146,7 @@ fn nobody_waits_for_a_writer_whose_folder_is_gone() {
     for writer in std::fs::read_dir(copy.0.join("writers")).unwrap().flatten() {
         remove_dir_all(writer.path()).unwrap();
     }
-    let options = Options { lease: Duration::from_secs(3600), ..Options::default() };
+    let options = Options::default().lease(Duration::from_secs(3600));
     let run = Store::open(&copy.0, options).expect("opens").run("run", Value::Null).expect("opens");
     let opened = run.episode(name("t")).map(|episode| episode.steps());
     assert!(matches!(opened, Err(Error::Damaged { .. })), "{opened:?}");

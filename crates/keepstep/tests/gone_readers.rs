@@ -37,7 +37,7 @@ fn recorded(scratch: &Scratch, is_compacted: bool) {
         let store = Store::open(&scratch.0, Options::default()).expect("opens");
         let run = store.run("run", Value::Null).expect("opens");
         if attempt == 0 {
-            let options = PlanOptions { needs: vec!["score".to_owned()], ..PlanOptions::default() };
+            let options = PlanOptions::default().needs(["score"]);
             run.plan(TASKS.map(str::to_owned), options).expect("plans");
             for task in ["done", "alone"] {
                 let done = run.episode(name(task)).expect("begins");
@@ -57,7 +57,7 @@ fn recorded(scratch: &Scratch, is_compacted: bool) {
     }
     if is_compacted {
         let store = Store::open(&scratch.0, Options::default()).expect("opens");
-        let options = CompactOptions { grace: std::time::Duration::ZERO, ..Default::default() };
+        let options = CompactOptions::default().grace(std::time::Duration::ZERO);
         for _ in 0..2 {
             store.compact(options.clone(), &mut |_| {}).expect("compacts");
         }
@@ -337,10 +337,10 @@ fn whoever_reads_answers_as_before_or_tells_what_is_wrong_with_a_compacted_store
 /// process was killed.
 fn with_a_damaged_end(scratch: &Scratch, is_sealed: bool) {
     let origin = Scratch::new("whole-end");
-    let options = Options { dictionary: false, ..Options::default() };
+    let options = Options::default().dictionary(false);
     let store = Store::open(&origin.0, options).expect("opens");
     let run = store.run("run", Value::Null).expect("opens");
-    run.plan(["done".to_owned()], PlanOptions::default()).expect("plans");
+    run.plan(["done"], PlanOptions::default()).expect("plans");
     for task in ["done", "other"] {
         let episode = run.episode(name(task)).expect("begins");
         episode.step(step(0)).expect("records");
@@ -395,9 +395,9 @@ fn an_end_that_cannot_be_read_is_an_end() {
             assert_eq!((listed.state(), listed.trouble.is_some()), ("unknown", true), "{listed:?}");
             assert_eq!(left, ["damaged"]);
             assert!(matches!(&found, Answer::Told(why) if why.contains("restart")), "{found:?}");
-            let before = Opening { at: Some(1), ..Opening::default() };
+            let before = Opening::default().at(1);
             assert_eq!(opened(&run, before), Answer::Said("attempt 1 at step 1".to_owned()));
-            let anew = Opening { resume: Resume::Restart, ..Opening::default() };
+            let anew = Opening::default().resume(Resume::Restart);
             assert_eq!(opened(&run, anew), Answer::Said("attempt 2 at step 0".to_owned()));
         }
     }

@@ -26,7 +26,7 @@ fn seed() -> u64 {
 }
 
 fn options(broken: Option<Broken>) -> Options {
-    Options { background: false, dictionary: false, broken, ..Options::default() }
+    Options::default().background(false).dictionary(false).broken(broken)
 }
 
 fn run_over(disk: Arc<dyn Files>) -> Run {
@@ -38,7 +38,7 @@ fn run_on(sim: &SimDisk) -> Run {
 }
 
 fn name(sample: i64) -> EpisodeName {
-    EpisodeName { task: "task".to_owned(), iteration: 3, sample }
+    EpisodeName::task("task").iteration(3).sample(sample)
 }
 
 fn begun(run: &Run, sample: i64) -> Episode {
@@ -207,7 +207,7 @@ fn the_attempt_that_was_finished_counts() {
     let sim = SimDisk::new(seed() + 6);
     let run = run_on(&sim);
     ended(&run, 0, "errored");
-    let again = Opening { busy: WhenBusy::Take, ..Opening::default() };
+    let again = Opening::default().busy(WhenBusy::Take);
     let episode = run.open(name(0), again).expect("goes on");
     episode.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
     drop(episode);
@@ -223,7 +223,7 @@ fn a_damaged_seal_is_told() {
     let run = run_over(process.clone());
     ended(&run, 0, "finished");
     group(&run, 1).seal(None, "loop", None).expect("seals");
-    let name = EpisodeName { task: "other".to_owned(), iteration: 0, sample: 0 };
+    let name = EpisodeName::task("other");
     let episode = run.episode(name).expect("begins");
     episode.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
     let whole = run.group("other", 0, 1).seal(None, "loop", None).expect("seals");
@@ -302,7 +302,7 @@ fn no_cut_breaks_a_seal() {
     let (recording, sealing) = (run_on(&sim), run_on(&sim));
     let process = sim.process();
     // Its end was never synced by itself.
-    let kill = Options { level: Some(Level::Kill), ..options(None) };
+    let kill = options(None).level(Level::Kill);
     let dying = Store::on_files(process.clone(), kill).unwrap().run("run", Value::Null).expect("opens");
     ended(&recording, 0, "finished");
     ended(&dying, 1, "truncated");

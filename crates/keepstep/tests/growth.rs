@@ -42,7 +42,7 @@ fn list(at: &Path) -> (usize, u64) {
 /// What listing reads of so many episodes that were recorded side by side: while their recorder lives, and when it was killed.
 fn read_for(episodes: u64) -> [u64; 2] {
     let (scratch, dead) = (Scratch::new("growth"), Scratch::new("growth-dead"));
-    let options = Options { dictionary: false, ..Options::default() };
+    let options = Options::default().dictionary(false);
     let store = Store::open(&scratch.0, options).expect("opens");
     let run = store.run("run", Value::Null).expect("opens");
     let begin = |number| run.episode(EpisodeName::task(format!("t{number}"))).expect("begins");

@@ -11,7 +11,7 @@ use keepstep::{Broken, EpisodeName, Error, Opening, Options, Run, Step, Store, V
 
 fn run_on(disk: Arc<dyn Files>) -> Run {
     let stall = Duration::from_millis(500);
-    let options = Options { background: false, stall, dictionary: false, ..Options::default() };
+    let options = Options::default().background(false).stall(stall).dictionary(false);
     Store::on_files(disk, options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
@@ -60,12 +60,7 @@ fn a_scan_that_passes_for_proof_is_caught() {
 fn lost_after_a_failed_sync(broken: Option<Broken>) -> usize {
     let sim = SimDisk::new(82);
     let process = sim.process();
-    let options = Options {
-        background: false,
-        dictionary: false,
-        level: Some(keepstep::Level::Kill),
-        ..Options::default()
-    };
+    let options = Options::default().background(false).dictionary(false).level(keepstep::Level::Kill);
     let store = Store::on_files(process.clone(), options).expect("opens");
     let run = store.run("run", Value::Null).expect("opens");
     let episode = run.episode(name()).expect("begins");
@@ -81,7 +76,7 @@ fn lost_after_a_failed_sync(broken: Option<Broken>) -> usize {
     // A reader writes down what it found.
     run_on(sim.process()).view(&name()).expect("reads").read().expect("reads");
     let taker = sim.process();
-    let options = Options { background: false, dictionary: false, broken, ..Options::default() };
+    let options = Options::default().background(false).dictionary(false).broken(broken);
     let run = Store::on_files(taker.clone(), options).expect("opens").run("run", Value::Null).expect("opens");
     let taken = run.episode(name()).expect("goes on");
     let inherited = taken.inherited();
@@ -108,7 +103,7 @@ fn a_letter_that_was_read_is_not_lost_by_a_look_that_fails() {
     episodes.iter().for_each(|episode| drop(episode.step(Step::new().action(0)).expect("records")));
     let other = run_on(sim.process());
     for name in [&first, &second] {
-        let taking = Opening { busy: WhenBusy::Take, ..Opening::default() };
+        let taking = Opening::default().busy(WhenBusy::Take);
         std::mem::forget(other.open(name.clone(), taking).expect("takes"));
     }
     sim.faults().plan(Fault::new(On::Open, Errno::Eio).at("mail/").after(1).times(3));

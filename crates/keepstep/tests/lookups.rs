@@ -12,7 +12,7 @@ fn run_on(sim: &SimDisk, level: Level) -> Run {
 
 fn run_with(sim: &SimDisk, level: Level, background: bool) -> Run {
     let stall = Duration::from_secs(8);
-    let options = Options { background, dictionary: false, level: Some(level), stall, ..Options::default() };
+    let options = Options::default().background(background).dictionary(false).level(level).stall(stall);
     Store::on_files(sim.process(), options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
@@ -106,14 +106,12 @@ fn a_look_that_fails_in_the_background_spoils_nothing() {
 #[test]
 fn a_look_that_fails_between_two_segments_spoils_nothing() {
     let sim = SimDisk::new(4);
-    let options = Options {
-        background: false,
-        dictionary: false,
-        level: Some(Level::Kill),
-        stall: Duration::from_secs(8),
-        segment_bytes_max: 4096,
-        ..Options::default()
-    };
+    let options = Options::default()
+        .background(false)
+        .dictionary(false)
+        .level(Level::Kill)
+        .stall(Duration::from_secs(8))
+        .segment_bytes_max(4096);
     let run = Store::on_files(sim.process(), options).expect("opens").run("run", Value::Null).expect("opens");
     let episode = begun(&run);
     let mut state = 1_u64;

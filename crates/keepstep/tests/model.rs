@@ -90,11 +90,11 @@ fn ops() -> impl Strategy<Value = Vec<(usize, usize, Op)>> {
 }
 
 fn name(episode: usize) -> EpisodeName {
-    EpisodeName { task: "task".to_owned(), iteration: 0, sample: episode as i64 }
+    EpisodeName::task("task").sample(episode as i64)
 }
 
 fn open_run(sim: &SimDisk) -> Run {
-    let options = Options { background: false, dictionary: false, ..Options::default() };
+    let options = Options::default().background(false).dictionary(false);
     Store::on_files(sim.process(), options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
@@ -151,7 +151,7 @@ impl World {
             Op::Open { resume, at, busy, retry } => {
                 let retry = if *retry { vec!["truncated".to_owned()] } else { Vec::new() };
                 let (resume, at, busy) = (*resume, *at, *busy);
-                self.open(store, episode, Opening { resume, at, busy, retry, ..Opening::default() });
+                self.open(store, episode, Opening::default().resume(resume).at(at).busy(busy).retry(retry));
             }
             Op::Reopen => self.reopen(store),
             op => {

@@ -26,12 +26,7 @@ use keepstep::{
 };
 
 fn run_on(disk: Arc<dyn Files>) -> Run {
-    let options = Options {
-        background: false,
-        stall: Duration::from_millis(500),
-        dictionary: false,
-        ..Options::default()
-    };
+    let options = Options::default().background(false).stall(Duration::from_millis(500)).dictionary(false);
     Store::on_files(disk, options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
@@ -40,11 +35,11 @@ fn name() -> EpisodeName {
 }
 
 fn retry() -> Opening {
-    Opening { retry: vec!["truncated".to_owned()], ..Opening::default() }
+    Opening::default().retry(["truncated"])
 }
 
 fn retrying() -> RemainingOptions {
-    RemainingOptions { retry: vec!["truncated".to_owned()], ..RemainingOptions::default() }
+    RemainingOptions::default().retry(["truncated"])
 }
 
 fn end(episode: &Episode, why: &str) {
@@ -94,9 +89,9 @@ fn it_goes_on_where_it_stopped() {
     walk(&episode, 4, "truncated");
     drop(episode);
     assert_eq!(seen(&run), truncated_in(1, 4));
-    let at = Opening { at: Some(3), ..retry() };
+    let at = retry().at(3);
     walk(&run.open(name(), at).expect("goes on from the middle"), 5, "truncated");
-    let restart = Opening { resume: Resume::Restart, ..retry() };
+    let restart = retry().resume(Resume::Restart);
     let episode = other.open(name(), restart).expect("begins anew");
     assert_eq!((episode.attempt(), episode.steps()), (3, 0));
     walk(&episode, 1, "finished");
@@ -123,7 +118,7 @@ fn listed(run: &Run) -> Vec<(u32, String, u64)> {
 fn it_goes_on_from_an_end_that_was_adopted() {
     let sim = SimDisk::new(2);
     let process = sim.process();
-    let options = Options { background: false, level: Some(keepstep::Level::Kill), ..Options::default() };
+    let options = Options::default().background(false).level(keepstep::Level::Kill);
     let owner = Store::on_files(process.clone(), options).expect("opens");
     let owner = owner.run("run", Value::Null).expect("opens");
     truncated(&owner);
@@ -366,7 +361,7 @@ fn each_ending_is_told_once() {
         };
         let (call, ()) = inside_at(&sim, at, follow, go_on)?;
         let (mut cursor, mut told) = std::mem::take(&mut *kept.lock().expect("no panic"));
-        let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+        let options = CompactOptions::default().grace(Duration::ZERO);
         run_on(sim.process()).store().compact(options, &mut |_| {}).expect("compacts");
         told.extend(told_to(&run_on(sim.process()), &mut cursor));
         for mut told in [told, told_to(&run_on(sim.process()), &mut None)] {
@@ -414,7 +409,7 @@ fn it_remains_for_those_who_ask() {
     truncated(&run);
     let list = |options: &RemainingOptions| run.remaining_list(options).expect("lists").len();
     assert_eq!((list(&RemainingOptions::default()), list(&retrying())), (0, 1));
-    let to_score = RemainingOptions { jobs: Jobs::ToScore, ..retrying() };
+    let to_score = retrying().jobs(Jobs::ToScore);
     assert!(run.claim(to_score).expect("looks").is_none());
     let mut given = 0;
     for job in run.remaining(retrying()).expect("looks") {
@@ -463,7 +458,7 @@ fn what_failed_comes_back_until_it_is_given_up() {
     let sim = SimDisk::new(10);
     let run = run_on(sim.process());
     run.plan(["bad", "good"].map(str::to_owned), PlanOptions::default()).expect("plans");
-    let options = RemainingOptions { max_attempts: 2, ..RemainingOptions::default() };
+    let options = RemainingOptions::default().max_attempts(2);
     let mut remaining = run.remaining(options.clone()).expect("looks");
     let mut given = BTreeMap::new();
     for job in remaining.by_ref() {
@@ -472,8 +467,7 @@ fn what_failed_comes_back_until_it_is_given_up() {
         let is_good = job.name.task == "good";
         let episode = job.episode(Opening::default()).expect("opens");
         let error = Value::map([("type", Value::from("Oops")), ("message", Value::from("no browser"))]);
-        let ending =
-            if is_good { Ending::default() } else { Ending { error: Some(error), ..Ending::default() } };
+        let ending = if is_good { Ending::default() } else { Ending::default().error(error) };
         let why = if is_good { "finished" } else { "errored" };
         episode.end(why, ending).expect("ends").wait().expect("is durable");
     }
@@ -503,7 +497,7 @@ fn what_failed_comes_back_until_it_is_given_up() {
 fn progress_adds_up_and_writes_nothing() {
     let sim = SimDisk::new(11);
     let run = run_on(sim.process());
-    let needs = PlanOptions { needs: vec!["score".to_owned()], ..PlanOptions::default() };
+    let needs = PlanOptions::default().needs(["score"]);
     let tasks = ["new", "running", "left", "dead", "finished", "scored", "truncated", "errored", "pruned"];
     run.plan(tasks.map(str::to_owned), needs).expect("plans");
     let begin = |run: &Run, task: &str| run.episode(EpisodeName::task(task)).expect("begins");
@@ -521,11 +515,8 @@ fn progress_adds_up_and_writes_nothing() {
         .expect("notes")
         .wait()
         .expect("waits");
-    let filter = PruneFilter {
-        episodes: vec![run.episode_id(&EpisodeName::task("pruned"))],
-        reason: "old".to_owned(),
-        ..PruneFilter::default()
-    };
+    let filter =
+        PruneFilter::default().episodes([run.episode_id(&EpisodeName::task("pruned"))]).reason("old");
     let other = run_on(sim.process());
     let _running = begin(&other, "running");
     other.store().prune(&filter, false, &mut |_| {}).expect("prunes");

@@ -17,18 +17,14 @@ use keepstep::tend::{CompactOptions, PruneFilter};
 use keepstep::{Ending, EpisodeName, Error, Opening, Options, Run, Step, StepNews, Store, Value};
 
 fn run_of(disk: Arc<dyn Files>) -> Run {
-    let options = Options { background: false, segment_bytes_max: 2500, ..Options::default() };
+    let options = Options::default().background(false).segment_bytes_max(2500);
     Store::on_files(disk, options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
 /// Twice: the second call deletes what the first has named.
 fn compact_and_delete(sim: &SimDisk) {
-    let options = CompactOptions {
-        grace: Duration::ZERO,
-        segment_bytes_max: 2_000,
-        block_bytes_max: 500,
-        ..CompactOptions::default()
-    };
+    let options =
+        CompactOptions::default().grace(Duration::ZERO).segment_bytes_max(2_000).block_bytes_max(500);
     for _ in 0..2 {
         run_of(sim.process()).store().compact(options.clone(), &mut |_| {}).expect("compacts");
     }
@@ -206,8 +202,7 @@ fn a_view_of_what_was_pruned_says_so() {
     killed(&sim, &EpisodeName::task("other"), 0, SOME);
     let reader = run_of(sim.process());
     let view = reader.view(&name).expect("reads");
-    let what =
-        PruneFilter { episodes: vec![view.id()], grace: Some(Duration::ZERO), ..PruneFilter::default() };
+    let what = PruneFilter::default().episodes([view.id()]).grace(Duration::ZERO);
     run_of(sim.process()).store().prune(&what, false, &mut |_| {}).expect("prunes");
     compact_and_delete(&sim);
     let errors: Vec<Error> = (0..MANY).filter_map(|index| view.step(index).err()).collect();

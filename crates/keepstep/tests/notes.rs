@@ -12,12 +12,12 @@ fn seed() -> u64 {
 }
 
 fn run_on(sim: &SimDisk) -> Run {
-    let options = Options { background: false, dictionary: false, ..Options::default() };
+    let options = Options::default().background(false).dictionary(false);
     Store::on_files(sim.process(), options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
 fn name(sample: i64) -> EpisodeName {
-    EpisodeName { task: "task".to_owned(), iteration: 0, sample }
+    EpisodeName::task("task").sample(sample)
 }
 
 fn key(target: NoteTarget, name: &str, source: &str) -> NoteKey {
@@ -42,7 +42,7 @@ fn newest(index: &NoteIndex, target: NoteTarget, name: &str) -> Option<Value> {
 /// An episode that ended, of a process that is gone.
 fn ended_episode(sim: &SimDisk) -> Id {
     let process = sim.process();
-    let options = Options { background: false, dictionary: false, ..Options::default() };
+    let options = Options::default().background(false).dictionary(false);
     let store = Store::on_files(process.clone(), options).expect("opens");
     let episode = store.run("run", Value::Null).expect("opens").episode(name(0)).expect("begins");
     episode.step(Step::new().action("a")).expect("records");
@@ -128,12 +128,7 @@ fn a_reward_is_a_number() {
 #[test]
 fn a_full_disk_costs_one_note() {
     let sim = SimDisk::new(seed() + 3);
-    let options = Options {
-        background: false,
-        dictionary: false,
-        stall: Duration::from_millis(20),
-        ..Options::default()
-    };
+    let options = Options::default().background(false).dictionary(false).stall(Duration::from_millis(20));
     let run = Store::on_files(sim.process(), options).unwrap().run("run", Value::Null).expect("opens");
     let target = NoteTarget::episode(begun(&run));
     annotate(&run, target, "label", 1);

@@ -10,7 +10,7 @@ use keepstep::{
 };
 
 fn run_at(level: Level) -> Run {
-    let options = Options { background: false, dictionary: false, level: Some(level), ..Options::default() };
+    let options = Options::default().background(false).dictionary(false).level(level);
     let store = Store::on_files(SimDisk::new(91).process(), options).expect("opens");
     store.run("run", Value::Null).expect("opens")
 }
@@ -20,8 +20,7 @@ fn name() -> EpisodeName {
 }
 
 fn states(run: &Run, ends: &str) -> usize {
-    let filter =
-        EpisodeFilter { ends: Some([ends.to_owned()].into_iter().collect()), ..EpisodeFilter::default() };
+    let filter = EpisodeFilter::default().ends([ends]);
     run.episodes(&filter).expect("lists").len()
 }
 
@@ -31,8 +30,7 @@ fn states(run: &Run, ends: &str) -> usize {
 fn what_is_acknowledged_is_read_at_once_by_whoever_recorded_it() {
     for level in [Level::Kill, Level::Power] {
         let run = run_at(level);
-        let needs = vec!["score".to_owned()];
-        run.plan(["task".to_owned()], PlanOptions { needs, ..PlanOptions::default() }).expect("plans");
+        run.plan(["task"], PlanOptions::default().needs(["score"])).expect("plans");
         let episode = run.episode(name()).expect("begins");
         for index in 0..3 {
             episode.step(Step::new().action(index)).expect("records");
@@ -54,7 +52,7 @@ fn what_is_acknowledged_is_read_at_once_by_whoever_recorded_it() {
 #[test]
 fn what_was_refused_is_counted_nowhere() {
     let sim = SimDisk::new(92);
-    let options = Options { background: false, stall: Duration::ZERO, ..Options::default() };
+    let options = Options::default().background(false).stall(Duration::ZERO);
     let store = Store::on_files(sim.process(), options).expect("opens");
     let run = store.run("run", Value::Null).expect("opens");
     let episode = run.episode(name()).expect("begins");

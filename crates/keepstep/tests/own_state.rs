@@ -8,7 +8,7 @@ use keepstep::disk::sim::{Errno, Fault, On, SimDisk};
 use keepstep::{CallKey, CallMade, Ending, Entry, EpisodeName, Known, Options, Run, Step, Store, Value};
 
 fn run_on(sim: &SimDisk) -> Run {
-    let options = Options { background: false, stall: Duration::ZERO, ..Options::default() };
+    let options = Options::default().background(false).stall(Duration::ZERO);
     let store = Store::on_files(sim.process(), options).expect("opens");
     store.run("run", Value::Null).expect("opens")
 }

@@ -44,7 +44,7 @@ fn name() -> EpisodeName {
 }
 
 fn taking() -> Opening {
-    Opening { busy: WhenBusy::Take, ..Opening::default() }
+    Opening::default().busy(WhenBusy::Take)
 }
 
 fn step(content: u64) -> Step {
@@ -63,7 +63,7 @@ fn contents(run: &Run) -> Vec<u64> {
 fn record_until_refused(dir: &Path) {
     let level =
         if std::env::var(LEVEL).is_ok_and(|level| level == "kill") { Level::Kill } else { Level::Power };
-    let run = run_in(dir, Options { level: Some(level), ..Options::default() });
+    let run = run_in(dir, Options::default().level(level));
     let episode = run.open(name(), taking()).expect("begins");
     let say = |line: String| {
         let mut out = std::io::stdout();
@@ -217,7 +217,7 @@ fn a_forked_child_is_another_process() {
             && is_forked(episode.end("finished", Default::default()).err())
             && is_forked(run.episode(EpisodeName::task("other")).err());
         let take = || -> keepstep::Result<bool> {
-            let own = Store::open(&dir, Options { background: false, ..Options::default() })?;
+            let own = Store::open(&dir, Options::default().background(false))?;
             let own = own.run("run", Value::Null)?;
             let is_busy = matches!(own.episode(name()), Err(Error::Busy { .. }));
             let taken = own.open(name(), taking())?;
@@ -275,7 +275,7 @@ fn an_owner_in_another_namespace() {
         promised += 1;
     }
     // Whoever made the namespace is gone first; its child follows at once.
-    let patient = Opening { busy: WhenBusy::Wait(Duration::from_secs(60)), ..Opening::default() };
+    let patient = Opening::default().busy(WhenBusy::Wait(Duration::from_secs(60)));
     let episode = run.open(name(), patient).expect("its owner is gone");
     assert!(episode.inherited() >= promised, "{promised} acknowledged, {} inherited", episode.inherited());
     assert_eq!(contents(&run), (0..episode.inherited()).collect::<Vec<_>>());
@@ -320,7 +320,7 @@ fn an_owner_of_another_boot_is_gone() {
     owner.acknowledges(2);
     owner.signal(libc::SIGKILL);
     owner.child.wait().expect("ends");
-    let run = run_in(&scratch.0, Options { lease: Duration::from_millis(400), ..Options::default() });
+    let run = run_in(&scratch.0, Options::default().lease(Duration::from_millis(400)));
     let writer = std::fs::read_dir(scratch.0.join("writers")).unwrap().next().unwrap().unwrap().file_name();
     let path = format!("writers/{}/lock", writer.to_str().unwrap());
     let store = run.store().id();
@@ -339,7 +339,7 @@ fn an_owner_of_another_boot_is_gone() {
     boots_in("");
     let silent = run.episode(name()).expect_err("nobody knows").to_string();
     assert!(silent.contains("was not heard of") && silent.contains("counts as dead after"), "{silent}");
-    let patient = Opening { busy: WhenBusy::Wait(Duration::from_secs(60)), ..Opening::default() };
+    let patient = Opening::default().busy(WhenBusy::Wait(Duration::from_secs(60)));
     let episode = run.open(name(), patient).expect("it is dead by now");
     assert!(episode.inherited() >= 2);
     let (why, evidence) = run.store().found_end(&run.episode_id(&name()), 0).unwrap().expect("is known");
@@ -354,8 +354,7 @@ fn an_owner_of_another_boot_is_gone() {
 #[test]
 fn a_heartbeat_counts_by_the_observers_clock() {
     let sim = SimDisk::new(20_261_116);
-    let quiet =
-        |lease: u64| Options { background: false, lease: Duration::from_secs(lease), ..Options::default() };
+    let quiet = |lease: u64| Options::default().background(false).lease(Duration::from_secs(lease));
     let run_on = |disk: &SimDisk, lease| {
         Store::on_files(disk.process(), quiet(lease)).expect("opens").run("run", Value::Null).expect("opens")
     };

@@ -25,7 +25,7 @@ fn an_address_is_refused_and_makes_no_folder() {
 }
 
 fn record(store: &Store, sample: i64, steps: usize) -> keepstep::Id {
-    let name = EpisodeName { task: "task".to_owned(), iteration: 0, sample };
+    let name = EpisodeName::task("task").sample(sample);
     let episode = store.run("run", Value::Null).unwrap().episode(name).unwrap();
     for _ in 0..steps {
         episode.step(Step::new().observation("a shop")).unwrap();
@@ -186,7 +186,7 @@ fn power_is_promised_only_where_a_sync_reaches_a_disk() {
     for mounted in weak.iter().flatten() {
         let store = Store::open(mounted.0.join("store"), Options::default()).unwrap();
         assert_eq!((store.level(), store.warnings().len()), (Level::Kill, 1), "{:?}", mounted.0);
-        let power = Options { level: Some(Level::Power), ..Options::default() };
+        let power = Options::default().level(Level::Power);
         let error = Store::open(mounted.0.join("store"), power).expect_err("cannot be reached");
         assert!(matches!(error, Error::LevelOutOfReach { .. }), "{:?}: {error}", mounted.0);
     }
@@ -243,7 +243,7 @@ fn who_cannot_write_does_not_cost_an_attempt() {
     const USER: u32 = 12345;
     if let Ok(dir) = std::env::var(AS_SOMEBODY_ELSE) {
         let store = Store::open(dir, Options::default()).unwrap();
-        let name = EpisodeName { task: "task".to_owned(), iteration: 0, sample: 0 };
+        let name = EpisodeName::task("task");
         let error = store.run("run", Value::Null).unwrap().episode(name).expect_err("cannot");
         assert!(error.to_string().contains("belongs to another user"), "{error}");
         return;
@@ -285,7 +285,7 @@ fn a_read_only_mount_is_called_what_it_is() {
     };
     let run = Store::open(&mounted.0, Options::default()).and_then(|store| store.run("run", Value::Null));
     for task in ["task", "another"] {
-        let name = EpisodeName { task: task.to_owned(), iteration: 0, sample: 0 };
+        let name = EpisodeName::task(task);
         let error = run.as_ref().expect("reads").episode(name).expect_err("cannot");
         assert!(error.to_string().contains("Read-only file system"), "{error}");
     }

@@ -21,11 +21,11 @@ fn tasks(count: usize) -> Vec<String> {
 }
 
 fn any() -> RemainingOptions {
-    RemainingOptions { pause: Duration::ZERO, ..RemainingOptions::default() }
+    RemainingOptions::default().pause(Duration::ZERO)
 }
 
 fn retrying(max_attempts: u32) -> RemainingOptions {
-    RemainingOptions { max_attempts, ..any() }
+    any().max_attempts(max_attempts)
 }
 
 fn remains(run: &Run) -> Vec<(String, String)> {
@@ -55,8 +55,8 @@ fn next(run: &Run) -> Job {
 fn the_order_is_interrupted_new_unscored_errored() {
     let scratch = Scratch::new("order");
     let (run, other) = (scratch.run(), scratch.run());
-    let needs = PlanOptions { needs: vec!["score".to_owned()], ..PlanOptions::default() };
-    run.plan(["unscored".to_owned()], needs).expect("plans");
+    let needs = PlanOptions::default().needs(["score"]);
+    run.plan(["unscored"], needs).expect("plans");
     run.plan(["errored", "aborted", "new"].map(str::to_owned), PlanOptions::default()).expect("plans");
     for why in ["errored", "aborted"] {
         let episode = other.episode(EpisodeName::task(why)).expect("begins");
@@ -97,8 +97,7 @@ fn the_order_is_interrupted_new_unscored_errored() {
 fn what_lacks_a_note_is_unscored() {
     let scratch = Scratch::new("unscored");
     let (run, judge) = (scratch.run(), scratch.run());
-    let needs = vec!["score".to_owned(), "label".to_owned()];
-    run.plan(tasks(4), PlanOptions { needs, ..PlanOptions::default() }).expect("plans");
+    run.plan(tasks(4), PlanOptions::default().needs(["score", "label"])).expect("plans");
     for job in run.remaining(any()).expect("looks") {
         let job = job.expect("is given");
         if &*job.why == "unscored" {
@@ -154,7 +153,7 @@ fn only_errors_count_against_the_limit() {
     assert_eq!((job.attempts, &*job.why), (8, "errored"));
     finish(job);
     assert!(run.claim(retrying(99)).expect("looks").is_none());
-    let wrong = RemainingOptions { retry: vec!["finished".to_owned()], ..any() };
+    let wrong = any().retry(["finished"]);
     assert!(matches!(run.remaining(wrong), Err(Error::BadInput { field, .. }) if field == "retry"));
 }
 
@@ -214,7 +213,7 @@ fn a_job_that_was_taken_over_is_busy() {
     run.plan(tasks(2), PlanOptions::default()).expect("plans");
     let (job, dropped) = (next(&run), next(&run));
     for name in [job.name.clone(), dropped.name.clone()] {
-        let order = Opening { busy: WhenBusy::Take, ..Opening::default() };
+        let order = Opening::default().busy(WhenBusy::Take);
         std::mem::forget(other.open(name, order).expect("takes it"));
     }
     drop(dropped);
@@ -267,7 +266,7 @@ fn a_damaged_claim_hides_no_other_job() {
 #[test]
 fn many_workers_share_a_plan() {
     let scratch = Scratch::new("workers");
-    scratch.run().plan(tasks(50), PlanOptions { samples: 8, ..PlanOptions::default() }).expect("plans");
+    scratch.run().plan(tasks(50), PlanOptions::default().samples(8)).expect("plans");
     let workers: Vec<_> = (0..4)
         .flat_map(|_| {
             let run = scratch.run();
@@ -307,7 +306,7 @@ fn what_was_tended_does_not_come_back() {
     assert_eq!(before.len(), 4);
     run.store().close();
     drop(run);
-    let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+    let options = CompactOptions::default().grace(Duration::ZERO);
     let watcher = scratch.run();
     for _ in 0..2 {
         scratch.store().compact(options.clone(), &mut |_| {}).expect("compacts");
@@ -322,7 +321,7 @@ fn what_was_tended_does_not_come_back() {
     let job = watcher.claim(retrying(1)).expect("looks").expect("the interrupted one");
     assert_eq!((job.attempts, &*job.why), (1, "aborted"));
     finish(job);
-    let filter = PruneFilter { run: Some("run".to_owned()), ..PruneFilter::default() };
+    let filter = PruneFilter::default().run("run");
     let report = scratch.store().prune_with(&filter, options, false, &mut |_| {}).expect("prunes");
     assert_eq!(report.episodes.len(), 4, "{report:?}");
     for run in [&watcher, &scratch.run()] {

@@ -8,7 +8,7 @@ use keepstep::{
 };
 
 fn run_on(sim: &SimDisk) -> Run {
-    let options = Options { background: false, ..Options::default() };
+    let options = Options::default().background(false);
     Store::on_files(sim.process(), options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
@@ -17,7 +17,7 @@ fn name() -> EpisodeName {
 }
 
 fn under(policy: impl Into<PolicyName>, new_policy: NewPolicy) -> Opening {
-    Opening { policy: Some(policy.into()), new_policy, ..Opening::default() }
+    Opening::default().policy(policy).new_policy(new_policy)
 }
 
 /// The policy of each step; none for a step that names none.
@@ -74,7 +74,7 @@ fn the_newest_step_says_which_policy_it_was() {
 }
 
 fn under_name(policy: &PolicyName, new_policy: NewPolicy) -> Opening {
-    Opening { policy: Some(policy.clone()), new_policy, ..Opening::default() }
+    Opening::default().policy(policy.clone()).new_policy(new_policy)
 }
 
 /// A refusal says which policies, and leaves everything as it was: whoever may go on still gets attempt 1, with all steps.
@@ -90,7 +90,7 @@ fn a_refusal_costs_nothing() {
     let owner = run_on(&sim);
     let episode = owner.episode(name()).expect("begins");
     episode.step(Step::new().action(1).policy(3)).expect("records");
-    let how = Opening { busy: WhenBusy::Take, ..under(4, NewPolicy::Refuse) };
+    let how = under(4, NewPolicy::Refuse).busy(WhenBusy::Take);
     let refused = run_on(&sim).open(name(), how).expect_err("refuses");
     assert!(matches!(refused, Error::Ended { .. }), "{refused}");
     episode.step(Step::new().action(2).policy(3)).expect("is still its own");
@@ -100,12 +100,12 @@ fn a_refusal_costs_nothing() {
 #[test]
 fn what_would_be_inherited_counts() {
     let sim = left(&[number(3), number(4)]);
-    let how = Opening { at: Some(1), ..under(3, NewPolicy::Refuse) };
+    let how = under(3, NewPolicy::Refuse).at(1);
     assert_eq!(opened(&sim, how), Ok(1));
 
     let sim = SimDisk::new(63);
     let process = sim.process();
-    let options = Options { background: false, ..Options::default() };
+    let options = Options::default().background(false);
     let run =
         Store::on_files(process.clone(), options).expect("opens").run("run", Value::Null).expect("opens");
     let episode = run.episode(name()).expect("begins");
@@ -126,10 +126,10 @@ fn what_would_be_inherited_counts() {
 fn a_rule_needs_a_policy() {
     let sim = left(&[number(3)]);
     let run = run_on(&sim);
-    let mute = Opening { new_policy: NewPolicy::Restart, ..Opening::default() };
+    let mute = Opening::default().new_policy(NewPolicy::Restart);
     let bad = [run.open(name(), mute.clone()).err(), run.group("task", 0, 1).claim(&mute).err()];
     assert!(bad.iter().all(|error| matches!(error, Some(Error::BadInput { .. }))), "{bad:?}");
-    let anew = Opening { resume: Resume::Restart, ..under(4, NewPolicy::Refuse) };
+    let anew = under(4, NewPolicy::Refuse).resume(Resume::Restart);
     assert_eq!(opened(&sim, anew), Ok(0));
 }
 
@@ -145,7 +145,7 @@ fn plans_and_groups_heed_it() {
     assert!(group.claim(&refuse).expect("looks").is_none());
 
     let other = run_on(&sim);
-    other.plan(["task".to_owned()], PlanOptions::default()).expect("plans");
+    other.plan(["task"], PlanOptions::default()).expect("plans");
     let job = other.claim(RemainingOptions::default()).expect("looks").expect("was interrupted");
     let episode = job.episode(under(4, NewPolicy::Restart)).expect("begins anew");
     assert_eq!((episode.attempt(), episode.inherited()), (1, 0));

@@ -41,22 +41,16 @@ fn episodes_are_filtered() {
     taken.step(Step::new().reward(4.0).policy(3)).expect("records");
     let all = EpisodeFilter::default();
     assert_eq!(tasks(&run, &all), ["a", "b", "c", "d", "e"]);
-    let ends = |ends: &[&str]| EpisodeFilter {
-        ends: Some(ends.iter().map(|&end| end.to_owned()).collect()),
-        ..all.clone()
-    };
+    let ends = |ends: &[&str]| all.clone().ends(ends.iter().copied());
     assert_eq!(tasks(&run, &ends(&["finished", "truncated"])), ["a", "b"]);
     assert_eq!(tasks(&run, &ends(&["running"])), ["d", "e"]);
-    assert_eq!(tasks(&run, &EpisodeFilter { task: Some("b".to_owned()), ..all.clone() }), ["b"]);
-    assert_eq!(tasks(&run, &EpisodeFilter { iteration: Some(1), ..all.clone() }), [""; 0]);
-    assert_eq!(tasks(&run, &EpisodeFilter { reward: Some((0.5, 3.0)), ..all.clone() }), ["a", "b"]);
-    assert_eq!(tasks(&run, &EpisodeFilter { policy: Some(Value::Int(2)), ..all.clone() }), ["b"]);
-    assert_eq!(tasks(&run, &EpisodeFilter { since: Some(i64::MAX), ..all.clone() }), [""; 0]);
-    assert_eq!(
-        tasks(&run, &EpisodeFilter { all_attempts: true, ..all.clone() }),
-        ["a", "b", "c", "d", "e", "e"]
-    );
-    let e = run.episodes(&EpisodeFilter { task: Some("e".to_owned()), ..all }).expect("reads").remove(0);
+    assert_eq!(tasks(&run, &all.clone().task("b")), ["b"]);
+    assert_eq!(tasks(&run, &all.clone().iteration(1)), [""; 0]);
+    assert_eq!(tasks(&run, &all.clone().reward(0.5, 3.0)), ["a", "b"]);
+    assert_eq!(tasks(&run, &all.clone().policy(Value::Int(2))), ["b"]);
+    assert_eq!(tasks(&run, &all.clone().since(i64::MAX)), [""; 0]);
+    assert_eq!(tasks(&run, &all.clone().all_attempts(true)), ["a", "b", "c", "d", "e", "e"]);
+    let e = run.episodes(&all.task("e")).expect("reads").remove(0);
     assert_eq!((e.key.attempt, e.attempts, e.summary.total_reward, e.summary.steps), (1, 2, Some(4.0), 1));
 }
 
@@ -71,7 +65,7 @@ fn a_cursor_is_exact() {
         let run = run_of(&scratch, "run");
         let noise = run_of(&scratch, "another");
         for sample in 0..3 {
-            let name = EpisodeName { task: format!("t{round}"), iteration: 0, sample };
+            let name = EpisodeName::task(format!("t{round}")).sample(sample);
             let episode = run.episode(name.clone()).expect("begins");
             episode.step(Step::new().reward(1.0)).expect("records");
             episode.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
@@ -108,7 +102,7 @@ fn a_fenced_end_is_not_told() {
     let name = || EpisodeName::task("t");
     let old = one.episode(name()).expect("begins");
     old.step(Step::new()).expect("records");
-    let taking = Opening { busy: WhenBusy::Take, ..Opening::default() };
+    let taking = Opening::default().busy(WhenBusy::Take);
     let new = two.open(name(), taking).expect("takes over");
     // It is written, and refused: the log has it, the lineage does not.
     let _ = old.end("finished", Ending::default()).map(|receipt| receipt.wait());
@@ -177,7 +171,7 @@ fn a_cursor_outlives_compacting() {
     assert!(follow.next(Duration::from_secs(10)).expect("reads").is_some());
     assert_eq!(follow.next(Duration::from_millis(300)).expect("reads"), None);
     let cursor = follow.cursor();
-    let options = keepstep::tend::CompactOptions { grace: Duration::ZERO, ..Default::default() };
+    let options = keepstep::tend::CompactOptions::default().grace(Duration::ZERO);
     for _ in 0..2 {
         reader.store().compact(options.clone(), &mut |_| {}).expect("compacts");
     }

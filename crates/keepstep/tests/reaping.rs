@@ -27,12 +27,12 @@ fn seed() -> u64 {
 
 fn run_on(disk: Arc<dyn Files>) -> Run {
     let stall = Duration::from_millis(500);
-    let options = Options { background: false, stall, dictionary: false, ..Options::default() };
+    let options = Options::default().background(false).stall(stall).dictionary(false);
     Store::on_files(disk, options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
 fn name(sample: i64) -> EpisodeName {
-    EpisodeName { task: "task".to_owned(), iteration: 0, sample }
+    EpisodeName::task("task").sample(sample)
 }
 
 /// Two processes that were killed with so many episodes open, all in all; each has a step.

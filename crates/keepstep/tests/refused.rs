@@ -12,7 +12,7 @@ use keepstep::{
 };
 
 fn run_on(disk: Arc<SimProcess>) -> Run {
-    let options = Options { background: false, dictionary: false, ..Options::default() };
+    let options = Options::default().background(false).dictionary(false);
     Store::on_files(disk, options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
@@ -24,7 +24,7 @@ fn name() -> EpisodeName {
 fn owner(sim: &SimDisk) -> (Run, Episode) {
     let process = sim.process();
     let run = run_on(Arc::clone(&process));
-    run.plan(["task".to_owned()], PlanOptions::default()).expect("plans");
+    run.plan(["task"], PlanOptions::default()).expect("plans");
     let episode = run.episode(name()).expect("begins");
     for index in 0..2 {
         episode.step(Step::new().action(index).reward(1.0)).expect("records");
@@ -94,7 +94,7 @@ fn what_an_owner_writes_after_a_takeover_is_not_read_back() {
     let sim = SimDisk::new(92);
     let (run, episode) = owner(&sim);
     let other = run_on(sim.process());
-    let taken = other.open(name(), Opening { busy: WhenBusy::Take, ..Opening::default() }).expect("takes");
+    let taken = other.open(name(), Opening::default().busy(WhenBusy::Take)).expect("takes");
     assert_eq!(taken.inherited(), 2);
     is_refused(&episode);
     seen(&sim, 0, "crashed");

@@ -13,7 +13,7 @@ use keepstep::{
 };
 
 fn run_on(disk: Arc<dyn Files>) -> Run {
-    let options = Options { background: false, dictionary: false, ..Options::default() };
+    let options = Options::default().background(false).dictionary(false);
     Store::on_files(disk, options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
@@ -87,7 +87,7 @@ fn a_rest_holds_nothing_else_up() {
     // Who iterates waits for it.
     let again = remaining.next().expect("waits").expect("looks");
     assert_eq!((&*again.why, again.attempts), ("errored", 1));
-    let none = RemainingOptions { pause: Duration::ZERO, ..RemainingOptions::default() };
+    let none = RemainingOptions::default().pause(Duration::ZERO);
     drop(again);
     assert!(run.claim(none).expect("looks").is_some(), "without a pause it comes at once");
 }
@@ -127,14 +127,12 @@ fn what_is_left_without_an_end_again_and_again_stops_coming_back() {
 fn what_is_scored_in_vain_stops_coming_back() {
     let sim = SimDisk::new(4);
     let run = run_on(sim.process());
-    let needs = PlanOptions { needs: vec!["score".to_owned()], ..PlanOptions::default() };
+    let needs = PlanOptions::default().needs(["score"]);
     run.plan(["misspelt", "down", "right"].map(str::to_owned), needs).expect("plans");
-    for job in
-        run.remaining(RemainingOptions { jobs: Jobs::ToRun, ..RemainingOptions::default() }).expect("looks")
-    {
+    for job in run.remaining(RemainingOptions::default().jobs(Jobs::ToRun)).expect("looks") {
         end(job.expect("is given"), "finished", 1);
     }
-    let to_score = RemainingOptions { jobs: Jobs::ToScore, ..RemainingOptions::default() };
+    let to_score = RemainingOptions::default().jobs(Jobs::ToScore);
     let mut given = std::collections::BTreeMap::<String, u32>::new();
     for _ in 0..8 {
         for job in run.remaining(to_score.clone()).expect("looks") {

@@ -17,7 +17,7 @@ fn tasks(count: usize) -> Vec<String> {
 }
 
 fn any() -> RemainingOptions {
-    RemainingOptions { pause: Duration::ZERO, ..RemainingOptions::default() }
+    RemainingOptions::default().pause(Duration::ZERO)
 }
 
 fn remains(run: &Run) -> Vec<(String, String)> {
@@ -37,19 +37,13 @@ fn another_config_is_refused_by_key() {
         Value::map([("model", model)])
     };
     let links: BTreeMap<_, _> = [("wandb".to_owned(), "run/7".to_owned())].into();
-    let options =
-        RunOptions { config: config(0.5), links: links.clone(), new: false, ..RunOptions::default() };
+    let options = RunOptions::default().config(config(0.5)).links(links.clone()).new(false);
     let run = store.open_run("r", options.clone()).expect("opens");
     assert_eq!(store.open_run("r", options).expect("opens").birth(), run.birth());
     assert_eq!(store.run("r", config(0.5)).expect("opens").info().links, links);
     let error = store.run("r", config(0.7)).expect_err("refuses");
     assert!(error.to_string().contains("model.temperature was 0.5, is 0.7"), "{error}");
-    let other = RunOptions {
-        config: config(0.5),
-        links: [("a".into(), "b".into())].into(),
-        new: false,
-        ..RunOptions::default()
-    };
+    let other = RunOptions::default().config(config(0.5)).links([("a", "b")]).new(false);
     let error = store.open_run("r", other).expect_err("refuses").to_string();
     assert!(error.contains("links") && error.contains("wandb"), "{error}");
     let deep = (0..200).fold(Value::Null, |value, _| Value::list([value]));
@@ -62,7 +56,7 @@ fn generations_are_dense_and_separate() {
     let scratch = Scratch::new("generations");
     let store = scratch.store();
     let begin = |store: &Store, config: i64| {
-        let options = RunOptions { config: Value::Int(config), new: true, ..RunOptions::default() };
+        let options = RunOptions::default().config(Value::Int(config)).new(true);
         store.open_run("r", options).expect("begins")
     };
     let first = begin(&store, 1);
@@ -122,8 +116,8 @@ fn a_plan_is_idempotent_and_grows() {
     let scratch = Scratch::new("plan");
     let run = scratch.run();
     let plan = |run: &Run, count: usize, samples: u32, needs: &[&str]| {
-        let needs = needs.iter().map(|it| (*it).to_owned()).collect();
-        run.plan(tasks(count), PlanOptions { samples, needs, ..PlanOptions::default() }).expect("plans");
+        let options = PlanOptions::default().samples(samples).needs(needs.iter().copied());
+        run.plan(tasks(count), options).expect("plans");
     };
     let cards = || scratch.files("").iter().filter(|path| path.to_string_lossy().contains(".plan.")).count();
     plan(&run, 3, 2, &[]);
@@ -137,13 +131,13 @@ fn a_plan_is_idempotent_and_grows() {
     plan(&run, 1, 1, &["score"]);
     plan(&run, 1, 1, &["score"]);
     assert_eq!((cards(), remains(&run).len()), (4, 10));
-    run.plan(tasks(1), PlanOptions { iteration: 1, ..PlanOptions::default() }).expect("plans");
+    run.plan(tasks(1), PlanOptions::default().iteration(1)).expect("plans");
     assert_eq!(remains(&run).len(), 11);
     let twice = ["x".to_owned(), "x".to_owned()];
     run.plan(twice, PlanOptions::default()).expect("plans");
     assert_eq!(remains(&run).len(), 12);
     for samples in [0, u32::MAX] {
-        let options = PlanOptions { samples, ..PlanOptions::default() };
+        let options = PlanOptions::default().samples(samples);
         assert!(
             matches!(run.plan(tasks(1), options), Err(Error::BadInput { field, .. }) if field == "samples")
         );
@@ -205,9 +199,9 @@ fn a_damaged_plan_is_an_error() {
 // Power.
 
 fn plan_on(sim: &SimDisk) -> keepstep::Result<Run> {
-    let options = Options { background: false, dictionary: false, ..Options::default() };
+    let options = Options::default().background(false).dictionary(false);
     let run = Store::on_files(sim.process(), options)?.run("run", Value::Int(7))?;
-    run.plan(tasks(3), PlanOptions { samples: 2, ..PlanOptions::default() })?;
+    run.plan(tasks(3), PlanOptions::default().samples(2))?;
     Ok(run)
 }
 

@@ -15,7 +15,7 @@ use scratch::{Scratch, run_in};
 /// So many planned episodes, all finished and none scored.
 fn with_unscored(scratch: Scratch, count: usize) -> Scratch {
     let run = scratch.run();
-    let needs = PlanOptions { needs: vec!["score".to_owned()], ..PlanOptions::default() };
+    let needs = PlanOptions::default().needs(["score"]);
     run.plan((0..count).map(|number| format!("task {number}")), needs).expect("plans");
     for job in run.remaining(RemainingOptions::default()).expect("looks").take(count) {
         let episode = job.expect("is given").episode(Opening::default()).expect("opens");

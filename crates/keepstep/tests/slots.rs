@@ -22,7 +22,7 @@ use keepstep::{
 use scratch::{Scratch, run_in};
 
 fn name(sample: i64) -> EpisodeName {
-    EpisodeName { task: "task".to_owned(), iteration: 1, sample }
+    EpisodeName::task("task").iteration(1).sample(sample)
 }
 
 fn group(run: &Run, size: usize) -> Group {
@@ -112,9 +112,9 @@ fn claiming_heeds_how_slots_are_opened() {
     let (run, other) = (scratch.run(), scratch.run());
     left(&other, 0, "aborted");
     let group = group(&run, 2);
-    let error = group.claim(&Opening { busy: WhenBusy::Take, ..Opening::default() }).expect_err("refuses");
+    let error = group.claim(&Opening::default().busy(WhenBusy::Take)).expect_err("refuses");
     assert!(matches!(error, Error::BadInput { .. }), "{error}");
-    let refuse = Opening { resume: Resume::Refuse, ..Opening::default() };
+    let refuse = Opening::default().resume(Resume::Refuse);
     let new = group.claim(&refuse).expect("looks").expect("has a new one");
     assert_eq!(slot(&run, &new), (1, 0));
     end(&new, "finished");
@@ -128,7 +128,7 @@ fn claiming_heeds_how_slots_are_opened() {
 fn claiming_can_wait_for_a_slot() {
     for (why, expected) in [("aborted", Some((0, 1))), ("finished", None)] {
         let sim = SimDisk::new(51);
-        let quiet = || Options { background: false, ..Options::default() };
+        let quiet = || Options::default().background(false);
         let on =
             |disk| Store::on_files(disk, quiet()).expect("opens").run("run", Value::Null).expect("opens");
         let owner = on(sim.process());
@@ -139,7 +139,7 @@ fn claiming_can_wait_for_a_slot() {
                 end(&episode.lock().expect("no panic").take().expect("ends once"), why);
             }
         }));
-        let wait = Opening { busy: WhenBusy::Wait(Duration::from_secs(60)), ..Opening::default() };
+        let wait = Opening::default().busy(WhenBusy::Wait(Duration::from_secs(60)));
         let claimed = group(&waiter, 1).claim(&wait).expect("looks");
         assert_eq!(claimed.map(|episode| slot(&waiter, &episode)), expected, "{why}");
     }

@@ -14,7 +14,7 @@ use keepstep::{Ending, Entry, Episode, EpisodeName, Error, Level, Options, Remed
 use scratch::Scratch;
 
 fn name(sample: i64) -> EpisodeName {
-    EpisodeName { task: "task".to_owned(), iteration: 0, sample }
+    EpisodeName::task("task").sample(sample)
 }
 
 fn steps_of(store: &Store, recorder: &Episode) -> Vec<keepstep::read::Step> {
@@ -60,7 +60,7 @@ fn steps_are_read_while_they_are_written() {
 fn a_step_pressed_late_is_the_same_step() {
     let record = |compress_late: bool, dictionary: bool, steps: u64| {
         let scratch = Scratch::new(&format!("late-{compress_late}-{dictionary}"));
-        let options = Options { compress_late, dictionary, ..Options::default() };
+        let options = Options::default().compress_late(compress_late).dictionary(dictionary);
         let store = scratch.open(options);
         let recorder = store.run("run", Value::Null).expect("opens").episode(name(0)).expect("begins");
         let page = |step: u64| {
@@ -118,7 +118,7 @@ fn a_step_of_100_mb_works() {
 #[test]
 fn what_repeats_is_stored_once() {
     let scratch = Scratch::new("dedupe");
-    let options = Options { segment_bytes_max: 64 << 10, ..Options::default() };
+    let options = Options::default().segment_bytes_max(64 << 10);
     let store = scratch.open(options);
     let run = store.run("run", Value::Null).expect("opens");
     let mut noise = 7u64;
@@ -181,7 +181,7 @@ fn media_is_left_alone_and_arrays_shrink() {
 #[test]
 fn a_receipt_can_be_upgraded() {
     let scratch = Scratch::new("upgrade");
-    let options = Options { background_sync: Duration::from_secs(3600), ..Options::default() };
+    let options = Options::default().background_sync(Duration::from_secs(3600));
     let store = scratch.open(options);
     let recorder = store.run("run", Value::Null).expect("opens").episode(name(0)).expect("begins");
     let receipt =
@@ -243,7 +243,7 @@ fn tmpfs_reaches_kill_only() {
         return;
     }
     let scratch = Scratch(shm.join(format!("keepstep-{}", std::process::id())));
-    let with = |level| scratch::open(&scratch.0, Options { level, ..Options::default() });
+    let with = |level| scratch::open(&scratch.0, Options::default().level(level));
     let error = with(Some(Level::Power)).expect_err("never a silent downgrade");
     assert!(error.to_string().contains("tmpfs"), "{error}");
     for level in [None, Some(Level::Kill)] {
@@ -283,7 +283,7 @@ fn a_vanished_store_acknowledges_nothing() {
 #[test]
 fn a_follower_sees_every_step_once() {
     let scratch = Scratch::new("follow");
-    let store = scratch.open(Options { segment_bytes_max: 20_000, ..Options::default() });
+    let store = scratch.open(Options::default().segment_bytes_max(20_000));
     let run = store.run("run", Value::Null).expect("opens");
     let recorder = run.episode(name(0)).expect("begins");
     let mut follow = store.follow_attempt(recorder.id(), 0, FollowFrom::Start).expect("follows");
@@ -361,7 +361,7 @@ fn a_forked_child_gets_a_writer_of_its_own() {
         let is_refused = matches!(recorder.step(Step::new()), Err(Error::Forked { .. }))
             && matches!(run.episode(name(1)), Err(Error::Forked { .. }));
         let goes_on = || -> keepstep::Result<()> {
-            let store = scratch::open(&scratch.0, Options { background: false, ..Options::default() })?;
+            let store = scratch::open(&scratch.0, Options::default().background(false))?;
             let recorder = store.run("run", Value::Null)?.episode(name(2))?;
             recorder.step(Step::new().observation("child"))?;
             // Dropping the parent's handles in the child must not touch the parent's log.

@@ -14,7 +14,7 @@ use scratch::Scratch;
 const TERABYTE: u64 = 1 << 40;
 
 fn record(store: &Store, sample: i64) {
-    let name = EpisodeName { task: "task".to_owned(), iteration: 0, sample };
+    let name = EpisodeName::task("task").sample(sample);
     let episode = store.run("run", Value::Null).unwrap().episode(name).unwrap();
     episode.step(Step::new().observation("a shop")).unwrap();
     episode.end("truncated", keepstep::Ending::default()).unwrap().wait().unwrap();
@@ -22,8 +22,8 @@ fn record(store: &Store, sample: i64) {
 
 /// Goes on with what had been truncated: its owner is told by a letter.
 fn go_on(store: &Store, sample: i64) {
-    let name = EpisodeName { task: "task".to_owned(), iteration: 0, sample };
-    let how = Opening { retry: vec!["truncated".to_owned()], ..Opening::default() };
+    let name = EpisodeName::task("task").sample(sample);
+    let how = Opening::default().retry(["truncated"]);
     let episode = store.run("run", Value::Null).unwrap().open(name, how).unwrap();
     episode.end("finished", keepstep::Ending::default()).unwrap().wait().unwrap();
 }
@@ -169,7 +169,7 @@ fn odd_names_in_folders_are_passed_over() {
     record(&store, 9);
     // Whoever adds to one of these lists takes the number behind the last: here a letter, and a manifest.
     go_on(&store, 0);
-    let options = CompactOptions { grace: std::time::Duration::ZERO, ..CompactOptions::default() };
+    let options = CompactOptions::default().grace(std::time::Duration::ZERO);
     assert!(store.compact(options, &mut |_| {}).unwrap().logs > 0);
     assert_eq!(scratch.store().catalog().unwrap().attempts().unwrap().len(), 4);
 }

@@ -29,13 +29,7 @@ fn seed() -> u64 {
 }
 
 fn options(broken: Option<Broken>) -> Options {
-    Options {
-        background: false,
-        dictionary: false,
-        stall: Duration::from_millis(500),
-        broken,
-        ..Options::default()
-    }
+    Options::default().background(false).dictionary(false).stall(Duration::from_millis(500)).broken(broken)
 }
 
 fn stream_on(disk: Arc<dyn Files>, options: Options) -> keepstep::Result<Stream> {
@@ -246,7 +240,7 @@ fn an_entry_that_failed_can_be_put_again() {
 #[test]
 fn a_stream_that_spans_segments_is_frozen_whole() {
     let sim = SimDisk::new(seed() + 7);
-    let small = Options { segment_bytes_max: 2000, ..options(None) };
+    let small = options(None).segment_bytes_max(2000);
     let first = stream_on(sim.process(), small.clone()).expect("opens");
     let all: BTreeSet<String> = (0..60).map(|n| format!("entry {n}")).collect();
     for id in &all {

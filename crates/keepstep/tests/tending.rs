@@ -143,7 +143,7 @@ fn a_live_writer_goes_on_while_others_are_compacted() {
 #[test]
 fn short_segments_are_put_together() {
     let sim = SimDisk::new(4);
-    let options = keepstep::tend::CompactOptions { segment_bytes_max: 1 << 20, ..at_once() };
+    let options = at_once().segment_bytes_max(1 << 20);
     for task in 0..10 {
         let store = open(&sim);
         let recorders = world::record(&store, task..task + 1, 1, 3);

@@ -18,7 +18,7 @@ use keepstep::{Ending, Episode, EpisodeName, Error, Opening, Options, Run, Step,
 const SLEEPS: u64 = 3;
 
 fn run_on(disk: std::sync::Arc<dyn Files>) -> Run {
-    let options = Options { background: false, ..Options::default() };
+    let options = Options::default().background(false);
     Store::on_files(disk, options).expect("opens").run("run", Value::Null).expect("opens")
 }
 
@@ -49,7 +49,7 @@ fn waited_for(
             then(&disk, owner);
         }
     }));
-    let opened = waiter.open(name(), Opening { busy: WhenBusy::Wait(patience), ..Opening::default() });
+    let opened = waiter.open(name(), Opening::default().busy(WhenBusy::Wait(patience)));
     (waiter, opened)
 }
 
@@ -108,8 +108,7 @@ fn whoever_waits_follows_the_episode_from_hand_to_hand() {
     let (run, opened) = waited_for(LONG, |sim, owner| {
         let process = sim.process();
         let third = run_on(process.clone());
-        let taken =
-            third.open(name(), Opening { busy: WhenBusy::Take, ..Opening::default() }).expect("takes");
+        let taken = third.open(name(), Opening::default().busy(WhenBusy::Take)).expect("takes");
         taken.step(step(2)).expect("records");
         let error = owner.episode.step(step(7)).expect_err("it is another's");
         assert!(matches!(error, Error::Fenced { .. }), "{error}");

@@ -24,11 +24,9 @@ pub(crate) struct Key {
 impl Key {
     /// Its name in the store.
     pub(crate) fn name(self) -> EpisodeName {
-        EpisodeName {
-            task: format!("w{}-l{}", self.worker, self.life),
-            iteration: i64::from(self.number),
-            sample: i64::from(self.thread),
-        }
+        EpisodeName::task(format!("w{}-l{}", self.worker, self.life))
+            .iteration(i64::from(self.number))
+            .sample(i64::from(self.thread))
     }
 
     /// The key of such a name.

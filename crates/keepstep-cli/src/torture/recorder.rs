@@ -82,12 +82,10 @@ struct Shared<'a> {
 
 pub(crate) fn run(args: &Args, screen: &Screen) -> Outcome {
     let stop = child::live_with_parent();
-    let options = Options {
-        level: Some(args.level.level()),
-        segment_bytes_max: args.segment_bytes,
-        stall: Duration::try_from_secs_f64(args.stall_s).unwrap_or(Duration::MAX),
-        ..Options::default()
-    };
+    let options = Options::default()
+        .level(args.level.level())
+        .segment_bytes_max(args.segment_bytes)
+        .stall(Duration::try_from_secs_f64(args.stall_s).unwrap_or(Duration::MAX));
     let store = Store::open(&args.store, options)?;
     let run = store.run(&args.run, Value::map([("seed", Value::from(args.seed.to_string()))]))?;
     let pipe =

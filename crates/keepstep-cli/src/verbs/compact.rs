@@ -41,7 +41,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
-    let options = CompactOptions { grace: grace(args.grace)?, ..CompactOptions::default() };
+    let options = CompactOptions::default().grace(grace(args.grace)?);
     let store = open_to_read(&store_path(args.store.as_deref()))?;
     let bar = progress::bytes(0, "compacting");
     let report = store.compact(options, &mut |told| {

@@ -101,8 +101,8 @@ fn new_run_name(store: &Path) -> Outcome<String> {
     if !store.join("keepstep.json").exists() {
         return Ok("demo".to_owned());
     }
-    let catalog = open_to_read(store)?.catalog()?;
-    let taken: Vec<String> = reading::runs(&catalog)?.into_iter().map(|run| run.name).collect();
+    let store = open_to_read(store)?;
+    let taken: Vec<String> = reading::runs(&store)?.into_iter().map(|run| run.name).collect();
     let names = (1..).map(|number| if number == 1 { "demo".to_owned() } else { format!("demo-{number}") });
     Ok(names.into_iter().find(|name| !taken.contains(name)).unwrap_or_else(|| "demo".to_owned()))
 }

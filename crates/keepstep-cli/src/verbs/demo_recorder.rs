@@ -62,7 +62,7 @@ pub(crate) fn steps_of(task: &str, steps: u64) -> u64 {
 
 fn record(args: &Args, run: &Run, task: &str, mut pipe: &File, stop: &AtomicBool) -> Result<()> {
     const GOODS: [&str; 6] = ["cheese", "bread", "apples", "coffee", "candles", "rope"];
-    let name = EpisodeName { task: task.to_owned(), iteration: args.iteration, sample: 0 };
+    let name = EpisodeName::task(task).iteration(args.iteration);
     let mut chance = Chance::new(&[steps_of(task, 1000), args.iteration as u64]);
     let wanted = GOODS[chance.below(6) as usize];
     let mut messages = vec![

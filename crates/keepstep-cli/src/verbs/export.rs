@@ -185,7 +185,7 @@ impl Work<'_> {
         // Steps that run over the same terminal are progress enough.
         let is_seen = self.args.output.is_none() && std::io::stdout().is_terminal();
         let bar = if is_seen { progress::none() } else { progress::bar(steps, "steps") };
-        let options = JsonlOptions { only_new: self.args.new, calls: self.args.calls };
+        let options = JsonlOptions::default().only_new(self.args.new).calls(self.args.calls);
         let mut jsonl = Jsonl::new(out, options);
         let mut notes: BTreeMap<Id, NoteIndex> = BTreeMap::new();
         let mut unread = Vec::new();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use keepstep::refs::{self, Name, Ref, run_reference};
-use keepstep::{Id, Store};
+use keepstep::{Id, RunInfo, Store};
 
 use crate::failure::{Exit, Outcome};
 use crate::filter::{Filter, each_once};
@@ -12,7 +12,7 @@ use crate::json::Json;
 use crate::numbers::{count, counted, now_us, reward, span_us};
 use crate::place::open_split;
 use crate::planned;
-use crate::reading::{self, Episode, Run};
+use crate::reading::{self, Episode};
 use crate::screen::{Screen, Side, Table};
 
 /// Arguments of `keepstep ls`.
@@ -70,11 +70,11 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     let is_named = |episode: &Episode| refs.iter().any(|(_, it)| reading::fits_attempt(episode, it));
     if refs.is_empty() && !args.all && !args.attempts && !chooser.chooses() {
         episodes.retain(|episode| episode.is_in_force);
-        list_runs(args, &store, &reading::runs(&catalog)?, &episodes, screen)?;
+        list_runs(args, &store, &reading::runs(&store)?, &episodes, screen)?;
     } else {
         if !refs.is_empty() {
             // A run in which nothing has begun yet is there all the same.
-            let runs = reading::runs(&catalog)?;
+            let runs = reading::runs(&store)?;
             let is_run = |wanted: &Ref| runs.iter().any(|run| names_run(wanted, run));
             let within: Vec<_> = refs
                 .iter()
@@ -89,8 +89,8 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         episodes.retain(|episode| chooser.takes(episode));
         list_episodes(args, &episodes, screen)?;
         if !args.json {
-            let is_asked_for = |run: &&Run| refs.iter().any(|(_, it)| names_run(it, run));
-            plans = planned::tell(&store, reading::runs(&catalog)?.iter().filter(is_asked_for), screen)?;
+            let is_asked_for = |run: &&RunInfo| refs.iter().any(|(_, it)| names_run(it, run));
+            plans = planned::tell(&store, reading::runs(&store)?.iter().filter(is_asked_for), screen)?;
         }
     }
     let troubles = reading::tell_wrong(&episodes, screen)?;
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
 }
 
 /// True if a reference is the name of a run, and of nothing in it.
-fn names_run(wanted: &Ref, run: &Run) -> bool {
+fn names_run(wanted: &Ref, run: &RunInfo) -> bool {
     let is_meant = wanted.generation.map_or(run.is_newest, |generation| generation == run.generation);
     is_meant && wanted.attempt.is_none() && matches!(&wanted.name, Name::Bare(name) if *name == run.name)
 }
@@ -138,14 +138,14 @@ struct Sum {
     states: BTreeMap<String, u64>,
 }
 
-fn sum_up(runs: &[Run], episodes: &[Episode]) -> Vec<Sum> {
+fn sum_up(runs: &[RunInfo], episodes: &[Episode]) -> Vec<Sum> {
     let mut sums: BTreeMap<(String, u64, Id), Sum> = BTreeMap::new();
     for run in runs {
         let sum = Sum {
             name: run.name.clone(),
             generation: run.generation,
             is_old: !run.is_newest,
-            created: run.created,
+            created: Some(run.time),
             ..Sum::default()
         };
         sums.insert((run.name.clone(), run.generation, run.birth), sum);
@@ -167,7 +167,7 @@ fn sum_up(runs: &[Run], episodes: &[Episode]) -> Vec<Sum> {
 fn list_runs(
     args: &Args,
     store: &Store,
-    runs: &[Run],
+    runs: &[RunInfo],
     episodes: &[Episode],
     screen: &mut Screen,
 ) -> Outcome<()> {

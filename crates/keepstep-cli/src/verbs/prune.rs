@@ -117,15 +117,13 @@ fn filter(args: &Args) -> Outcome<PruneFilter> {
             crate::usage(format!("{text:?} is no age"), "--older-than takes 90s, 5min, 2h, 3d or 1w")
         })?),
     };
-    Ok(PruneFilter {
-        run: args.run.clone(),
-        birth: None,
-        episodes: Vec::new(),
-        endings: args.ending.clone(),
-        older_than,
-        reason: args.reason.clone(),
-        grace: Some(compact::grace(args.grace)?),
-    })
+    let mut filter = PruneFilter::default()
+        .endings(&args.ending)
+        .older_than(older_than)
+        .reason(&args.reason)
+        .grace(compact::grace(args.grace)?);
+    filter.run.clone_from(&args.run);
+    Ok(filter)
 }
 
 /// A span of time as people say it.

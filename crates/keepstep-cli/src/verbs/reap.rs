@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     let Ok(lease) = Duration::try_from_secs_f64(args.lease) else {
         return Err(crate::usage(format!("--lease {} is no time", args.lease), "give seconds, such as 30"));
     };
-    let store = open_with(&store_path(args.store.as_deref()), Options { lease, ..Options::default() })?;
+    let store = open_with(&store_path(args.store.as_deref()), Options::default().lease(lease))?;
     let mut found = store.find_dead()?;
     if args.wait && !found.silent.is_empty() {
         found = wait_for_the_silent(&store, found)?;

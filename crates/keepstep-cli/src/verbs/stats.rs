@@ -3,10 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use keepstep::Liveness;
-use keepstep::read::{Catalog, Item};
-use keepstep::segment::{Contents, Log};
-use keepstep_format::encode::{Encoder, NothingKnown};
+use keepstep::read::{Catalog, Item, Sizes};
 
 use crate::failure::Outcome;
 use crate::json::Json;
@@ -41,7 +38,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     let store = open_to_read(&path)?;
     let (catalog, episodes) = reading::open(&store)?;
     let mut stats = Stats::of(&catalog, &episodes);
-    stats.runs = reading::runs(&catalog)?.len() as u64;
+    stats.runs = reading::runs(&store)?.len() as u64;
     stats.sample(&catalog, &episodes, args.full)?;
     if args.json {
         let id = store.id().to_string();
@@ -64,22 +61,16 @@ struct Stats {
     steps: u64,
     records: u64,
     states: BTreeMap<String, u64>,
-    bytes: u64,
-    sealed: u64,
-    open: u64,
-    unreadable: u64,
+    sizes: Sizes,
     /// Episodes with which something is wrong.
     damaged: u64,
-    live: u64,
-    dead: u64,
-    unknown: u64,
     sampled: u64,
     full_bytes: u64,
 }
 
 impl Stats {
     fn of(catalog: &Catalog, episodes: &[Episode]) -> Self {
-        let mut stats = Self::default();
+        let mut stats = Self { sizes: catalog.sizes(), ..Self::default() };
         for episode in episodes {
             stats.attempts += 1;
             stats.records += episode.records;
@@ -90,27 +81,7 @@ impl Stats {
                 *stats.states.entry(episode.state().to_owned()).or_default() += 1;
             }
         }
-        for log in catalog.logs() {
-            *match log.liveness() {
-                Liveness::Live => &mut stats.live,
-                Liveness::Dead => &mut stats.dead,
-                Liveness::Unknown => &mut stats.unknown,
-            } += 1;
-            stats.count_segments(log);
-        }
-        stats.count_segments(catalog.grouped());
         stats
-    }
-
-    fn count_segments(&mut self, log: &Log) {
-        for segment in log.segments() {
-            self.bytes += segment.file_bytes;
-            *match segment.contents {
-                Contents::Sealed(_) => &mut self.sealed,
-                Contents::Open(_) => &mut self.open,
-                Contents::Unreadable(_) => &mut self.unreadable,
-            } += 1;
-        }
     }
 
     /// Reads episodes, spread evenly, to see how long their records would be in full.
@@ -121,13 +92,7 @@ impl Stats {
         for episode in episodes.iter().step_by(step).filter(|episode| episode.records > 0) {
             for item in catalog.reader(&episode.key)?.records() {
                 let Item::Record(record) = item? else { continue };
-                let mut encoder = Encoder::fields(catalog.storage().key(), &NothingKnown);
-                for (number, value) in &record.fields {
-                    encoder.field(*number);
-                    // What was lost to damage has no length; the rest counts.
-                    let _ = encoder.put(value);
-                }
-                full_bytes += encoder.finish().full_bytes;
+                full_bytes += catalog.full_bytes(&record);
                 records += 1;
             }
             self.sampled += 1;
@@ -141,8 +106,8 @@ impl Stats {
 
     /// How many times smaller the store is than its records in full.
     fn ratio(&self) -> Option<f64> {
-        (self.bytes > 0 && self.full_bytes > 0)
-            .then(|| (self.full_bytes as f64 / self.bytes as f64 * 10.0).round() / 10.0)
+        (self.sizes.bytes > 0 && self.full_bytes > 0)
+            .then(|| (self.full_bytes as f64 / self.sizes.bytes as f64 * 10.0).round() / 10.0)
     }
 
     fn json(&self, path: &str, id: &str) -> Json {
@@ -156,21 +121,21 @@ impl Stats {
             ("states", Json::map(states)),
             ("steps", self.steps.into()),
             ("records", self.records.into()),
-            ("bytes", self.bytes.into()),
+            ("bytes", self.sizes.bytes.into()),
             (
                 "segments",
                 Json::map([
-                    ("sealed", Json::from(self.sealed)),
-                    ("open", self.open.into()),
-                    ("unreadable", self.unreadable.into()),
+                    ("sealed", Json::from(self.sizes.sealed)),
+                    ("open", self.sizes.open.into()),
+                    ("unreadable", self.sizes.unreadable.into()),
                 ]),
             ),
             (
                 "writers",
                 Json::map([
-                    ("live", Json::from(self.live)),
-                    ("dead", self.dead.into()),
-                    ("unknown", self.unknown.into()),
+                    ("live", Json::from(self.sizes.live)),
+                    ("dead", self.sizes.dead.into()),
+                    ("unknown", self.sizes.unknown.into()),
                 ]),
             ),
             ("full_bytes", self.full_bytes.into()),
@@ -196,11 +161,17 @@ impl Stats {
                 count(self.sampled)
             ),
         };
-        let unreadable =
-            if self.unreadable > 0 { format!(", {} unreadable", self.unreadable) } else { String::new() };
-        let unknown =
-            if self.unknown > 0 { format!(", {} not heard of", self.unknown) } else { String::new() };
-        let segments = self.sealed + self.open + self.unreadable;
+        let unreadable = if self.sizes.unreadable > 0 {
+            format!(", {} unreadable", self.sizes.unreadable)
+        } else {
+            String::new()
+        };
+        let unknown = if self.sizes.unknown > 0 {
+            format!(", {} not heard of", self.sizes.unknown)
+        } else {
+            String::new()
+        };
+        let segments = self.sizes.sealed + self.sizes.open + self.sizes.unreadable;
         let attempts = if self.attempts > self.episodes {
             format!(", in {}", counted(self.attempts, "attempt"))
         } else {
@@ -210,10 +181,13 @@ impl Stats {
             ("runs", count(self.runs)),
             ("episodes", format!("{}{states}{attempts}", count(self.episodes))),
             ("steps", format!("{} in {}", count(self.steps), counted(self.records, "record"))),
-            ("bytes", format!("{} in {}", bytes(self.bytes), counted(segments, "segment"))),
+            ("bytes", format!("{} in {}", bytes(self.sizes.bytes), counted(segments, "segment"))),
             ("size", ratio),
-            ("segments", format!("{} sealed, {} open{unreadable}", count(self.sealed), count(self.open))),
-            ("writers", format!("{} live, {} gone{unknown}", count(self.live), count(self.dead))),
+            (
+                "segments",
+                format!("{} sealed, {} open{unreadable}", count(self.sizes.sealed), count(self.sizes.open)),
+            ),
+            ("writers", format!("{} live, {} gone{unknown}", count(self.sizes.live), count(self.sizes.dead))),
         ]
     }
 }

@@ -290,7 +290,8 @@ impl<'a> Tail<'a> {
     /// An end that its owner did not say is in no log. Gives how it ended.
     fn tell_found_end(&self, key: AttemptKey, screen: &mut Screen) -> Outcome<Option<String>> {
         let Some((why, evidence)) = self.store.found_end(&key.episode, key.attempt)? else { return Ok(None) };
-        let end = End { why: Some(why.clone()), evidence: Some(evidence), ..End::default() };
+        let mut end = End::default();
+        (end.why, end.evidence) = (Some(why.clone()), Some(evidence));
         self.print(key, &Rendered::of_told(&EpisodeEvent::End(Box::new(end))), screen)?;
         Ok(Some(why))
     }

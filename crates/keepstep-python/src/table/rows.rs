@@ -106,7 +106,7 @@ impl Source {
     fn new(run: &Run, of: Of) -> Result<Self> {
         let mut catalog = run.store().catalog()?;
         // Notes may be on attempts that do not count any more.
-        let filter = EpisodeFilter { all_attempts: of == Of::Notes, ..EpisodeFilter::default() };
+        let filter = EpisodeFilter::default().all_attempts(of == Of::Notes);
         let listed = run.episodes_in(&mut catalog, &filter)?;
         let unread = RefCell::new(troubles_of(&catalog, &listed));
         let mut source = Self {

@@ -19,7 +19,9 @@ mod watch;
 
 use std::io;
 
-pub use directory::{Directory, read_file};
+#[doc(hidden)]
+pub use directory::Directory;
+pub use directory::read_file;
 pub use doors::{
     Beat, Cards, Clock, DirEntry, Disk, FileSystem, GrowingLog, HeldLock, LockState, Logs, NewCard, Presence,
     ReadLog, Watch,
@@ -41,7 +43,7 @@ fn file_bytes_max(path: &str) -> u64 {
 }
 
 /// Reads exactly this range, or fails.
-pub fn read_exact_at(file: &dyn ReadLog, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+pub(crate) fn read_exact_at(file: &dyn ReadLog, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
     let mut data = vec![0; bytes];
     if file.read_at(&mut data, offset)? < bytes {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than it was"));
@@ -58,11 +60,11 @@ pub(crate) fn store_is_deleted(disk: &dyn Disk, error: &io::Error) -> bool {
 }
 
 /// The directory that a path is in.
-pub fn parent(path: &str) -> &str {
+pub(crate) fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
 /// Puts two parts of a path together.
-pub fn join(dir: &str, name: &str) -> String {
+pub(crate) fn join(dir: &str, name: &str) -> String {
     if dir.is_empty() { name.to_owned() } else { format!("{dir}/{name}") }
 }

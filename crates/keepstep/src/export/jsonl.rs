@@ -16,6 +16,8 @@ use crate::store::{Listed, View};
 
 /// How lines are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
 pub struct JsonlOptions {
     /// A prompt that goes on from the one of the step before is written as what is new in it.
     pub only_new: bool,
@@ -23,8 +25,23 @@ pub struct JsonlOptions {
     pub calls: bool,
 }
 
+impl JsonlOptions {
+    /// Sets whether a prompt that goes on from the one before is written as what is new in it.
+    pub fn only_new(mut self, only_new: bool) -> Self {
+        self.only_new = only_new;
+        self
+    }
+
+    /// Sets whether calls are lines too.
+    pub fn calls(mut self, calls: bool) -> Self {
+        self.calls = calls;
+        self
+    }
+}
+
 /// What was written so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct JsonlCounts {
     /// Episodes.
     pub episodes: u64,

@@ -9,7 +9,6 @@ use keepstep_format::Id;
 use keepstep_format::commit::{Bind, What};
 
 use super::attempt::AttemptReader;
-use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::segment::chain::read_claim;
 use crate::segment::names::{list_writers, manifest_path, scan_path, segment_path};
@@ -36,6 +35,7 @@ impl AttemptKey {
 
 /// What a list shows of an attempt.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct AttemptInfo {
     /// Which.
     pub key: AttemptKey,
@@ -51,6 +51,7 @@ pub struct AttemptInfo {
 
 /// Something that could not be read; the rest is read all the same.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Trouble {
     /// Which file.
     pub path: String,
@@ -76,20 +77,15 @@ impl std::fmt::Debug for dyn ScanUnsealed {
 }
 
 impl Catalog {
-    /// Looks at a store for the first time.
-    pub fn open(disk: Arc<dyn Disk>, store: Id, scan: Arc<dyn ScanUnsealed>) -> Result<Self> {
-        Self::over(Arc::new(Storage::new(disk, store)), scan)
-    }
-
     /// Looks at a store whose open files are shared with others.
-    pub fn over(storage: Arc<Storage>, scan: Arc<dyn ScanUnsealed>) -> Result<Self> {
+    pub(crate) fn over(storage: Arc<Storage>, scan: Arc<dyn ScanUnsealed>) -> Result<Self> {
         let mut catalog = Self::unread(storage, scan);
         catalog.refresh()?;
         Ok(catalog)
     }
 
     /// A catalog that has not looked yet.
-    pub fn unread(storage: Arc<Storage>, scan: Arc<dyn ScanUnsealed>) -> Self {
+    pub(crate) fn unread(storage: Arc<Storage>, scan: Arc<dyn ScanUnsealed>) -> Self {
         let grouped = Log::of_compact(Arc::clone(&storage));
         Self { storage, scan, logs: BTreeMap::new(), grouped, manifest: Arc::default() }
     }
@@ -100,7 +96,7 @@ impl Catalog {
     }
 
     /// Looks at what is new in the logs of some writers only.
-    pub fn refresh_of(&mut self, writers: &[Id]) -> Result<()> {
+    pub(crate) fn refresh_of(&mut self, writers: &[Id]) -> Result<()> {
         self.look(Some(writers))
     }
 
@@ -156,7 +152,7 @@ impl Catalog {
     }
 
     /// What its readers share.
-    pub fn storage(&self) -> &Arc<Storage> {
+    pub(crate) fn storage(&self) -> &Arc<Storage> {
         &self.storage
     }
 
@@ -166,27 +162,27 @@ impl Catalog {
     }
 
     /// The logs of all writers.
-    pub fn logs(&self) -> impl Iterator<Item = &Log> {
+    pub(crate) fn logs(&self) -> impl Iterator<Item = &Log> {
         self.logs.values()
     }
 
     /// What `compact` made, as if it were the log of one more writer.
-    pub fn grouped(&self) -> &Log {
+    pub(crate) fn grouped(&self) -> &Log {
         &self.grouped
     }
 
     /// What was pruned, and which files are waiting to be deleted.
-    pub fn manifest(&self) -> &Manifest {
+    pub(crate) fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
     /// The log of one writer.
-    pub fn log(&self, writer: &Id) -> Option<&Log> {
+    pub(crate) fn log(&self, writer: &Id) -> Option<&Log> {
         self.logs.get(writer)
     }
 
     /// Why nobody can say what a writer recorded, if a part of its log cannot be read at all.
-    pub fn unreadable(&self, writer: &Id) -> Option<Error> {
+    pub(crate) fn unreadable(&self, writer: &Id) -> Option<Error> {
         let is_replaced = self.manifest.is_replaced(writer, 0);
         let log = if is_replaced { Some(&self.grouped) } else { self.logs.get(writer) };
         let unreadable = log?.segments().find_map(|segment| match &segment.contents {
@@ -216,7 +212,7 @@ impl Catalog {
     }
 
     /// As [`Catalog::attempts`], of one episode only.
-    pub fn attempts_of(&mut self, only: Option<&Id>) -> Result<Vec<AttemptInfo>> {
+    pub(crate) fn attempts_of(&mut self, only: Option<&Id>) -> Result<Vec<AttemptInfo>> {
         let mut found: HashMap<AttemptKey, (AttemptInfo, u32)> = HashMap::new();
         for log in self.logs.values_mut() {
             log.sum_up()?;
@@ -287,7 +283,7 @@ impl Catalog {
     }
 
     /// The attempts at one episode, without their summaries, sorted.
-    pub fn attempts_at(&self, episode: &Id) -> Vec<AttemptKey> {
+    pub(crate) fn attempts_at(&self, episode: &Id) -> Vec<AttemptKey> {
         let mut found = Vec::new();
         for log in self.logs.values().chain([&self.grouped]) {
             let mut add = |writer: Id, what: What, id: Id, attempt: u32| {

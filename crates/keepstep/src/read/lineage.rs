@@ -26,6 +26,7 @@ use crate::segment::names::segment_path;
 
 /// A part of a lineage: records of one attempt, in one log.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LineagePart {
     /// Which records.
     pub span: Span,
@@ -35,7 +36,8 @@ pub struct LineagePart {
 
 /// A record of a lineage, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Line {
+#[non_exhaustive]
+pub(crate) struct Line {
     /// In which part.
     pub part: usize,
     /// Its sequence there.
@@ -57,7 +59,7 @@ pub(super) struct StepLines {
 
 /// Reads what counts of an episode.
 #[derive(Debug)]
-pub struct Lineage {
+pub(crate) struct Lineage {
     episode: Id,
     pub(super) parts: Vec<LineagePart>,
     readers: Vec<AttemptReader>,
@@ -73,7 +75,7 @@ pub struct Lineage {
 
 impl Catalog {
     /// What counts of an episode up to one of its attempts. All logs of the chain must have been looked at.
-    pub fn lineage(&self, episode: &Id, chain: &Chain, attempt: u32) -> Result<Lineage> {
+    pub(crate) fn lineage(&self, episode: &Id, chain: &Chain, attempt: u32) -> Result<Lineage> {
         self.lineage_resting_on(self, episode, chain, attempt)
     }
 
@@ -81,7 +83,7 @@ impl Catalog {
     ///
     /// A base is published when all that it names is synced; the log that has it may not say so yet. A catalog that
     /// sees more than that is right for what was inherited, and wrong for what the attempt records itself.
-    pub fn lineage_resting_on(
+    pub(crate) fn lineage_resting_on(
         &self,
         inherited_in: &Catalog,
         episode: &Id,
@@ -93,13 +95,13 @@ impl Catalog {
     }
 
     /// What counts of an attempt's own records, without what it inherited: how it stands, whatever came before it.
-    pub fn own_part(&self, episode: &Id, chain: &Chain, attempt: u32) -> Result<Lineage> {
+    pub(crate) fn own_part(&self, episode: &Id, chain: &Chain, attempt: u32) -> Result<Lineage> {
         let link = link_of(episode, chain, attempt)?;
         Lineage::new(self, self, episode, None, own_span(link))
     }
 
     /// What one attempt recorded itself, in one log, with nothing that it inherited.
-    pub fn alone(&self, episode: &Id, writer: &Id, attempt: u32) -> Result<Lineage> {
+    pub(crate) fn alone(&self, episode: &Id, writer: &Id, attempt: u32) -> Result<Lineage> {
         let own = Span { writer: *writer, attempt, copied: None, from: 0, to: u32::MAX };
         Lineage::new(self, self, episode, None, own)
     }
@@ -226,32 +228,32 @@ impl Lineage {
     }
 
     /// Which steps come from which attempt, and by whom.
-    pub fn parts(&self) -> &[LineagePart] {
+    pub(crate) fn parts(&self) -> &[LineagePart] {
         &self.parts
     }
 
     /// All its records, in order.
-    pub fn lines(&self) -> &[Line] {
+    pub(crate) fn lines(&self) -> &[Line] {
         &self.lines
     }
 
     /// The lines before an end that the attempt recorded itself.
-    pub fn own_lines(&self, before: usize) -> Range<usize> {
+    pub(crate) fn own_lines(&self, before: usize) -> Range<usize> {
         self.own_from.min(before)..before
     }
 
     /// How many records the attempt has itself, those counted that are lost.
-    pub fn own_records(&self) -> u32 {
+    pub(crate) fn own_records(&self) -> u32 {
         self.lines[self.own_from..].last().map_or(0, |line| line.seq.saturating_add(1))
     }
 
     /// How many steps it has, FIRST counted.
-    pub fn steps(&self) -> u64 {
+    pub(crate) fn steps(&self) -> u64 {
         self.steps.len() as u64
     }
 
     /// How many of its steps failed: each step says how many have so far, if any have.
-    pub fn failed(&mut self) -> Result<u64> {
+    pub(crate) fn failed(&mut self) -> Result<u64> {
         for index in (0..self.steps.len()).rev() {
             if let Item::Record(record) = self.item(self.steps[index].done)? {
                 let failed = record.get(fields::FAILED).and_then(|value| value.as_int());
@@ -262,22 +264,22 @@ impl Lineage {
     }
 
     /// True if there is a first observation.
-    pub fn has_first(&self) -> bool {
+    pub(crate) fn has_first(&self) -> bool {
         self.steps.first().is_some_and(|step| self.lines[step.done].kind == Kind::First as u8)
     }
 
     /// Records that are missing: the part, and which of it.
-    pub fn gaps(&self) -> &[(usize, Gap)] {
+    pub(crate) fn gaps(&self) -> &[(usize, Gap)] {
         &self.gaps
     }
 
     /// True if something that it inherited cannot be found.
-    pub fn misses_what_it_inherited(&self) -> bool {
+    pub(crate) fn misses_what_it_inherited(&self) -> bool {
         self.gaps.iter().any(|(part, _)| *part < self.own_part)
     }
 
     /// The first thing that is lost before a line: what cannot be read, or is not there.
-    pub fn first_loss(&self, before: usize) -> Option<String> {
+    pub(crate) fn first_loss(&self, before: usize) -> Option<String> {
         let lost = self.lines[..before].iter().find(|line| line.is_lost);
         if let Some(line) = lost {
             let span = &self.parts[line.part].span;
@@ -295,7 +297,7 @@ impl Lineage {
     }
 
     /// Where the outline must be cut to keep so many steps, with what belongs to none behind them left out.
-    pub fn cut_behind(&self, steps: u64) -> usize {
+    pub(crate) fn cut_behind(&self, steps: u64) -> usize {
         match steps.checked_sub(1).and_then(|last| self.steps.get(last as usize)) {
             Some(step) => step.done + 1,
             None => 0,
@@ -303,7 +305,7 @@ impl Lineage {
     }
 
     /// Forgets everything from a line on.
-    pub fn truncate(&mut self, at: usize) {
+    pub(crate) fn truncate(&mut self, at: usize) {
         self.lines.truncate(at);
         self.steps.retain(|step| step.done < at);
         self.pending = self.pending.filter(|&pending| pending < at);
@@ -319,23 +321,23 @@ impl Lineage {
     }
 
     /// Where its own END stands, if it has one.
-    pub fn own_end(&self) -> Option<usize> {
+    pub(crate) fn own_end(&self) -> Option<usize> {
         let own = &self.lines[self.own_from..];
         own.iter().rposition(|line| line.kind == Kind::End as u8).map(|at| at + self.own_from)
     }
 
     /// Where an END stands in it: its own, or one that it inherited, since it only found that the episode was over.
-    pub fn end_at(&self) -> Option<usize> {
+    pub(crate) fn end_at(&self) -> Option<usize> {
         self.lines.iter().rposition(|line| line.kind == Kind::End as u8)
     }
 
     /// How it ended, if it said so.
-    pub fn end(&mut self) -> Result<Option<End>> {
+    pub(crate) fn end(&mut self) -> Result<Option<End>> {
         self.own_end().map(|at| self.end_of(at)).transpose()
     }
 
     /// How the one ended that it inherited from, if that is all that there is to it.
-    pub fn inherited_end(&mut self) -> Result<Option<End>> {
+    pub(crate) fn inherited_end(&mut self) -> Result<Option<End>> {
         self.end_at().map(|at| self.end_of(at)).transpose()
     }
 
@@ -354,7 +356,7 @@ impl Lineage {
     }
 
     /// How the newest attempt in it began that says so.
-    pub fn begin(&mut self) -> Result<Option<Begin>> {
+    pub(crate) fn begin(&mut self) -> Result<Option<Begin>> {
         let Some(at) = self.lines.iter().rposition(|line| line.kind == Kind::Begin as u8) else {
             return Ok(None);
         };
@@ -365,14 +367,14 @@ impl Lineage {
     }
 
     /// Damage of which nobody knows what was there, behind the last of its own records: it may have been more of them.
-    pub fn may_have_lost_its_end(&self) -> bool {
+    pub(crate) fn may_have_lost_its_end(&self) -> bool {
         let Some(reader) = self.readers.last() else { return false };
         let own = self.lines[self.own_from..].last().map(|line| (line.place.segment, line.place.offset));
         reader.nameless_damage().iter().any(|at| own.is_none_or(|own| *at > own))
     }
 
     /// True if a line is above what its log is known to have synced.
-    pub fn is_unsynced(&self, catalog: &Catalog, at: usize) -> bool {
+    pub(crate) fn is_unsynced(&self, catalog: &Catalog, at: usize) -> bool {
         let line = &self.lines[at];
         let span = &self.parts[line.part].span;
         let log = catalog.log_with(&span.writer, &bind_of(&self.episode, span));
@@ -386,7 +388,7 @@ impl Lineage {
     }
 
     /// The record of a line.
-    pub fn item(&mut self, at: usize) -> Result<Item> {
+    pub(crate) fn item(&mut self, at: usize) -> Result<Item> {
         let part = self.lines[at].part;
         let mut read = self.read_line(at);
         for _ in 0..MOVED_MAX {
@@ -431,7 +433,7 @@ impl Lineage {
     }
 
     /// A step by its index.
-    pub fn step(&mut self, index: u64) -> Result<Step> {
+    pub(crate) fn step(&mut self, index: u64) -> Result<Step> {
         let lines = self.steps.get(index as usize).copied();
         let lines = lines.ok_or_else(|| Error::NotFound { what: format!("step {index}") })?;
         let mut step = Step { index: index as i64, ..Step::default() };
@@ -458,7 +460,7 @@ impl Lineage {
 
     /// The newest value of that name in the states of its steps. Where damage took what may be newer, an older one would be a
     /// wrong answer: that is an error.
-    pub fn state(&mut self, name: &str) -> Result<Option<Value>> {
+    pub(crate) fn state(&mut self, name: &str) -> Result<Option<Value>> {
         for index in (0..self.steps.len()).rev() {
             let done = self.steps[index].done;
             let Item::Record(record) = self.item(done)? else { return Err(self.lost_state(index, name)) };
@@ -486,13 +488,13 @@ impl Lineage {
     }
 
     /// Reads all of it, as one.
-    pub fn read(&mut self) -> Result<Attempt> {
+    pub(crate) fn read(&mut self) -> Result<Attempt> {
         let mut cursor = LineageCursor::new(self);
         Attempt::of(Events::new(std::iter::from_fn(|| cursor.next(self).transpose())))
     }
 
     /// What another attempt inherits if it goes on behind a line, before anything was copied.
-    pub fn spans(&self, before: usize) -> Vec<Span> {
+    pub(crate) fn spans(&self, before: usize) -> Vec<Span> {
         let mut spans: Vec<Span> = Vec::new();
         for (index, part) in self.parts.iter().enumerate() {
             let last = self.lines[..before].iter().rev().find(|line| line.part == index);
@@ -558,7 +560,7 @@ fn cut_gap(from: u32, to: u32, end: u32) -> Option<Gap> {
 
 /// Goes through the records of a lineage, and says where some are missing.
 #[derive(Debug)]
-pub struct LineageCursor {
+pub(crate) struct LineageCursor {
     /// The next record.
     at: usize,
     gaps: Peekable<std::vec::IntoIter<(usize, Gap)>>,

@@ -50,6 +50,7 @@ pub struct NoteKey {
 
 /// What was said once.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct NoteSaid {
     /// When.
     pub time: i64,
@@ -74,6 +75,7 @@ impl NoteSaid {
 
 /// Notes that were lost to damage, or perhaps other records that stood with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LostNotes {
     /// Whose log they were in.
     pub writer: Id,
@@ -92,6 +94,7 @@ impl fmt::Display for LostNotes {
 
 /// Somebody was about to seal a group: its card says whether that came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub struct SealHint {
     /// When.
     pub time: i64,

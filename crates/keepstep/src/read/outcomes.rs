@@ -21,7 +21,7 @@ use crate::segment::{Contents, Liveness, Log, Segment, Storage};
 
 /// What the owner of an attempt said about its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SaidEnd {
+pub(crate) struct SaidEnd {
     /// Who.
     pub writer: Id,
     /// How it ended.
@@ -30,7 +30,7 @@ pub struct SaidEnd {
 
 /// How attempts ended, as their owners said.
 #[derive(Debug)]
-pub struct Outcomes {
+pub(crate) struct Outcomes {
     catalog: Catalog,
     said: HashMap<(Id, u32), SaidEnd>,
     /// Episodes of which there are records, and whose.
@@ -53,13 +53,13 @@ struct FoundEnd {
 
 impl Outcomes {
     /// Nothing is known yet.
-    pub fn new(catalog: Catalog) -> Self {
+    pub(crate) fn new(catalog: Catalog) -> Self {
         let (said, recorded, troubles) = (HashMap::new(), HashMap::new(), HashMap::new());
         Self { catalog, said, recorded, troubles, looked_to: HashMap::new(), reasons: Vec::new() }
     }
 
     /// Looks at what is new.
-    pub fn refresh(&mut self) -> Result<()> {
+    pub(crate) fn refresh(&mut self) -> Result<()> {
         self.catalog.refresh()?;
         let mut found = Looked { recorded: &mut self.recorded, ends: Vec::new() };
         for log in self.catalog.logs().chain([self.catalog.grouped()]) {
@@ -75,7 +75,7 @@ impl Outcomes {
     }
 
     /// Adds an end that is known from elsewhere.
-    pub fn note(&mut self, episode: Id, attempt: u32, writer: Id, why: &str) -> Result<()> {
+    pub(crate) fn note(&mut self, episode: Id, attempt: u32, writer: Id, why: &str) -> Result<()> {
         let why = self.reason(why);
         let known = self.said.get(&(episode, attempt));
         if known.is_some_and(|known| known.writer != writer) {
@@ -91,32 +91,32 @@ impl Outcomes {
     }
 
     /// How an attempt ended, if its owner said so.
-    pub fn said(&self, episode: &Id, attempt: u32) -> Option<&SaidEnd> {
+    pub(crate) fn said(&self, episode: &Id, attempt: u32) -> Option<&SaidEnd> {
         self.said.get(&(*episode, attempt))
     }
 
     /// Who recorded something of an episode, if anybody did.
-    pub fn recorder(&self, episode: &Id) -> Option<&Id> {
+    pub(crate) fn recorder(&self, episode: &Id) -> Option<&Id> {
         self.recorded.get(episode)
     }
 
     /// Why nobody can tell how an episode stands, although its logs say something.
-    pub fn trouble(&self, episode: &Id) -> Option<&Error> {
+    pub(crate) fn trouble(&self, episode: &Id) -> Option<&Error> {
         self.troubles.get(episode)
     }
 
     /// True if all that a writer ever said was seen: it was gone before its log was looked at, or has none any more.
-    pub fn is_complete(&self, writer: &Id) -> bool {
+    pub(crate) fn is_complete(&self, writer: &Id) -> bool {
         self.catalog.log(writer).is_none_or(|log| log.liveness() != Liveness::Live)
     }
 
     /// Why a part of what a writer said cannot be read, if that is so: how its attempts ended is not known then.
-    pub fn unreadable(&self, writer: &Id) -> Option<Error> {
+    pub(crate) fn unreadable(&self, writer: &Id) -> Option<Error> {
         self.catalog.unreadable(writer)
     }
 
     /// True if somebody pruned the episode.
-    pub fn is_pruned(&self, episode: &Id) -> bool {
+    pub(crate) fn is_pruned(&self, episode: &Id) -> bool {
         self.catalog.manifest().pruned(episode).is_some()
     }
 

@@ -16,6 +16,7 @@ use crate::segment::record::Unreadable;
 
 /// A record.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Record {
     /// Its number among the records of its attempt.
     pub seq: u32,
@@ -50,6 +51,7 @@ impl Record {
 
 /// A record that was there and cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DamagedRecord {
     /// Its number among the records of its attempt.
     pub seq: u32,
@@ -61,6 +63,7 @@ pub struct DamagedRecord {
 
 /// Records that are not in the log, and nobody knows what they were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Gap {
     /// The first that is missing.
     pub from: u32,
@@ -153,7 +156,7 @@ pub(super) fn read_record(bodies: &mut LogBodies, seq: u32, kind: u8, place: Rec
     let read = bodies.record(place.segment, place.offset, seq).and_then(|record| {
         // An index that speaks of another record than the one that stands there is not to be believed.
         if (record.kind, record.seq) != (kind, seq) {
-            return Err(Unreadable::Damaged(None));
+            return Err(Unreadable::Damaged);
         }
         let fields = bodies.fields(&record)?;
         Ok((record.bytes, fields))
@@ -164,10 +167,10 @@ pub(super) fn read_record(bodies: &mut LogBodies, seq: u32, kind: u8, place: Rec
                 fields.iter().filter(|(_, value)| value.has_lost()).map(|(number, _)| *number).collect();
             Ok(Item::Record(Box::new(Record { seq, kind, place, bytes, fields, lost })))
         }
-        Err(Unreadable::Damaged(_) | Unreadable::Missing) => {
+        Err(Unreadable::Damaged | Unreadable::Missing) => {
             Ok(Item::Damaged(DamagedRecord { seq, kind, place }))
         }
-        Err(Unreadable::Newer { .. }) => {
+        Err(Unreadable::Newer) => {
             let path = segment_path(bodies.writer(), place.segment);
             let known = u32::from(keepstep_format::FORMAT_VERSION);
             Err(Error::NewerFormat { path, found: known + 1, known })

@@ -184,6 +184,7 @@ fn damaged(record: &Record) -> Vec<&'static str> {
 
 /// How an attempt began.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Begin {
     /// When.
     pub time: Option<i64>,
@@ -232,6 +233,7 @@ impl Begin {
 
 /// A side effect whose result was recorded.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Call {
     /// When.
     pub time: Option<i64>,
@@ -274,6 +276,7 @@ impl Call {
 
 /// A fact that was added.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Note {
     /// Its sequence: the last resort when two notes have the same time.
     pub seq: u32,
@@ -313,6 +316,7 @@ impl Note {
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct End {
     /// When.
     pub time: Option<i64>,
@@ -356,6 +360,7 @@ pub fn is_final(why: &str) -> bool {
 
 /// A turn that was given up.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Discarded {
     /// The turn.
     pub index: i64,

@@ -21,6 +21,7 @@ use crate::segment::{Contents, Log};
 
 /// An entry, as one process put it.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct StreamEntry {
     /// What makes putting it again harmless.
     pub id: String,
@@ -40,6 +41,7 @@ pub struct StreamEntry {
 
 /// Something in the log of somebody who put entries that cannot be read: an entry, or perhaps some.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LostEntry {
     /// Whose log it was in.
     pub writer: Id,
@@ -53,18 +55,18 @@ pub struct LostEntry {
 
 impl LostEntry {
     /// As an error, for those who cannot go on without it.
-    pub fn to_error(&self) -> Error {
+    pub(crate) fn to_error(&self) -> Error {
         Error::Damaged { path: self.path.clone(), offset: self.offset, found: self.found.clone() }
     }
 }
 
 /// How the records of a stream are bound: attempt 0 has what was put, attempt 1 what a freezer copied.
-pub fn stream_bind(stream: &Id, attempt: u32) -> Bind {
+pub(crate) fn stream_bind(stream: &Id, attempt: u32) -> Bind {
     Bind { what: What::Stream, id: *stream, attempt }
 }
 
 /// Gives one writer's entries from a sequence on, in order, and says what is lost.
-pub fn stream_entries(
+pub(crate) fn stream_entries(
     catalog: &Catalog,
     writer: &Id,
     bind: &Bind,
@@ -158,13 +160,13 @@ fn entry(record: &Record, writer: &Id, is_settled: bool, rehash: &mut Rehash<'_>
 
 /// Entries on their way to being one set: by id, with one of each value.
 #[derive(Debug, Default)]
-pub struct EntrySet {
+pub(crate) struct EntrySet {
     by_id: BTreeMap<String, Vec<StreamEntry>>,
 }
 
 impl EntrySet {
     /// Adds an entry. Of those that say the same one stays: settled before not, then the first by time, writer, sequence.
-    pub fn add(&mut self, entry: StreamEntry) {
+    pub(crate) fn add(&mut self, entry: StreamEntry) {
         let same_id = self.by_id.entry(entry.id.clone()).or_default();
         match same_id.iter_mut().find(|other| other.hash == entry.hash) {
             Some(other) if rank(&entry) < rank(other) => *other = entry,
@@ -174,7 +176,7 @@ impl EntrySet {
     }
 
     /// The entries, and those that contradict one another; each in the order of time, writer and sequence.
-    pub fn finish(self) -> (Vec<StreamEntry>, Vec<StreamEntry>) {
+    pub(crate) fn finish(self) -> (Vec<StreamEntry>, Vec<StreamEntry>) {
         let (alone, many): (Vec<_>, Vec<_>) =
             self.by_id.into_values().partition(|same_id| same_id.len() == 1);
         let in_order = |sets: Vec<Vec<StreamEntry>>| {

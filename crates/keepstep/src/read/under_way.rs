@@ -9,7 +9,7 @@ use crate::error::Result;
 
 impl Lineage {
     /// The turn that was said and has no result.
-    pub fn pending(&mut self) -> Result<Option<Step>> {
+    pub(crate) fn pending(&mut self) -> Result<Option<Step>> {
         let Some(at) = self.pending else { return Ok(None) };
         let mut step = Step { index: self.steps.len() as i64, ..Step::default() };
         match self.item(at)? {
@@ -21,18 +21,18 @@ impl Lineage {
     }
 
     /// True for a line that stands before the turn which was said and has no result.
-    pub fn is_before_pending(&self, at: usize) -> bool {
+    pub(crate) fn is_before_pending(&self, at: usize) -> bool {
         self.pending.is_some_and(|pending| at < pending)
     }
 
     /// The records of a kind that belong to no completed step: what happened since.
-    pub fn since_last_step(&self, kind: Kind) -> Vec<usize> {
+    pub(crate) fn since_last_step(&self, kind: Kind) -> Vec<usize> {
         let from = self.steps.last().map_or(0, |step| step.done + 1);
         (from..self.lines.len()).filter(|&at| self.lines[at].kind == kind as u8).collect()
     }
 
     /// The calls that were made in it, in order. Reads them alone; of one that is damaged at least that is known.
-    pub fn calls(&mut self) -> Result<Vec<Call>> {
+    pub(crate) fn calls(&mut self) -> Result<Vec<Call>> {
         let is_call = |at: &usize| self.lines[*at].kind == Kind::Call as u8;
         let calls: Vec<usize> = (0..self.lines.len()).filter(is_call).collect();
         let read = |at: usize| {
@@ -46,7 +46,7 @@ impl Lineage {
 
     /// What cannot be read of the turn that was under way, before a line: an answer that is lost would be asked for again.
     /// Reads it; of steps that are complete, whoever reads them is told.
-    pub fn loss_since_last_step(&mut self, before: usize) -> Result<Option<String>> {
+    pub(crate) fn loss_since_last_step(&mut self, before: usize) -> Result<Option<String>> {
         for kind in [Kind::Intent, Kind::Call] {
             for at in self.since_last_step(kind).into_iter().filter(|at| *at < before) {
                 let is_whole = matches!(self.item(at)?, Item::Record(record) if record.lost.is_empty());

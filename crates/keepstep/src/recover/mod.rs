@@ -20,10 +20,10 @@ use crate::segment::window::{RECORD_BYTES, SCAN_BYTES, Window, feed};
 use crate::segment::{Liveness, ScanUnsealed, Scanned, SegmentHead, Storage, UnsealedFacts};
 
 /// Says whether a writer is still there.
-pub type AskLiveness = Box<dyn Fn(&Id) -> Liveness + Send + Sync>;
+pub(crate) type AskLiveness = Box<dyn Fn(&Id) -> Liveness + Send + Sync>;
 
 /// Scans segments that were never sealed.
-pub struct Recovery {
+pub(crate) struct Recovery {
     liveness: AskLiveness,
     publishes: bool,
 }
@@ -36,12 +36,12 @@ impl std::fmt::Debug for Recovery {
 
 impl Recovery {
     /// Scans; what it finds in the logs of dead writers it publishes.
-    pub fn new(liveness: AskLiveness) -> Self {
+    pub(crate) fn new(liveness: AskLiveness) -> Self {
         Self { liveness, publishes: true }
     }
 
     /// Scans, and publishes nothing.
-    pub fn read_only(liveness: AskLiveness) -> Self {
+    pub(crate) fn read_only(liveness: AskLiveness) -> Self {
         Self { liveness, publishes: false }
     }
 
@@ -50,7 +50,7 @@ impl Recovery {
     /// Everything that a writer ever acknowledged is in it, also where the log does not say so yet. What stands above
     /// [`Scanned::synced_to`] may still go, with the power or when its writer gives the segment up: whoever builds on it
     /// copies it first.
-    pub fn dirty() -> Self {
+    pub(crate) fn dirty() -> Self {
         Self::read_only(Box::new(|_| Liveness::Unknown))
     }
 }

@@ -16,6 +16,7 @@ const TOLD_MAX: usize = 5;
 
 /// What a reference means: the one attempt, and the look at the store that it was found in.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Found {
     /// What the store held at that moment.
     pub catalog: Catalog,

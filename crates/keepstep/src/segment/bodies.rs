@@ -22,7 +22,7 @@ use crate::error::Error;
 const CACHE_BYTES_MAX: usize = 16 << 20;
 /// What must be known of a segment to take records out of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReadableSegment {
+pub(crate) struct ReadableSegment {
     /// The salt of its frames.
     pub salt: u64,
     /// Records from here on do not exist.
@@ -30,13 +30,11 @@ pub struct ReadableSegment {
 }
 
 /// The segments of a writer that can be read, by number.
-pub type ReadableSegments = BTreeMap<u64, ReadableSegment>;
+pub(crate) type ReadableSegments = BTreeMap<u64, ReadableSegment>;
 
 /// A record, unpacked.
 #[derive(Debug, Clone)]
-pub struct OpenRecord {
-    /// The header of its first frame, or of the block that it stands in.
-    pub header: FrameHeader,
+pub(crate) struct OpenRecord {
     /// What it is.
     pub kind: u8,
     /// Its sequence.
@@ -51,12 +49,12 @@ pub struct OpenRecord {
 
 impl OpenRecord {
     /// Its bytes, uncompressed.
-    pub fn raw(&self) -> &[u8] {
+    pub(crate) fn raw(&self) -> &[u8] {
         &self.body.raw[self.part.bytes.clone()]
     }
 
     /// What it refers to.
-    pub fn references(&self) -> &[Reference] {
+    pub(crate) fn references(&self) -> &[Reference] {
         &self.body.references[self.part.references.clone()]
     }
 }
@@ -72,7 +70,7 @@ struct Opened {
 }
 
 /// Fetches records of one writer.
-pub struct LogBodies {
+pub(crate) struct LogBodies {
     storage: Arc<Storage>,
     writer: Id,
     readable: Arc<ReadableSegments>,
@@ -95,7 +93,7 @@ impl std::fmt::Debug for LogBodies {
 
 impl LogBodies {
     /// For the log of `writer`.
-    pub fn new(storage: Arc<Storage>, writer: Id, readable: Arc<ReadableSegments>) -> Self {
+    pub(crate) fn new(storage: Arc<Storage>, writer: Id, readable: Arc<ReadableSegments>) -> Self {
         Self {
             storage,
             writer,
@@ -112,64 +110,64 @@ impl LogBodies {
 
     /// Reads so much at a time: for those who read everything in order.
     #[must_use]
-    pub fn reading_ahead(mut self, bytes: usize) -> Self {
+    pub(crate) fn reading_ahead(mut self, bytes: usize) -> Self {
         self.ahead_bytes = bytes;
         self
     }
 
     /// Remembers so much of what was fetched.
     #[must_use]
-    pub fn caching(mut self, bytes: usize) -> Self {
+    pub(crate) fn caching(mut self, bytes: usize) -> Self {
         (self.bodies, self.values) = (Lru::new(bytes), Lru::new(bytes));
         self
     }
 
     /// Whether values that were found elsewhere stand in for lost ones.
     #[must_use]
-    pub fn healing(mut self, uses_heals: bool) -> Self {
+    pub(crate) fn healing(mut self, uses_heals: bool) -> Self {
         self.uses_heals = uses_heals;
         self
     }
 
     /// Whose log this is.
-    pub fn writer(&self) -> &Id {
+    pub(crate) fn writer(&self) -> &Id {
         &self.writer
     }
 
     /// Goes on with newer segments. Records never change, so all that is remembered stays true.
-    pub fn renew(&mut self, readable: &Arc<ReadableSegments>) {
+    pub(crate) fn renew(&mut self, readable: &Arc<ReadableSegments>) {
         if !Arc::ptr_eq(&self.readable, readable) {
             self.readable = Arc::clone(readable);
         }
     }
 
     /// The record at a place. In a block, the one with this sequence.
-    pub fn record(&mut self, segment: u64, offset: u64, seq: u32) -> Result<OpenRecord, Unreadable> {
+    pub(crate) fn record(&mut self, segment: u64, offset: u64, seq: u32) -> Result<OpenRecord, Unreadable> {
         let opened = self.open(0, segment, offset)?;
         let Opened { header, bytes, body, records } = &*opened;
         if records.is_empty() {
-            let (header, bytes, body, part) = (*header, *bytes, Arc::clone(body), body.whole());
-            return Ok(OpenRecord { header, kind: header.kind, seq: header.seq, bytes, body, part });
+            let (bytes, body, part) = (*bytes, Arc::clone(body), body.whole());
+            return Ok(OpenRecord { kind: header.kind, seq: header.seq, bytes, body, part });
         }
         let record = seq.checked_sub(header.seq).and_then(|at| records.get(at as usize));
-        let BlockRecord { kind, part } = record.ok_or(Unreadable::Damaged(Some(*header)))?;
+        let BlockRecord { kind, part } = record.ok_or(Unreadable::Damaged)?;
         let bytes = *bytes * part.bytes.len() as u64 / body.raw.len().max(1) as u64;
         let (kind, part) = (*kind, part.clone());
-        Ok(OpenRecord { header: *header, kind, seq, bytes, body: Arc::clone(body), part })
+        Ok(OpenRecord { kind, seq, bytes, body: Arc::clone(body), part })
     }
 
     /// The fields of a record; what they refer to and cannot be fetched is [`Value::Lost`].
-    pub fn fields(&mut self, record: &OpenRecord) -> Result<Vec<(u8, Value)>, Unreadable> {
+    pub(crate) fn fields(&mut self, record: &OpenRecord) -> Result<Vec<(u8, Value)>, Unreadable> {
         self.begin();
         let read = decode::read_fields_of(&record.body, &record.part, self);
-        self.finish(read.map_err(|_| Unreadable::Damaged(Some(record.header))))
+        self.finish(read.map_err(|_| Unreadable::Damaged))
     }
 
     /// The value of a VALUE record.
-    pub fn value(&mut self, record: &OpenRecord) -> Result<Value, Unreadable> {
+    pub(crate) fn value(&mut self, record: &OpenRecord) -> Result<Value, Unreadable> {
         self.begin();
         let read = decode::read_value_of(&record.body, &record.part, self);
-        self.finish(read.map_err(|_| Unreadable::Damaged(Some(record.header))))
+        self.finish(read.map_err(|_| Unreadable::Damaged))
     }
 
     fn begin(&mut self) {
@@ -186,7 +184,7 @@ impl LogBodies {
     }
 
     /// How many records stand at a place: one, or those of a block.
-    pub fn count_at(&mut self, segment: u64, offset: u64) -> Result<usize, Unreadable> {
+    pub(crate) fn count_at(&mut self, segment: u64, offset: u64) -> Result<usize, Unreadable> {
         Ok(self.open(0, segment, offset)?.records.len().max(1))
     }
 
@@ -213,13 +211,13 @@ impl LogBodies {
     }
 
     /// What a reference means.
-    pub fn reference(&mut self, reference: &Reference) -> Option<Value> {
+    pub(crate) fn reference(&mut self, reference: &Reference) -> Option<Value> {
         self.missing.clear();
         decode::read_reference(reference, self)
     }
 
     /// The hashes that the last read wanted, and nobody has.
-    pub fn missing(&self) -> &[Hash] {
+    pub(crate) fn missing(&self) -> &[Hash] {
         &self.missing
     }
 
@@ -252,12 +250,11 @@ impl LogBodies {
             let found = self.stored(1, segment, offset)?;
             let is_plain = found.header.is(Kind::Dict) && found.dictionary.is_none();
             // Without its dictionary the record is lost, although its own header holds.
-            if is_plain { Ok(found.stored) } else { Err(Unreadable::Damaged(None)) }
+            if is_plain { Ok(found.stored) } else { Err(Unreadable::Damaged) }
         });
-        let header = stored.header;
         let dictionary = dictionary.map_err(|reason| match reason {
             Unreadable::Io(error) if error.is_gone() || error.is_out_of_files() => Unreadable::Io(error),
-            _ => Unreadable::Damaged(Some(header)),
+            _ => Unreadable::Damaged,
         });
         stored.unpack(Some(&*dictionary?))
     }

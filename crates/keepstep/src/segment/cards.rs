@@ -11,11 +11,11 @@ use crate::error::{Doing, Error, Result};
 
 /// The fields of a card.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Fields(pub Vec<(u8, Value)>);
+pub(crate) struct Fields(pub Vec<(u8, Value)>);
 
 /// What stands under a card's name.
 #[derive(Debug, Clone, PartialEq)]
-pub enum CardFound {
+pub(crate) enum CardFound {
     /// Nothing.
     Nothing,
     /// A card of the kind that belongs there.
@@ -26,33 +26,33 @@ pub enum CardFound {
 
 impl Fields {
     /// The value of a field.
-    pub fn get(&self, number: u8) -> Option<&Value> {
+    pub(crate) fn get(&self, number: u8) -> Option<&Value> {
         self.0.iter().find(|(found, _)| *found == number).map(|(_, value)| value)
     }
 
     /// A number that is not below zero.
-    pub fn number(&self, number: u8) -> Option<u64> {
+    pub(crate) fn number(&self, number: u8) -> Option<u64> {
         u64::try_from(self.get(number)?.as_int()?).ok()
     }
 
     /// An id.
-    pub fn id(&self, number: u8) -> Option<Id> {
+    pub(crate) fn id(&self, number: u8) -> Option<Id> {
         as_id(self.get(number)?)
     }
 
     /// A text.
-    pub fn text(&self, number: u8) -> Option<&str> {
+    pub(crate) fn text(&self, number: u8) -> Option<&str> {
         self.get(number)?.as_str()
     }
 }
 
 /// The id that these bytes are.
-pub fn as_id(value: &Value) -> Option<Id> {
+pub(crate) fn as_id(value: &Value) -> Option<Id> {
     value.as_bytes()?.try_into().ok().map(Id)
 }
 
 /// Reads the card at a path, if it is of this kind.
-pub fn read_card(storage: &Storage, path: &str, kind: u16) -> Result<CardFound> {
+pub(crate) fn read_card(storage: &Storage, path: &str, kind: u16) -> Result<CardFound> {
     let raw = match read_body(storage, path, kind)? {
         BodyFound::Nothing => return Ok(CardFound::Nothing),
         BodyFound::Damaged => return Ok(CardFound::Damaged),
@@ -89,7 +89,7 @@ pub(crate) fn read_body(storage: &Storage, path: &str, kind: u16) -> Result<Body
 }
 
 /// Fields as bytes; numbers must rise. Nothing if a value cannot be written.
-pub fn encode_fields(storage: &Storage, fields: &[(u8, Value)]) -> Option<Vec<u8>> {
+pub(crate) fn encode_fields(storage: &Storage, fields: &[(u8, Value)]) -> Option<Vec<u8>> {
     let mut encoder = Encoder::fields(storage.key(), &NothingKnown);
     for (number, value) in fields {
         encoder.field(*number);
@@ -99,7 +99,7 @@ pub fn encode_fields(storage: &Storage, fields: &[(u8, Value)]) -> Option<Vec<u8
 }
 
 /// Fields from bytes, if that is what they are. No bytes are no fields.
-pub fn decode_fields(bytes: &[u8]) -> Option<Fields> {
+pub(crate) fn decode_fields(bytes: &[u8]) -> Option<Fields> {
     if bytes.is_empty() {
         return Some(Fields::default());
     }
@@ -109,7 +109,7 @@ pub fn decode_fields(bytes: &[u8]) -> Option<Fields> {
 
 /// What came of publishing a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Published {
+pub(crate) enum Published {
     /// It is there.
     Done,
     /// The name is taken.
@@ -119,7 +119,12 @@ pub enum Published {
 }
 
 /// Publishes a card, create-only.
-pub fn publish_card(storage: &Storage, path: &str, kind: u16, fields: &[(u8, Value)]) -> Result<Published> {
+pub(crate) fn publish_card(
+    storage: &Storage,
+    path: &str,
+    kind: u16,
+    fields: &[(u8, Value)],
+) -> Result<Published> {
     let Some(body) = encode_fields(storage, fields).filter(|body| body.len() <= card::CARD_BODY_MAX) else {
         return Ok(Published::Unfit);
     };

@@ -15,7 +15,7 @@ use crate::error::{Doing, Error, Result};
 
 /// Somebody's word that an attempt is theirs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claim {
+pub(crate) struct Claim {
     /// Which attempt.
     pub attempt: u32,
     /// Whose log it is in: frames of this attempt count only from there.
@@ -43,7 +43,7 @@ pub struct Span {
 
 /// Exactly what an attempt inherits.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Base {
+pub(crate) struct Base {
     /// Which attempt.
     pub attempt: u32,
     /// The attempt that it goes on from.
@@ -65,7 +65,7 @@ pub struct Base {
 
 /// What stands under the name of a base.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Based {
+pub(crate) enum Based {
     /// The attempt began so.
     Base(Base),
     /// It never will: somebody passed over its claim.
@@ -74,7 +74,7 @@ pub enum Based {
 
 /// An attempt, as far as storage knows of it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Link {
+pub(crate) struct Link {
     /// Whose it is.
     pub claim: Claim,
     /// What it inherits; none if that was never published, or if it is the first.
@@ -87,12 +87,12 @@ pub struct Link {
 
 impl Link {
     /// True if the attempt really began: readers believe it.
-    pub fn is_in_force(&self) -> bool {
+    pub(crate) fn is_in_force(&self) -> bool {
         self.claim.attempt == 0 || self.base.is_some()
     }
 
     /// True if the attempt before had come to its end, as its taker found.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.base.as_ref().is_some_and(|base| base.adopted.is_some())
     }
 
@@ -107,7 +107,7 @@ impl Link {
 
 /// Attempts at an episode that were ever claimed, in order.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Chain {
+pub(crate) struct Chain {
     /// By the number of the attempt, from `first` on without a gap.
     pub links: Vec<Link>,
     /// The first that was read.
@@ -116,7 +116,7 @@ pub struct Chain {
 
 impl Chain {
     /// Reads what was claimed of an episode. Empty for one that never was, such as one without a name.
-    pub fn read(storage: &Storage, episode: &Id) -> Result<Self> {
+    pub(crate) fn read(storage: &Storage, episode: &Id) -> Result<Self> {
         let mut links = Vec::new();
         loop {
             let next = links.len() as u32;
@@ -134,7 +134,7 @@ impl Chain {
 
     /// Reads what was claimed of an episode since the attempt that counts, that one included: what opening it needs, however
     /// often it was opened before.
-    pub fn read_newest(storage: &Storage, episode: &Id) -> Result<Self> {
+    pub(crate) fn read_newest(storage: &Storage, episode: &Id) -> Result<Self> {
         match newest_claim(storage, episode)? {
             Some(newest) => Self::read_down_from(storage, episode, newest),
             None => Ok(Self::default()),
@@ -142,7 +142,7 @@ impl Chain {
     }
 
     /// As [`Chain::read_newest`], without looking at this attempt and those behind it. It must have been claimed.
-    pub fn read_newest_before(storage: &Storage, episode: &Id, attempt: u32) -> Result<Self> {
+    pub(crate) fn read_newest_before(storage: &Storage, episode: &Id, attempt: u32) -> Result<Self> {
         match attempt.checked_sub(1) {
             Some(before) => Self::read_down_from(storage, episode, before),
             None => Ok(Self::default()),
@@ -181,7 +181,7 @@ impl Chain {
 
     /// Notes that so many own records of an attempt count, as whoever found its end said. Whoever went on from it knows
     /// better.
-    pub fn note_records(&mut self, attempt: u32, records: u32) {
+    pub(crate) fn note_records(&mut self, attempt: u32, records: u32) {
         if let Some(link) = self.link_mut(attempt) {
             link.records = link.records.or(Some(records));
         }
@@ -189,7 +189,11 @@ impl Chain {
 
     /// What is wrong if these attempts have records: a base is published before anything is recorded, and outlives it. One
     /// that is not there any more is not the same as one that never was.
-    pub fn missing_base(&self, episode: &Id, recorded: impl IntoIterator<Item = u32>) -> Option<Error> {
+    pub(crate) fn missing_base(
+        &self,
+        episode: &Id,
+        recorded: impl IntoIterator<Item = u32>,
+    ) -> Option<Error> {
         let resumed = self.links.iter().filter_map(|link| link.base.as_ref().map(|base| base.resumed));
         let mut began = recorded.into_iter().chain(resumed).filter(|attempt| *attempt > 0);
         let is_missing = |attempt: &u32| {
@@ -200,22 +204,22 @@ impl Chain {
     }
 
     /// The attempt that counts: the newest that really began.
-    pub fn in_force(&self) -> Option<&Link> {
+    pub(crate) fn in_force(&self) -> Option<&Link> {
         self.links.iter().rev().find(|link| link.is_in_force())
     }
 
     /// The attempt that was claimed last.
-    pub fn newest(&self) -> Option<&Link> {
+    pub(crate) fn newest(&self) -> Option<&Link> {
         self.links.last()
     }
 
     /// The newest that is an attempt, or may still become one.
-    pub fn newest_open(&self) -> Option<&Link> {
+    pub(crate) fn newest_open(&self) -> Option<&Link> {
         self.links.iter().rev().find(|link| !link.is_void)
     }
 
     /// One attempt.
-    pub fn link(&self, attempt: u32) -> Option<&Link> {
+    pub(crate) fn link(&self, attempt: u32) -> Option<&Link> {
         self.links.get(attempt.checked_sub(self.first)? as usize)
     }
 
@@ -224,13 +228,13 @@ impl Chain {
     }
 
     /// All that were claimed behind an attempt.
-    pub fn behind(&self, attempt: u32) -> &[Link] {
+    pub(crate) fn behind(&self, attempt: u32) -> &[Link] {
         let at = attempt.saturating_add(1).saturating_sub(self.first) as usize;
         &self.links[at.min(self.links.len())..]
     }
 
     /// All who ever claimed it, each once.
-    pub fn writers(&self) -> Vec<Id> {
+    pub(crate) fn writers(&self) -> Vec<Id> {
         let mut writers: Vec<Id> = self.links.iter().map(|link| link.claim.writer).collect();
         writers.sort_unstable();
         writers.dedup();
@@ -281,49 +285,49 @@ fn is_missed(storage: &Storage, episode: &Id, attempt: u32) -> Result<bool> {
 }
 
 /// What is said of a base, or a claim, that an attempt rests on and that is not there any more.
-pub const GONE: &str = "it is gone, and the attempt has records";
+pub(crate) const GONE: &str = "it is gone, and the attempt has records";
 
 /// An attempt has records, and its base is not there any more.
-pub fn lost_base(episode: &Id, attempt: u32) -> Error {
+pub(crate) fn lost_base(episode: &Id, attempt: u32) -> Error {
     damaged(&base_path(episode, attempt), GONE)
 }
 
 /// An attempt has records, or others behind it, and its claim is not there any more.
-pub fn lost_claim(episode: &Id, attempt: u32) -> Error {
+pub(crate) fn lost_claim(episode: &Id, attempt: u32) -> Error {
     damaged(&claim_path(episode, attempt), "it is gone, and the attempt has records or others behind it")
 }
 
 /// An attempt was ended, and how cannot be read any more: whether it is over is not known.
-pub fn lost_end(episode: &Id, attempt: u32) -> Error {
+pub(crate) fn lost_end(episode: &Id, attempt: u32) -> Error {
     let found = "its END cannot be read: how it ended is lost; open it with `at` to go on before the end, or restart it";
     damaged(&format!("attempt {attempt} at episode {episode}"), found)
 }
 
 /// Where the claim of an attempt stands.
-pub fn claim_path(episode: &Id, attempt: u32) -> String {
+pub(crate) fn claim_path(episode: &Id, attempt: u32) -> String {
     let hex = episode.to_string();
     format!("claims/{}/{hex}.{attempt}.claim", &hex[..2])
 }
 
 /// Where the base of an attempt stands.
-pub fn base_path(episode: &Id, attempt: u32) -> String {
+pub(crate) fn base_path(episode: &Id, attempt: u32) -> String {
     let hex = episode.to_string();
     format!("claims/{}/{hex}.{attempt}.base", &hex[..2])
 }
 
 /// Where a claim stands of whoever scores an episode that is over.
-pub fn scoring_path(episode: &Id, number: u32) -> String {
+pub(crate) fn scoring_path(episode: &Id, number: u32) -> String {
     let hex = episode.to_string();
     format!("claims/{}/{hex}.{number}.scoring", &hex[..2])
 }
 
 /// Who claimed an attempt.
-pub fn read_claim(storage: &Storage, episode: &Id, attempt: u32) -> Result<Option<Claim>> {
+pub(crate) fn read_claim(storage: &Storage, episode: &Id, attempt: u32) -> Result<Option<Claim>> {
     read_claim_at(storage, &claim_path(episode, attempt), attempt)
 }
 
 /// The claim that stands here.
-pub fn read_claim_at(storage: &Storage, path: &str, attempt: u32) -> Result<Option<Claim>> {
+pub(crate) fn read_claim_at(storage: &Storage, path: &str, attempt: u32) -> Result<Option<Claim>> {
     let Some(found) = whole_card(storage, path, kind::CLAIM)? else { return Ok(None) };
     let writer = found.id(fields::WRITER).ok_or_else(|| damaged(path, "it does not say whose it is"))?;
     let time = found.get(fields::TIME).and_then(Value::as_int).unwrap_or(0);
@@ -331,7 +335,7 @@ pub fn read_claim_at(storage: &Storage, path: &str, attempt: u32) -> Result<Opti
 }
 
 /// What an attempt inherits, if it began.
-pub fn read_base(storage: &Storage, episode: &Id, attempt: u32) -> Result<Option<Base>> {
+pub(crate) fn read_base(storage: &Storage, episode: &Id, attempt: u32) -> Result<Option<Base>> {
     Ok(match read_based(storage, episode, attempt)? {
         Some(Based::Base(base)) => Some(base),
         Some(Based::Void) | None => None,
@@ -340,7 +344,7 @@ pub fn read_base(storage: &Storage, episode: &Id, attempt: u32) -> Result<Option
 
 /// What stands under the name of an attempt's base. Its spans are all that it inherits, also if it only says what it adds to
 /// those of the attempt before.
-pub fn read_based(storage: &Storage, episode: &Id, attempt: u32) -> Result<Option<Based>> {
+pub(crate) fn read_based(storage: &Storage, episode: &Id, attempt: u32) -> Result<Option<Based>> {
     let Some((mut base, mut follows)) = (match read_base_card(storage, episode, attempt)? {
         None => return Ok(None),
         Some(BaseCard::Void) => return Ok(Some(Based::Void)),
@@ -405,7 +409,7 @@ const SPANS_SAID_AGAIN: usize = 8;
 const DEPTH_MAX: u32 = 32;
 
 /// The fields of a BASE card. With the base that it resumed, it says only what it adds to that where this is shorter.
-pub fn base_fields(episode: &Id, base: &Base, resumed: Option<&Base>) -> Vec<(u8, Value)> {
+pub(crate) fn base_fields(episode: &Id, base: &Base, resumed: Option<&Base>) -> Vec<(u8, Value)> {
     let mut out = vec![
         (fields::TIME, Value::Int(base.time)),
         (fields::RESUMED, Value::Int(i64::from(base.resumed))),
@@ -427,7 +431,7 @@ pub fn base_fields(episode: &Id, base: &Base, resumed: Option<&Base>) -> Vec<(u8
 
 /// The fields of a BASE card of an attempt that never begins. A reader of version 0.1 takes it for damaged, and goes no
 /// further.
-pub fn void_base_fields(episode: &Id, attempt: u32, time: i64) -> Vec<(u8, Value)> {
+pub(crate) fn void_base_fields(episode: &Id, attempt: u32, time: i64) -> Vec<(u8, Value)> {
     vec![
         (fields::TIME, Value::Int(time)),
         (fields::ATTEMPT, Value::Int(i64::from(attempt))),

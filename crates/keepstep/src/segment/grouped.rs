@@ -25,7 +25,7 @@ use crate::error::{Doing, Error, Result};
 
 impl Log {
     /// What `compact` made, as if it were the log of one more writer; of which nothing is known yet.
-    pub fn of_compact(storage: Arc<Storage>) -> Self {
+    pub(crate) fn of_compact(storage: Arc<Storage>) -> Self {
         Self::new(storage, Id::NONE)
     }
 
@@ -189,14 +189,13 @@ pub(crate) fn log_entry(frames: &[(u64, u8)], lists: &mut Vec<u8>) -> FooterEntr
 /// The records of a BLOCK frame.
 pub(crate) fn open_block(stored: StoredRecord, segment: u64, offset: u64) -> Result<Block, Unreadable> {
     let header = stored.header;
-    let damaged = || Unreadable::Damaged(Some(header));
     if !header.is(Kind::Block) || header.flags.has(Flags::HEAD) {
-        return Err(damaged());
+        return Err(Unreadable::Damaged);
     }
     let data = if header.flags.has(Flags::ZSTD) {
-        decompress(&stored.stored, None).map_err(|_| damaged())?
+        decompress(&stored.stored, None).map_err(|_| Unreadable::Damaged)?
     } else {
         stored.stored
     };
-    Block::decode(data, segment, offset).map_err(|_| damaged())
+    Block::decode(data, segment, offset).map_err(|_| Unreadable::Damaged)
 }

@@ -16,7 +16,7 @@ const LOOK_BYTES: usize = 64 << 10;
 
 /// What must be known of a segment before anything in it can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SegmentHead {
+pub(crate) struct SegmentHead {
     /// Whose it is.
     pub writer: Id,
     /// Its number.
@@ -34,7 +34,7 @@ pub struct SegmentHead {
 
 impl SegmentHead {
     /// Reads the header of a segment.
-    pub fn read(storage: &Storage, writer: &Id, number: u64) -> Result<Self> {
+    pub(crate) fn read(storage: &Storage, writer: &Id, number: u64) -> Result<Self> {
         let path = segment_path(writer, number);
         let file = storage.file(writer, number)?;
         let mut bytes = [0; HEADER_BYTES];
@@ -65,7 +65,7 @@ impl SegmentHead {
     }
 
     /// The header, as far as it matters to a walk through the frames.
-    pub fn header(&self) -> SegmentHeader {
+    pub(crate) fn header(&self) -> SegmentHeader {
         let Self { writer, number, salt, voids, sealed, .. } = *self;
         SegmentHeader { store: Id::NONE, writer, number, salt, created: 0, voids, sealed }
     }
@@ -89,7 +89,7 @@ impl SegmentHead {
 }
 
 /// True if any frame in the segment has a header that holds.
-pub fn has_frame(file: &dyn ReadLog, salt: u64) -> std::io::Result<bool> {
+pub(crate) fn has_frame(file: &dyn ReadLog, salt: u64) -> std::io::Result<bool> {
     let file_bytes = file.bytes()?;
     let mut scanner = Scanner::new(salt);
     let mut data = Vec::new();

@@ -23,7 +23,7 @@ use crate::error::{Doing, Error, Result, or_told};
 
 /// The log of one writer.
 #[derive(Debug)]
-pub struct Log {
+pub(crate) struct Log {
     pub(super) storage: Arc<Storage>,
     pub(super) writer: Id,
     pub(super) liveness: Liveness,
@@ -34,7 +34,7 @@ pub struct Log {
 
 /// One segment, and what is in it.
 #[derive(Debug)]
-pub struct Segment {
+pub(crate) struct Segment {
     /// Its number.
     pub number: u64,
     /// Its length when it was looked at last.
@@ -52,7 +52,7 @@ pub struct Segment {
 
 /// What is in a segment.
 #[derive(Debug)]
-pub enum Contents {
+pub(crate) enum Contents {
     /// It was sealed, and this is its index.
     Sealed(Arc<SealedIndex>),
     /// It was not, or its index is damaged, and this was found in it.
@@ -69,17 +69,17 @@ impl Segment {
     }
 
     /// Its header; none if nothing in the segment can be read.
-    pub fn head(&self) -> Option<&SegmentHead> {
+    pub(crate) fn head(&self) -> Option<&SegmentHead> {
         self.head.as_ref()
     }
 
     /// True if `offset` is in the part that exists.
-    pub fn exists_at(&self, offset: u64) -> bool {
+    pub(crate) fn exists_at(&self, offset: u64) -> bool {
         self.voided_from.is_none_or(|from| offset < from)
     }
 
     /// What was found in it, if it is not sealed.
-    pub fn scanned(&self) -> Option<&Scanned> {
+    pub(crate) fn scanned(&self) -> Option<&Scanned> {
         match &self.contents {
             Contents::Open(scanned) => Some(scanned),
             _ => None,
@@ -87,7 +87,7 @@ impl Segment {
     }
 
     /// Where there is damage of which nobody knows what it took.
-    pub fn nameless_damage(&self) -> Vec<u64> {
+    pub(crate) fn nameless_damage(&self) -> Vec<u64> {
         match &self.contents {
             Contents::Open(scanned) => {
                 let ranges = scanned.lost.iter().filter(|range| range.damage && !range.certain);
@@ -100,7 +100,7 @@ impl Segment {
     }
 
     /// True if what exists at `offset` stays, whatever becomes of its writer and of the power: it is known to be synced.
-    pub fn is_settled_at(&self, offset: u64) -> bool {
+    pub(crate) fn is_settled_at(&self, offset: u64) -> bool {
         match &self.contents {
             Contents::Sealed(_) => true,
             Contents::Open(scanned) => offset < scanned.synced_to,
@@ -109,7 +109,7 @@ impl Segment {
     }
 
     /// The trailer says that it was sealed; if the contents are open all the same, the index is damaged.
-    pub fn trailer(&self) -> Option<Trailer> {
+    pub(crate) fn trailer(&self) -> Option<Trailer> {
         self.trailer
     }
 
@@ -120,53 +120,53 @@ impl Segment {
 
 impl Log {
     /// A log of which nothing is known yet.
-    pub fn new(storage: Arc<Storage>, writer: Id) -> Self {
+    pub(crate) fn new(storage: Arc<Storage>, writer: Id) -> Self {
         let (segments, readable) = (BTreeMap::new(), Arc::new(ReadableSegments::new()));
         Self { storage, writer, liveness: Liveness::Unknown, segments, readable, is_finished: false }
     }
 
     /// Whose log it is.
-    pub fn writer(&self) -> &Id {
+    pub(crate) fn writer(&self) -> &Id {
         &self.writer
     }
 
     /// Whether its writer was there at the last look.
-    pub fn liveness(&self) -> Liveness {
+    pub(crate) fn liveness(&self) -> Liveness {
         self.liveness
     }
 
     /// True once nothing can change any more.
-    pub fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         self.is_finished
     }
 
     /// Its segments, by number.
-    pub fn segments(&self) -> impl DoubleEndedIterator<Item = &Segment> {
+    pub(crate) fn segments(&self) -> impl DoubleEndedIterator<Item = &Segment> {
         self.segments.values()
     }
 
     /// One segment.
-    pub fn segment(&self, number: u64) -> Option<&Segment> {
+    pub(crate) fn segment(&self, number: u64) -> Option<&Segment> {
         self.segments.get(&number)
     }
 
     /// What its readers share.
-    pub fn storage(&self) -> &Arc<Storage> {
+    pub(crate) fn storage(&self) -> &Arc<Storage> {
         &self.storage
     }
 
     /// What must be known to fetch its records.
-    pub fn readable(&self) -> &Arc<ReadableSegments> {
+    pub(crate) fn readable(&self) -> &Arc<ReadableSegments> {
         &self.readable
     }
 
     /// Fetches its records.
-    pub fn bodies(&self) -> LogBodies {
+    pub(crate) fn bodies(&self) -> LogBodies {
         LogBodies::new(Arc::clone(&self.storage), self.writer, Arc::clone(&self.readable))
     }
 
     /// Sums up what the records of unsealed segments say, as far as it was not done yet.
-    pub fn sum_up(&mut self) -> Result<()> {
+    pub(crate) fn sum_up(&mut self) -> Result<()> {
         for segment in self.segments.values_mut() {
             let (Contents::Open(scanned), Some(head)) = (&mut segment.contents, &segment.head) else {
                 continue;
@@ -182,7 +182,7 @@ impl Log {
     }
 
     /// Looks at what is new.
-    pub fn refresh(&mut self, scan: &dyn ScanUnsealed) -> Result<()> {
+    pub(crate) fn refresh(&mut self, scan: &dyn ScanUnsealed) -> Result<()> {
         if self.is_finished {
             return Ok(());
         }
@@ -218,7 +218,7 @@ impl Log {
     }
 
     /// True if the folder has other segments by now, or the newest is longer or shorter.
-    pub fn has_grown(&self) -> Result<bool> {
+    pub(crate) fn has_grown(&self) -> Result<bool> {
         let manifest = self.storage.manifest()?;
         let mut numbers = list_segments(self.storage.disk(), &self.writer)?;
         numbers.retain(|number| !manifest.is_replaced(&self.writer, *number));
@@ -432,7 +432,7 @@ impl Log {
     }
 
     /// What is needed to scan a segment although it has an index, should its lists be damaged.
-    pub fn rescan(&self, number: u64) -> Option<(SegmentHead, UnsealedFacts)> {
+    pub(crate) fn rescan(&self, number: u64) -> Option<(SegmentHead, UnsealedFacts)> {
         let segment = self.segments.get(&number)?;
         let facts = UnsealedFacts {
             liveness: self.liveness,
@@ -449,7 +449,7 @@ impl Log {
 
 /// True if the card of a writer's segment is its owner's word that the log was closed in good order with that one. What
 /// others found in the segment stands under the same name, and proves nothing.
-pub fn closed_by_its_owner(storage: &Storage, writer: &Id, segment: u64) -> Result<bool> {
+pub(crate) fn closed_by_its_owner(storage: &Storage, writer: &Id, segment: u64) -> Result<bool> {
     Ok(match or_told(read_card(storage, &scan_path(writer, segment), kind::SCAN))? {
         (Some(CardFound::Card(card)), _) => {
             card.get(fields::FOOTER).is_none() && card.number(fields::FILE_BYTES).is_some()

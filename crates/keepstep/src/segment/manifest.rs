@@ -29,7 +29,7 @@ pub struct Pruned {
 
 /// Somebody's word that it is about to prune an episode, and looks whether anybody has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Announced {
+pub(crate) struct Announced {
     /// The episode.
     pub episode: Id,
     /// Which pruning: drawn by chance, so that nobody takes another's word for its own.
@@ -40,7 +40,7 @@ pub struct Announced {
 
 /// A file that is waiting to be deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Doomed {
+pub(crate) struct Doomed {
     /// Which.
     pub path: String,
     /// Since when, in microseconds since 1970.
@@ -49,7 +49,7 @@ pub struct Doomed {
 
 /// Which segments are in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Manifest {
+pub(crate) struct Manifest {
     /// Its number; none if there never was one.
     pub number: Option<u64>,
     /// The segments in `grouped/` that count, and how long each is.
@@ -71,7 +71,7 @@ pub struct Manifest {
 
 impl Manifest {
     /// The newest one. A store that was never compacted has none: then all is as its writers left it.
-    pub fn newest(storage: &Storage) -> Result<Self> {
+    pub(crate) fn newest(storage: &Storage) -> Result<Self> {
         let Some(number) = list_manifests(storage.disk())?.last().copied() else {
             return Ok(Self::default());
         };
@@ -87,19 +87,19 @@ impl Manifest {
     }
 
     /// True if there is a newer one by now.
-    pub fn is_outdated(&self, storage: &Storage) -> Result<bool> {
+    pub(crate) fn is_outdated(&self, storage: &Storage) -> Result<bool> {
         let path = manifest_path(self.next_number());
         storage.disk().exists(&path).doing("look for", &path)
     }
 
     /// The number of the one that would follow.
-    pub fn next_number(&self) -> u64 {
+    pub(crate) fn next_number(&self) -> u64 {
         self.number.map_or(0, |number| number + 1)
     }
 
     /// One that follows this one, with other segments.
     #[must_use]
-    pub fn followed_by(&self, held: BTreeMap<u64, u64>, to_delete: Vec<Doomed>) -> Self {
+    pub(crate) fn followed_by(&self, held: BTreeMap<u64, u64>, to_delete: Vec<Doomed>) -> Self {
         let (number, pruned, pruning) = (Some(self.next_number()), self.pruned.clone(), self.pruning.clone());
         let closed = self.closed.clone();
         Self { number, held, to_delete, pruned, pruning, closed, ..Self::default() }.indexed()
@@ -107,46 +107,46 @@ impl Manifest {
 
     /// The same, with more logs that were closed.
     #[must_use]
-    pub fn with_closed(mut self, closed: impl Iterator<Item = (Id, (u64, u64))>) -> Self {
+    pub(crate) fn with_closed(mut self, closed: impl Iterator<Item = (Id, (u64, u64))>) -> Self {
         self.closed.extend(closed);
         self
     }
 
     /// One that follows this one, with the same segments.
     #[must_use]
-    pub fn with_pruning(&self, pruned: Vec<Pruned>, pruning: Vec<Announced>) -> Self {
+    pub(crate) fn with_pruning(&self, pruned: Vec<Pruned>, pruning: Vec<Announced>) -> Self {
         let same = self.followed_by(self.held.clone(), self.to_delete.clone());
         Self { pruned, pruning, ..same }.indexed()
     }
 
     /// True if somebody is about to prune an episode.
-    pub fn is_announced(&self, episode: &Id) -> bool {
+    pub(crate) fn is_announced(&self, episode: &Id) -> bool {
         self.pruning.iter().any(|it| it.episode == *episode)
     }
 
     /// All episodes that were pruned.
-    pub fn pruned_episodes(&self) -> impl Iterator<Item = &Id> {
+    pub(crate) fn pruned_episodes(&self) -> impl Iterator<Item = &Id> {
         self.pruned_episodes.keys()
     }
 
     /// True if a segment was replaced, and counts no longer.
-    pub fn is_replaced(&self, writer: &Id, number: u64) -> bool {
+    pub(crate) fn is_replaced(&self, writer: &Id, number: u64) -> bool {
         self.closed.contains_key(writer) || self.replaced.contains(&(*writer, number))
     }
 
     /// That an episode was pruned, if it was.
-    pub fn pruned(&self, episode: &Id) -> Option<&Pruned> {
+    pub(crate) fn pruned(&self, episode: &Id) -> Option<&Pruned> {
         self.pruned_episodes.get(episode).map(|&index| &self.pruned[index])
     }
 
     /// An error if an episode was pruned.
-    pub fn refuse_pruned(&self, episode: &Id) -> Result<()> {
+    pub(crate) fn refuse_pruned(&self, episode: &Id) -> Result<()> {
         let Some(Pruned { reason, time, .. }) = self.pruned(episode) else { return Ok(()) };
         Err(Error::Pruned { what: format!("episode {episode}"), reason: reason.clone(), time: *time })
     }
 
     /// As the fields of a card.
-    pub fn to_fields(&self, time: i64) -> Vec<(u8, Value)> {
+    pub(crate) fn to_fields(&self, time: i64) -> Vec<(u8, Value)> {
         let int = |number: u64| Value::Int(number as i64);
         let held = self.held.iter();
         let held =

@@ -3,24 +3,24 @@
 //! Everybody who reads stands on this. Nothing here writes to a segment, and nothing here trusts a byte whose checksum
 //! was not looked at.
 
-pub mod bodies;
-pub mod cards;
-pub mod chain;
+pub(crate) mod bodies;
+pub(crate) mod cards;
+pub(crate) mod chain;
 pub(crate) mod grouped;
-pub mod head;
+pub(crate) mod head;
 mod heals;
-pub mod log;
+pub(crate) mod log;
 mod lru;
-pub mod manifest;
-pub mod named;
-pub mod names;
-pub mod record;
-pub mod scanned;
-pub mod sealed;
-pub mod storage;
-pub mod summary;
-pub mod summing;
-pub mod window;
+pub(crate) mod manifest;
+pub(crate) mod named;
+pub(crate) mod names;
+pub(crate) mod record;
+pub(crate) mod scanned;
+pub(crate) mod sealed;
+pub(crate) mod storage;
+pub(crate) mod summary;
+pub(crate) mod summing;
+pub(crate) mod window;
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -33,13 +33,14 @@ use keepstep_format::Id;
 use keepstep_format::scan::{Hole, Rules, SegmentScan};
 use keepstep_format::segment::Trailer;
 
-pub use bodies::LogBodies;
-pub use head::SegmentHead;
-pub use log::{Contents, Log, Segment};
-pub use manifest::{Announced, Manifest, Pruned};
-pub use scanned::Scanned;
-pub use sealed::SealedIndex;
-pub use storage::Storage;
+pub(crate) use bodies::LogBodies;
+pub(crate) use head::SegmentHead;
+pub(crate) use log::{Contents, Log, Segment};
+pub use manifest::Pruned;
+pub(crate) use manifest::{Announced, Manifest};
+pub(crate) use scanned::Scanned;
+pub(crate) use sealed::SealedIndex;
+pub(crate) use storage::Storage;
 pub use summary::Summary;
 
 use crate::error::Result;
@@ -57,7 +58,7 @@ pub enum Liveness {
 
 /// What is known of an unsealed segment from outside of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UnsealedFacts {
+pub(crate) struct UnsealedFacts {
     /// Whether its writer is still there.
     pub liveness: Liveness,
     /// How long it is.
@@ -76,13 +77,13 @@ pub struct UnsealedFacts {
 
 impl UnsealedFacts {
     /// True if nothing in the segment changes any more, whether or not its writer lives.
-    pub fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         let was_closed = self.voided_from.is_some() || self.trailer.is_some() || self.sealed_bytes.is_some();
         self.liveness == Liveness::Dead || self.complete || was_closed || self.void_is_unknown
     }
 
     /// As the scanner wants it.
-    pub fn rules(&self) -> Rules {
+    pub(crate) fn rules(&self) -> Rules {
         let complete = !self.void_is_unknown && (self.complete || self.sealed_bytes.is_some());
         Rules {
             trailer: self.trailer,
@@ -93,7 +94,7 @@ impl UnsealedFacts {
     }
 
     /// What stands above `synced_to` may have been given up and written again, otherwise: then only the names are told.
-    pub fn give_up_what_is_uncertain(&self, scan: &mut SegmentScan) {
+    pub(crate) fn give_up_what_is_uncertain(&self, scan: &mut SegmentScan) {
         let from = scan.synced_to;
         if !self.void_is_unknown || scan.data_end <= from {
             return;
@@ -111,7 +112,7 @@ impl UnsealedFacts {
 }
 
 /// Finds out what is in segments that were never sealed; the room `recover` does.
-pub trait ScanUnsealed: Send + Sync {
+pub(crate) trait ScanUnsealed: Send + Sync {
     /// Whether a writer is still there.
     fn liveness(&self, writer: &Id) -> Liveness;
 

@@ -14,7 +14,7 @@ use crate::error::{Doing, Error, Result};
 
 /// What the names in the folder of claims tell of an episode: which of its cards there are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NamedCards {
+pub(crate) struct NamedCards {
     /// How many attempts were claimed, and one more than the newest of them: the same, unless a claim is gone.
     claims: (u32, u32),
     /// The attempts that have a base, in order.
@@ -23,11 +23,11 @@ pub struct NamedCards {
 
 /// The names of all claims and bases; no card is read.
 #[derive(Debug, Clone, Default)]
-pub struct NamedClaims(HashMap<Id, NamedCards>);
+pub(crate) struct NamedClaims(HashMap<Id, NamedCards>);
 
 impl NamedClaims {
     /// Lists them: of all episodes, or of those whose ids begin as that of this one.
-    pub fn list(storage: &Storage, near: Option<&Id>) -> Result<Self> {
+    pub(crate) fn list(storage: &Storage, near: Option<&Id>) -> Result<Self> {
         const CLAIMS: &str = "claims";
         let disk = storage.disk();
         let shards: Vec<String> = match near {
@@ -54,7 +54,7 @@ impl NamedClaims {
     }
 
     /// Those of one episode, as they were read.
-    pub fn of_chain(episode: &Id, chain: &Chain) -> Self {
+    pub(crate) fn of_chain(episode: &Id, chain: &Chain) -> Self {
         let claims = chain.links.len() as u32;
         let based = chain.links.iter().filter(|link| link.base.is_some());
         let bases = based.map(|link| link.claim.attempt).collect();
@@ -62,13 +62,13 @@ impl NamedClaims {
     }
 
     /// The attempts at an episode that have a base, in order.
-    pub fn bases(&self, episode: &Id) -> &[u32] {
+    pub(crate) fn bases(&self, episode: &Id) -> &[u32] {
         self.0.get(episode).map_or(&[], |cards| &cards.bases)
     }
 
     /// What is wrong if somebody recorded an attempt at an episode that has a name: it was claimed before, unless its writer
     /// is older than claims are. Whoever knows them makes a mailbox first.
-    pub fn lost_claim(
+    pub(crate) fn lost_claim(
         &self,
         storage: &Storage,
         episode: &Id,
@@ -89,12 +89,12 @@ impl NamedClaims {
 }
 
 /// Where others tell a writer something. It is made before the writer records anything.
-pub fn mailbox_dir(writer: &Id) -> String {
+pub(crate) fn mailbox_dir(writer: &Id) -> String {
     format!("mail/{writer}")
 }
 
 /// The attempts that have a base, of each episode that was ever taken over: by the names of the cards, none is read.
-pub fn list_bases(storage: &Storage) -> Result<BTreeMap<Id, Vec<u32>>> {
+pub(crate) fn list_bases(storage: &Storage) -> Result<BTreeMap<Id, Vec<u32>>> {
     let named = NamedClaims::list(storage, None)?.0.into_iter();
     let taken_over = named.filter(|(_, cards)| !cards.bases.is_empty());
     Ok(taken_over.map(|(episode, cards)| (episode, cards.bases)).collect())
@@ -106,7 +106,7 @@ fn parse_base(name: &str) -> Option<(Id, u32)> {
 }
 
 /// Whose claim has this name.
-pub fn parse_claim(name: &str) -> Option<(Id, u32)> {
+pub(crate) fn parse_claim(name: &str) -> Option<(Id, u32)> {
     parse_attempt(name.strip_suffix(".claim")?)
 }
 

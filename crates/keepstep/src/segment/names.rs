@@ -10,96 +10,96 @@ use crate::disk::{Disk, join};
 use crate::error::{Doing, Result};
 
 /// The folder that has one folder for each writer.
-pub const WRITERS: &str = "writers";
+pub(crate) const WRITERS: &str = "writers";
 /// Where the mailboxes of writers are.
-pub const MAIL: &str = "mail";
+pub(crate) const MAIL: &str = "mail";
 /// The folder of what was found in segments of dead writers.
-pub const SCANS: &str = "scans";
+pub(crate) const SCANS: &str = "scans";
 /// The folder of values that were found elsewhere after damage.
-pub const HEALS: &str = "heals";
+pub(crate) const HEALS: &str = "heals";
 /// The folder of what `compact` made.
-pub const GROUPED: &str = "grouped";
+pub(crate) const GROUPED: &str = "grouped";
 /// The folder that has one folder for each name of a run.
-pub const RUNS: &str = "runs";
+pub(crate) const RUNS: &str = "runs";
 /// The folder of all seals.
-pub const GROUPS: &str = "groups";
+pub(crate) const GROUPS: &str = "groups";
 /// The name of the note that comes before a seal.
-pub const SEAL_NOTE: &str = "keepstep.seal";
+pub(crate) const SEAL_NOTE: &str = "keepstep.seal";
 /// How the name of a file in the making begins.
-pub const TEMPORARY: &str = ".tmp-";
+pub(crate) const TEMPORARY: &str = ".tmp-";
 
 /// The folder of a writer. Nobody's is that of what `compact` made.
-pub fn writer_dir(writer: &Id) -> String {
+pub(crate) fn writer_dir(writer: &Id) -> String {
     if *writer == Id::NONE { GROUPED.to_owned() } else { format!("{WRITERS}/{writer}") }
 }
 
 /// A segment of a writer, or of nobody: then `compact` made it.
-pub fn segment_path(writer: &Id, number: u64) -> String {
+pub(crate) fn segment_path(writer: &Id, number: u64) -> String {
     format!("{}/{number}.seg", writer_dir(writer))
 }
 
 /// Whose segment a path names, and which.
-pub fn parse_segment_path(path: &str) -> Option<(Id, u64)> {
+pub(crate) fn parse_segment_path(path: &str) -> Option<(Id, u64)> {
     let (dir, name) = path.rsplit_once('/')?;
     let writer = if dir == GROUPED { Id::NONE } else { dir.strip_prefix("writers/")?.parse().ok()? };
     Some((writer, parse_number(name.strip_suffix(".seg")?)?))
 }
 
 /// Says in a writer's folder that its log was compacted: made before the first file of it is deleted.
-pub fn compacted_path(writer: &Id) -> String {
+pub(crate) fn compacted_path(writer: &Id) -> String {
     format!("{}/compacted", writer_dir(writer))
 }
 
 /// Which segments are in force.
-pub fn manifest_path(number: u64) -> String {
+pub(crate) fn manifest_path(number: u64) -> String {
     format!("{GROUPED}/{number}.manifest")
 }
 
 /// The same once more, should the first be damaged.
-pub fn manifest_copy_path(number: u64) -> String {
+pub(crate) fn manifest_copy_path(number: u64) -> String {
     format!("{GROUPED}/{number}.copy")
 }
 
 /// What was found in a segment of a dead writer.
-pub fn scan_path(writer: &Id, number: u64) -> String {
+pub(crate) fn scan_path(writer: &Id, number: u64) -> String {
     format!("{SCANS}/{writer}.{number}")
 }
 
 /// Which segment a card is about.
-pub fn parse_scan(name: &str) -> Option<(Id, u64)> {
+pub(crate) fn parse_scan(name: &str) -> Option<(Id, u64)> {
     let (writer, number) = name.split_once('.')?;
     Some((writer.parse().ok()?, parse_number(number)?))
 }
 
 /// Values that were found elsewhere.
-pub fn heal_path(number: u64) -> String {
+pub(crate) fn heal_path(number: u64) -> String {
     format!("{HEALS}/{number}")
 }
 
 /// The folder of a run. A name never becomes a path: its hash does.
-pub fn run_folder(name: &str) -> String {
+pub(crate) fn run_folder(name: &str) -> String {
     format!("{RUNS}/{}", ids::run_folder(name))
 }
 
 /// A generation of a run.
-pub fn run_path(folder: &str, generation: u64) -> String {
+pub(crate) fn run_path(folder: &str, generation: u64) -> String {
     format!("{folder}/{generation}.run")
 }
 
 /// The seal of a group.
-pub fn seal_path(group: &Id) -> String {
+pub(crate) fn seal_path(group: &Id) -> String {
     let hex = group.to_string();
     format!("{GROUPS}/{}/{hex}.seal", &hex[..2])
 }
 
 /// A card of a stream: the claim of a writer ends with its id, the others with what they say.
-pub fn stream_path(stream: &Id, ending: &str) -> String {
+pub(crate) fn stream_path(stream: &Id, ending: &str) -> String {
     let hex = stream.to_string();
     format!("streams/{}/{hex}.{ending}", &hex[..2])
 }
 
 /// A number as keepstep writes it: decimal, without leading zeros.
-pub fn parse_number(text: &str) -> Option<u64> {
+pub(crate) fn parse_number(text: &str) -> Option<u64> {
     let number: u64 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)
 }
@@ -108,7 +108,7 @@ pub fn parse_number(text: &str) -> Option<u64> {
 const NUMBER_MAX: u64 = 1 << 62;
 
 /// All writers that ever had a folder here, sorted: also those of whom only the mailbox is left.
-pub fn list_writers(disk: &dyn Disk) -> Result<Vec<Id>> {
+pub(crate) fn list_writers(disk: &dyn Disk) -> Result<Vec<Id>> {
     let mut writers = BTreeSet::new();
     for folder in [WRITERS, MAIL] {
         let entries = disk.list(folder).doing("list", folder)?;
@@ -120,12 +120,12 @@ pub fn list_writers(disk: &dyn Disk) -> Result<Vec<Id>> {
 }
 
 /// The numbers of a writer's segments, rising.
-pub fn list_segments(disk: &dyn Disk, writer: &Id) -> Result<Vec<u64>> {
+pub(crate) fn list_segments(disk: &dyn Disk, writer: &Id) -> Result<Vec<u64>> {
     list_with_suffix(disk, &writer_dir(writer), ".seg")
 }
 
 /// The numbers of all manifests, rising.
-pub fn list_manifests(disk: &dyn Disk) -> Result<Vec<u64>> {
+pub(crate) fn list_manifests(disk: &dyn Disk) -> Result<Vec<u64>> {
     list_with_suffix(disk, GROUPED, ".manifest")
 }
 
@@ -140,7 +140,7 @@ fn list_with_suffix(disk: &dyn Disk, dir: &str, suffix: &str) -> Result<Vec<u64>
 }
 
 /// The numbers that name files of a folder, rising.
-pub fn list_numbered(disk: &dyn Disk, dir: &str) -> Result<Vec<u64>> {
+pub(crate) fn list_numbered(disk: &dyn Disk, dir: &str) -> Result<Vec<u64>> {
     let entries = disk.list(dir).doing("list", dir)?;
     let mut numbers: Vec<u64> =
         entries.iter().filter(|entry| !entry.is_dir).filter_map(|entry| parse_number(&entry.name)).collect();
@@ -150,7 +150,7 @@ pub fn list_numbered(disk: &dyn Disk, dir: &str) -> Result<Vec<u64>> {
 }
 
 /// The files in the making that somebody left behind in a folder.
-pub fn list_temporary(disk: &dyn Disk, dir: &str) -> Result<Vec<String>> {
+pub(crate) fn list_temporary(disk: &dyn Disk, dir: &str) -> Result<Vec<String>> {
     let entries = disk.list(dir).doing("list", dir)?;
     let left = entries.iter().filter(|entry| !entry.is_dir && entry.name.starts_with(TEMPORARY));
     Ok(left.map(|entry| join(dir, &entry.name)).collect())

@@ -11,23 +11,20 @@ use crate::error::Error;
 
 /// Why a record cannot be read.
 #[derive(Debug, Clone)]
-pub enum Unreadable {
+pub(crate) enum Unreadable {
     /// Its segment is gone, or it stands in a part that does not exist.
     Missing,
-    /// Its bytes are not what was written; its header, if that still holds.
-    Damaged(Option<FrameHeader>),
+    /// Its bytes are not what was written.
+    Damaged,
     /// Only a newer version understands it.
-    Newer {
-        /// The kind of its frame.
-        kind: u8,
-    },
+    Newer,
     /// The system refused.
     Io(Error),
 }
 
 /// A record as it is stored: checked, not unpacked.
 #[derive(Debug, Clone)]
-pub struct StoredRecord {
+pub(crate) struct StoredRecord {
     /// The header of its first frame.
     pub header: FrameHeader,
     /// How many bytes it takes in the file, all frames together.
@@ -42,9 +39,9 @@ pub struct StoredRecord {
 
 impl StoredRecord {
     /// Unpacks the body.
-    pub fn unpack(self, dictionary: Option<&Dictionary>) -> Result<Body, Unreadable> {
+    pub(crate) fn unpack(self, dictionary: Option<&Dictionary>) -> Result<Body, Unreadable> {
         let raw = if self.header.flags.has(Flags::ZSTD) {
-            decompress(&self.stored, dictionary).map_err(|_| Unreadable::Damaged(Some(self.header)))?
+            decompress(&self.stored, dictionary).map_err(|_| Unreadable::Damaged)?
         } else {
             self.stored
         };
@@ -53,7 +50,12 @@ impl StoredRecord {
 }
 
 /// The record that starts at `offset` of segment `number`.
-pub fn load(window: &mut Window, salt: u64, number: u64, offset: u64) -> Result<StoredRecord, Unreadable> {
+pub(crate) fn load(
+    window: &mut Window,
+    salt: u64,
+    number: u64,
+    offset: u64,
+) -> Result<StoredRecord, Unreadable> {
     let io = |source| Unreadable::Io(Error::io("read", format!("segment {number}"), source));
     let mut needs = keepstep_format::frame::FRAME_FIXED_BYTES;
     let (header, head, mut stored) = loop {
@@ -62,15 +64,14 @@ pub fn load(window: &mut Window, salt: u64, number: u64, offset: u64) -> Result<
             Parsed::Whole(frame) => break (frame.header, frame.head.to_vec(), frame.body.to_vec()),
             Parsed::Short { needs: more } if more > data.len() && more > needs => needs = more,
             Parsed::Cut(_, more) if more > data.len() && more > needs => needs = more,
-            Parsed::BodyDamaged(header, _) | Parsed::Cut(header, _) => {
-                return Err(Unreadable::Damaged(Some(header)));
+            Parsed::Newer { .. } => return Err(Unreadable::Newer),
+            Parsed::BodyDamaged(..) | Parsed::Cut(..) | Parsed::Bad | Parsed::Short { .. } => {
+                return Err(Unreadable::Damaged);
             }
-            Parsed::Newer { kind, .. } => return Err(Unreadable::Newer { kind }),
-            Parsed::Bad | Parsed::Short { .. } => return Err(Unreadable::Damaged(None)),
         }
     };
     if header.is(Kind::Chunk) {
-        return Err(Unreadable::Damaged(None));
+        return Err(Unreadable::Damaged);
     }
     let mut bytes = header.bytes() as u64;
     let mut has_more = header.flags.has(Flags::MORE);
@@ -92,7 +93,6 @@ fn append_chunk(
     stored: &mut Vec<u8>,
 ) -> Result<(u64, bool), Unreadable> {
     let io = |source| Unreadable::Io(Error::io("read", "a chunk of a segment", source));
-    let damaged = || Unreadable::Damaged(Some(*of));
     let mut needs = keepstep_format::frame::FRAME_FIXED_BYTES;
     loop {
         let data = window.at(offset, needs).map_err(io)?;
@@ -100,7 +100,7 @@ fn append_chunk(
             Parsed::Whole(frame) => {
                 let chunk = frame.header;
                 if !chunk.is(Kind::Chunk) || (chunk.slot, chunk.seq) != (of.slot, of.seq) {
-                    return Err(damaged());
+                    return Err(Unreadable::Damaged);
                 }
                 stored.extend_from_slice(frame.body);
                 return Ok((chunk.bytes() as u64, chunk.flags.has(Flags::MORE)));
@@ -108,7 +108,7 @@ fn append_chunk(
             Parsed::Short { needs: more } | Parsed::Cut(_, more) if more > data.len() && more > needs => {
                 needs = more;
             }
-            _ => return Err(damaged()),
+            _ => return Err(Unreadable::Damaged),
         }
     }
 }
@@ -126,13 +126,12 @@ fn references(
     if head.is_empty() {
         return Ok((None, Vec::new()));
     }
-    let damaged = || Unreadable::Damaged(Some(*header));
     let (dictionary, references) =
-        read_head(head, number, header.flags.has(Flags::DICT)).map_err(|_| damaged())?;
+        read_head(head, number, header.flags.has(Flags::DICT)).map_err(|_| Unreadable::Damaged)?;
     let here = (number, offset);
     let point_back = references.iter().all(|it| (it.place.segment, it.place.offset) < here);
     if !point_back || dictionary.is_some_and(|at| at >= here) {
-        return Err(damaged());
+        return Err(Unreadable::Damaged);
     }
     Ok((dictionary, references))
 }

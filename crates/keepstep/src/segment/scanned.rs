@@ -16,7 +16,7 @@ use crate::error::Result;
 
 /// A record that exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ScannedRecord {
+pub(crate) struct ScannedRecord {
     /// Where it stands.
     pub offset: u64,
     /// Its sequence.
@@ -27,7 +27,7 @@ pub struct ScannedRecord {
 
 /// The records of one attempt, stream or run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ScannedEntry {
+pub(crate) struct ScannedEntry {
     /// Whose they are.
     pub bind: Bind,
     /// Its number in this segment.
@@ -42,7 +42,7 @@ pub struct ScannedEntry {
 
 /// A record that was lost, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LostRecord {
+pub(crate) struct LostRecord {
     /// Whose it was, if the segment still says so.
     pub bind: Option<Bind>,
     /// Its number in the segment.
@@ -57,7 +57,7 @@ pub struct LostRecord {
 
 /// A range without records that can be read.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LostRange {
+pub(crate) struct LostRange {
     /// Where it starts.
     pub offset: u64,
     /// How long it is.
@@ -72,7 +72,7 @@ pub struct LostRange {
 
 /// What is known of a segment that was never sealed.
 #[derive(Debug, Default)]
-pub struct Scanned {
+pub(crate) struct Scanned {
     /// Who has records here.
     pub entries: Vec<ScannedEntry>,
     /// BIND, VALUE and DICT frames: offset and kind.
@@ -100,12 +100,12 @@ pub struct Scanned {
 
 impl Scanned {
     /// Nothing found yet.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { synced_to: FIRST_FRAME, valid_to: FIRST_FRAME, ..Self::default() }
     }
 
     /// The entry of a slot, made if need be.
-    pub fn entry(&mut self, slot: u32, bind: Bind) -> &mut ScannedEntry {
+    pub(crate) fn entry(&mut self, slot: u32, bind: Bind) -> &mut ScannedEntry {
         let index = *self.slots.entry(slot).or_insert_with(|| {
             let (records, summary) = (Vec::new(), Summary::default());
             self.entries.push(ScannedEntry { bind, slot, records, summary, summed: 0 });
@@ -115,7 +115,7 @@ impl Scanned {
     }
 
     /// Adds records that exist, in the order of the file.
-    pub fn add(&mut self, window: &mut Window, head: &SegmentHead, frames: &[FrameRef]) -> Result<()> {
+    pub(crate) fn add(&mut self, window: &mut Window, head: &SegmentHead, frames: &[FrameRef]) -> Result<()> {
         for frame in frames {
             let Listed { offset, kind, slot, seq } = frame.listed();
             match Kind::from_u8(kind) {
@@ -154,7 +154,7 @@ impl Scanned {
     }
 
     /// Adds ranges that cannot be read.
-    pub fn lose(&mut self, holes: &[Hole]) {
+    pub(crate) fn lose(&mut self, holes: &[Hole]) {
         for hole in holes {
             let name = |lost: &Listed| {
                 let bind = self.slots.get(&lost.slot).map(|&index| self.entries[index].bind);
@@ -168,25 +168,25 @@ impl Scanned {
     }
 
     /// The records of one attempt, stream or run.
-    pub fn records_of(&self, bind: &Bind) -> Vec<ScannedRecord> {
+    pub(crate) fn records_of(&self, bind: &Bind) -> Vec<ScannedRecord> {
         let entries = self.entries.iter().filter(|entry| entry.bind == *bind);
         entries.flat_map(|entry| entry.records.iter().copied()).collect()
     }
 
     /// Lost records that are known to have belonged to it.
-    pub fn lost_of(&self, bind: &Bind) -> Vec<LostRecord> {
+    pub(crate) fn lost_of(&self, bind: &Bind) -> Vec<LostRecord> {
         let damage = self.lost.iter().filter(|range| range.damage);
         damage.flat_map(|range| &range.records).filter(|lost| lost.bind == Some(*bind)).copied().collect()
     }
 
     /// True if it has anything that exists.
-    pub fn has_records(&self) -> bool {
+    pub(crate) fn has_records(&self) -> bool {
         !self.log_frames.is_empty() || self.entries.iter().any(|entry| !entry.records.is_empty())
     }
 
     /// Sums up what the records say that were not summed up yet: in the order of the file, which is read once, however many
     /// episodes were recorded side by side.
-    pub fn sum_up(&mut self, source: &mut SegmentRecords) {
+    pub(crate) fn sum_up(&mut self, source: &mut SegmentRecords) {
         let mut wanted: Vec<(ScannedRecord, usize)> = Vec::new();
         for (index, entry) in self.entries.iter_mut().enumerate() {
             if has_summary(entry.bind.what) {
@@ -203,7 +203,7 @@ impl Scanned {
     }
 
     /// Sums up everything, and finds the segments that this one depends on.
-    pub fn sum_all(&mut self, number: u64, source: &mut SegmentRecords) {
+    pub(crate) fn sum_all(&mut self, number: u64, source: &mut SegmentRecords) {
         let mut offsets: Vec<u64> = self.log_frames.iter().map(|(offset, _)| *offset).collect();
         self.sum_up(source);
         offsets.extend(self.entries.iter().flat_map(|entry| &entry.records).map(|record| record.offset));

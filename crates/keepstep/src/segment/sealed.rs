@@ -27,7 +27,7 @@ const RECORDS_MAX: u32 = 1 << 24;
 
 /// The index of a sealed segment.
 #[derive(Debug, Clone)]
-pub struct SealedIndex {
+pub(crate) struct SealedIndex {
     writer: Id,
     number: u64,
     salt: u64,
@@ -49,7 +49,12 @@ pub struct SealedIndex {
 type Amended = HashMap<(Id, Bind), Summary>;
 
 /// The trailer of a segment, if it has one.
-pub fn read_trailer(file: &dyn ReadLog, file_bytes: u64, salt: u64, path: &str) -> Result<Option<Trailer>> {
+pub(crate) fn read_trailer(
+    file: &dyn ReadLog,
+    file_bytes: u64,
+    salt: u64,
+    path: &str,
+) -> Result<Option<Trailer>> {
     let Some(at) = file_bytes.checked_sub(TRAILER_BYTES as u64) else { return Ok(None) };
     let last = read_exact_at(file, at, TRAILER_BYTES).doing("read", path)?;
     Ok(Trailer::decode(&last, file_bytes, salt))
@@ -57,7 +62,7 @@ pub fn read_trailer(file: &dyn ReadLog, file_bytes: u64, salt: u64, path: &str) 
 
 impl SealedIndex {
     /// Reads FOOTER. Nothing if it is damaged.
-    pub fn read(
+    pub(crate) fn read(
         file: &dyn ReadLog,
         file_bytes: u64,
         trailer: Trailer,
@@ -104,7 +109,7 @@ impl SealedIndex {
     }
 
     /// Where something stood of which nobody knows whose it was: the index had to be made again, and lacks it.
-    pub fn holes(&self) -> &[u64] {
+    pub(crate) fn holes(&self) -> &[u64] {
         &self.holes
     }
 
@@ -126,7 +131,7 @@ impl SealedIndex {
     }
 
     /// True if the index could not be read, and was made again.
-    pub fn is_rebuilt(&self) -> bool {
+    pub(crate) fn is_rebuilt(&self) -> bool {
         self.rebuilt.is_some()
     }
 
@@ -136,27 +141,30 @@ impl SealedIndex {
     }
 
     /// True if the lists can be read as they were written.
-    pub fn has_lists(&self, storage: &Storage) -> Result<bool> {
+    pub(crate) fn has_lists(&self, storage: &Storage) -> Result<bool> {
         Ok(self.rebuilt.is_none() && self.read_lists(storage)?.is_some())
     }
 
     /// All entries, and whose they are; that of the log itself is nobody's.
-    pub fn all_entries(&self) -> impl Iterator<Item = (Id, &FooterEntry)> {
+    pub(crate) fn all_entries(&self) -> impl Iterator<Item = (Id, &FooterEntry)> {
         self.footer.entries.iter().enumerate().map(|(at, entry)| (self.writer_of(at), entry))
     }
 
     /// An entry by its position in the footer, and whose it is.
-    pub fn entry(&self, at: usize) -> Option<(Id, &FooterEntry)> {
+    pub(crate) fn entry(&self, at: usize) -> Option<(Id, &FooterEntry)> {
         Some((self.writer_of(at), self.footer.entries.get(at)?))
     }
 
     /// All entries but that of the log itself, and whose they are.
-    pub fn owned_entries(&self) -> impl Iterator<Item = (Id, &FooterEntry)> {
+    pub(crate) fn owned_entries(&self) -> impl Iterator<Item = (Id, &FooterEntry)> {
         self.all_entries().filter(|(_, entry)| entry.what != What::Log)
     }
 
     /// The entries of one episode (stream, run), and whose they are.
-    pub fn owned_entries_at<'a>(&'a self, id: &Id) -> impl Iterator<Item = (Id, &'a FooterEntry)> + use<'a> {
+    pub(crate) fn owned_entries_at<'a>(
+        &'a self,
+        id: &Id,
+    ) -> impl Iterator<Item = (Id, &'a FooterEntry)> + use<'a> {
         let id = *id;
         let from = self.footer.entries.partition_point(|entry| entry.id < id);
         let same = self.footer.entries.iter().enumerate().skip(from);
@@ -165,7 +173,7 @@ impl SealedIndex {
     }
 
     /// The entries of what one writer recorded of one attempt, stream or run, in order of their sequences.
-    pub fn entries_by<'a>(
+    pub(crate) fn entries_by<'a>(
         &'a self,
         writer: &Id,
         bind: &Bind,
@@ -179,23 +187,13 @@ impl SealedIndex {
             .map(|(_, entry)| entry)
     }
 
-    /// The entries of one attempt, stream or run, in order of their sequences.
-    pub fn entries_of<'a>(&'a self, bind: &Bind) -> impl Iterator<Item = &'a FooterEntry> + use<'a> {
-        let bind = *bind;
-        let key = |entry: &FooterEntry| (entry.id, entry.attempt);
-        let from = self.footer.entries.partition_point(|entry| key(entry) < (bind.id, bind.attempt));
-        let same = self.footer.entries[from..].iter();
-        same.take_while(move |entry| key(entry) == (bind.id, bind.attempt))
-            .filter(move |e| e.what == bind.what)
-    }
-
     /// All entries but that of the log itself.
-    pub fn entries(&self) -> impl Iterator<Item = &FooterEntry> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &FooterEntry> {
         self.footer.entries.iter().filter(|entry| entry.what != What::Log)
     }
 
     /// Where the records of an entry stand, and what they are. Nothing if the lists are damaged.
-    pub fn places(&self, storage: &Storage, entry: &FooterEntry) -> Result<Option<Vec<(u64, u8)>>> {
+    pub(crate) fn places(&self, storage: &Storage, entry: &FooterEntry) -> Result<Option<Vec<(u64, u8)>>> {
         let lists = match &self.rebuilt {
             Some(lists) => Some(Arc::clone(lists)),
             None => storage.lists(&self.writer, self.number, || self.read_lists(storage))?,
@@ -210,7 +208,7 @@ impl SealedIndex {
 
     /// Where the records of an entry stood in the log of their writer, if `compact` kept that: the names by which they
     /// are told apart, wherever they are moved. Nothing if 0.1 made the segment, or the lists are damaged.
-    pub fn origins(&self, storage: &Storage, entry: &FooterEntry) -> Result<Option<Vec<(u64, u64)>>> {
+    pub(crate) fn origins(&self, storage: &Storage, entry: &FooterEntry) -> Result<Option<Vec<(u64, u64)>>> {
         let number = |field| decode_fields(&entry.summary).and_then(|summary| summary.number(field));
         let Some(position) = number(fields::ORIGINS).filter(|_| self.rebuilt.is_none()) else {
             return Ok(None);
@@ -220,7 +218,7 @@ impl SealedIndex {
     }
 
     /// The manifest that replaced the log of the entry's writer. Nothing if 0.1 did it, which did not say.
-    pub fn moved_by(entry: &FooterEntry) -> Option<u64> {
+    pub(crate) fn moved_by(entry: &FooterEntry) -> Option<u64> {
         decode_fields(&entry.summary)?.number(fields::MOVED_BY)
     }
 

@@ -42,7 +42,7 @@ struct Pool {
 }
 
 /// A store, as its readers see it.
-pub struct Storage {
+pub(crate) struct Storage {
     process: Process,
     disk: Arc<dyn Disk>,
     store: Id,
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Storage {
 
 impl Storage {
     /// A store with this id on this disk.
-    pub fn new(disk: Arc<dyn Disk>, store: Id) -> Self {
+    pub(crate) fn new(disk: Arc<dyn Disk>, store: Id) -> Self {
         Self {
             process: Process::this(),
             disk,
@@ -78,7 +78,7 @@ impl Storage {
 
     /// The same store for another reader, with the same files open. Which segments are in force it finds out itself.
     #[must_use]
-    pub fn for_another(&self) -> Self {
+    pub(crate) fn for_another(&self) -> Self {
         Self {
             process: self.process,
             disk: Arc::clone(&self.disk),
@@ -96,22 +96,22 @@ impl Storage {
     }
 
     /// The disk.
-    pub fn disk(&self) -> &dyn Disk {
+    pub(crate) fn disk(&self) -> &dyn Disk {
         &*self.disk
     }
 
     /// The store's id.
-    pub fn store(&self) -> &Id {
+    pub(crate) fn store(&self) -> &Id {
         &self.store
     }
 
     /// The key of its hashes.
-    pub fn key(&self) -> &ContentKey {
+    pub(crate) fn key(&self) -> &ContentKey {
         &self.key
     }
 
     /// A segment, open for reading.
-    pub fn file(&self, writer: &Id, number: u64) -> Result<Arc<dyn ReadLog>> {
+    pub(crate) fn file(&self, writer: &Id, number: u64) -> Result<Arc<dyn ReadLog>> {
         self.check_process()?;
         self.open(writer, number).doing("open", &segment_path(writer, number))
     }
@@ -127,7 +127,7 @@ impl Storage {
     }
 
     /// A segment, to be read in windows of at least `ahead_bytes`.
-    pub fn window(&self, writer: &Id, number: u64, ahead_bytes: usize) -> Result<Window> {
+    pub(crate) fn window(&self, writer: &Id, number: u64, ahead_bytes: usize) -> Result<Window> {
         Ok(Window::new(self.file(writer, number)?, ahead_bytes))
     }
 
@@ -168,7 +168,7 @@ impl Storage {
     }
 
     /// Which segments are in force, as of the last look.
-    pub fn manifest(&self) -> Result<Arc<Manifest>> {
+    pub(crate) fn manifest(&self) -> Result<Arc<Manifest>> {
         self.check_process()?;
         if let Some(manifest) = &*lock(&self.manifest) {
             return Ok(Arc::clone(manifest));
@@ -177,7 +177,7 @@ impl Storage {
     }
 
     /// Looks whether other segments are in force by now.
-    pub fn renew_manifest(&self) -> Result<Arc<Manifest>> {
+    pub(crate) fn renew_manifest(&self) -> Result<Arc<Manifest>> {
         self.check_process()?;
         let mut held = lock(&self.manifest);
         if let Some(manifest) = &*held
@@ -191,20 +191,20 @@ impl Storage {
     }
 
     /// A value that was lost here and found elsewhere.
-    pub fn healed(&self, hash: &Hash) -> Option<Value> {
+    pub(crate) fn healed(&self, hash: &Hash) -> Option<Value> {
         // Whoever reads in a forked child is refused with the file; here it can only be told that there is none.
         if self.process.is_this() { lock(&self.heals).get(self, hash) } else { None }
     }
 
     /// Looks for new healed values when one is wanted next.
-    pub fn look_for_heals(&self) {
+    pub(crate) fn look_for_heals(&self) {
         if self.process.is_this() {
             lock(&self.heals).look_again();
         }
     }
 
     /// The cards with healed values that cannot be read, after somebody asked for one.
-    pub fn bad_heals(&self) -> Vec<String> {
+    pub(crate) fn bad_heals(&self) -> Vec<String> {
         if self.process.is_this() { lock(&self.heals).bad().to_vec() } else { Vec::new() }
     }
 }

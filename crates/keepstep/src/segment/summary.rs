@@ -19,10 +19,11 @@ use super::cards::{Fields, as_id, decode_fields};
 const RULE: i64 = 1;
 
 /// Stands for the reason of an end that was said, and cannot be read any more. No attempt ends so.
-pub const WHY_IS_LOST: &str = "unknown";
+pub(crate) const WHY_IS_LOST: &str = "unknown";
 
 /// What is known of an attempt without reading its records.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Summary {
     /// The name of its run.
     pub run: Option<String>,
@@ -48,7 +49,7 @@ pub struct Summary {
 
 /// What one record adds to the summary of its attempt.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct SummaryPart {
+pub(crate) struct SummaryPart {
     /// When it was recorded.
     pub time: Option<i64>,
     /// It completes the step with this index.
@@ -63,7 +64,7 @@ pub struct SummaryPart {
 
 /// A summary as it was stored.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Stored {
+pub(crate) struct Stored {
     /// What it says.
     pub summary: Summary,
     /// It was made as summaries are made here. What 0.1 made may have to be looked up in the records.
@@ -71,25 +72,25 @@ pub struct Stored {
 }
 
 /// True for the records of a turn or a list that complete a step.
-pub fn completes_a_step(kind: u8) -> bool {
+pub(crate) fn completes_a_step(kind: u8) -> bool {
     Kind::from_u8(kind).is_some_and(Kind::completes_a_step)
 }
 
 /// True for what has a summary: an attempt, and what was copied of one.
-pub fn has_summary(what: What) -> bool {
+pub(crate) fn has_summary(what: What) -> bool {
     matches!(what, What::Attempt | What::Copied { .. })
 }
 
 impl SummaryPart {
     /// What a record of this kind says by its fields.
-    pub fn of<'v>(kind: u8, record: impl IntoIterator<Item = &'v (u8, Value)>) -> Self {
+    pub(crate) fn of<'v>(kind: u8, record: impl IntoIterator<Item = &'v (u8, Value)>) -> Self {
         let mut said = Self::default();
         record.into_iter().for_each(|(number, value)| said.field(kind, *number, value));
         said
     }
 
     /// Takes in one field of a record of this kind.
-    pub fn field(&mut self, kind: u8, number: u8, value: &Value) {
+    pub(crate) fn field(&mut self, kind: u8, number: u8, value: &Value) {
         let is = |it: Kind| kind == it as u8;
         match number {
             fields::TIME => self.time = value.as_int(),
@@ -108,19 +109,19 @@ impl SummaryPart {
     }
 
     /// True for kinds that say more than their time. Of the others only the first and the last of an attempt matter.
-    pub fn is_more_than_a_time(kind: u8) -> bool {
+    pub(crate) fn is_more_than_a_time(kind: u8) -> bool {
         completes_a_step(kind) || Self::has_text(kind)
     }
 
     /// True for kinds of which a text is summed up: it may be long, and then stand elsewhere in the log.
-    pub fn has_text(kind: u8) -> bool {
+    pub(crate) fn has_text(kind: u8) -> bool {
         kind == Kind::Begin as u8 || kind == Kind::End as u8
     }
 }
 
 impl Stored {
     /// What [`Summary::encode`] wrote, now or in 0.1. Nothing if that is not what the bytes are, or if there are none.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let found = decode_fields(bytes).filter(|_| !bytes.is_empty())?;
         let is_by_rule = found.get(fields::SUMMARY_RULE).and_then(Value::as_int) == Some(RULE);
         Some(Self { summary: Summary::from_fields(&found), is_by_rule })
@@ -147,7 +148,7 @@ impl Summary {
     }
 
     /// The fields of a footer's entry.
-    pub fn to_fields(&self) -> Vec<(u8, Value)> {
+    pub(crate) fn to_fields(&self) -> Vec<(u8, Value)> {
         let mut out = Vec::new();
         let mut put = |number: u8, value: Option<Value>| out.extend(value.map(|value| (number, value)));
         put(fields::RUN, self.run.as_deref().map(Value::from));
@@ -165,7 +166,7 @@ impl Summary {
     }
 
     /// The bytes that stand in a footer.
-    pub fn encode(&self, key: &ContentKey) -> Vec<u8> {
+    pub(crate) fn encode(&self, key: &ContentKey) -> Vec<u8> {
         let mut encoder = Encoder::fields(key, &NothingKnown);
         for (number, value) in self.to_fields() {
             encoder.field(number);
@@ -176,7 +177,7 @@ impl Summary {
     }
 
     /// Adds the next record.
-    pub fn add(&mut self, said: &SummaryPart) {
+    pub(crate) fn add(&mut self, said: &SummaryPart) {
         self.first_time = self.first_time.or(said.time);
         self.last_time = said.time.or(self.last_time);
         self.steps = self.steps.max(said.step.map_or(0, |index| index.saturating_add(1)));
@@ -209,7 +210,7 @@ impl Summary {
     }
 
     /// Adds a reward, or the rewards of what comes later; none is none, and not 0.
-    pub fn add_reward(&mut self, more: Option<f64>) {
+    pub(crate) fn add_reward(&mut self, more: Option<f64>) {
         self.total_reward = match (self.total_reward, more) {
             // A sum begins with 0.0, which takes the sign from a single -0.0.
             (before, Some(more)) => Some(before.unwrap_or(0.0) + more),
@@ -218,7 +219,7 @@ impl Summary {
     }
 
     /// Adds what a later segment knows.
-    pub fn merge(&mut self, later: &Summary) {
+    pub(crate) fn merge(&mut self, later: &Summary) {
         self.add_name(later);
         self.why = later.why.clone().or_else(|| self.why.take());
         self.steps = self.steps.max(later.steps);

@@ -26,14 +26,14 @@ const CACHE_BYTES_MAX: usize = 1 << 20;
 
 /// The records of one segment, read to be summed up.
 #[derive(Debug)]
-pub struct SegmentRecords {
+pub(crate) struct SegmentRecords {
     bodies: LogBodies,
     number: u64,
 }
 
 impl SegmentRecords {
     /// Those of segment `number` of a writer, read `ahead_bytes` at a time. What they refer to may stand in any of `readable`.
-    pub fn new(
+    pub(crate) fn new(
         storage: &Arc<Storage>,
         (writer, number): (Id, u64),
         readable: &Arc<ReadableSegments>,
@@ -44,7 +44,7 @@ impl SegmentRecords {
     }
 
     /// What a record says that is summed up.
-    pub fn part_of(&mut self, record: &ScannedRecord) -> Option<SummaryPart> {
+    pub(crate) fn part_of(&mut self, record: &ScannedRecord) -> Option<SummaryPart> {
         let found = self.bodies.record(self.number, record.offset, record.seq).ok()?;
         let fields = if SummaryPart::has_text(record.kind) {
             self.bodies.fields(&found).ok()?
@@ -72,7 +72,7 @@ pub(super) fn to_be_summed(records: &[ScannedRecord], from: usize) -> impl Itera
 
 /// What a writer recorded of an attempt, a stream or a run in one segment.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Summed {
+pub(crate) struct Summed {
     /// Who.
     pub writer: Id,
     /// Of what.
@@ -89,7 +89,7 @@ pub struct Summed {
 
 impl Log {
     /// All that is in a segment, summed up; or what is there of one episode. [`Log::sum_up`] comes first.
-    pub fn summed(&self, segment: &Segment, only: Option<&Id>) -> Result<Vec<Summed>> {
+    pub(crate) fn summed(&self, segment: &Segment, only: Option<&Id>) -> Result<Vec<Summed>> {
         let index = match &segment.contents {
             Contents::Sealed(index) => index,
             Contents::Open(scanned) => {

@@ -37,7 +37,7 @@ fn a_sealed_segment_is_opened_without_its_data() {
     let log = open(&store, &maker);
     let Contents::Sealed(index) = &log.segment(0).unwrap().contents else { panic!("it is still sealed") };
     assert_eq!(index.entries().count(), 9);
-    assert_eq!(index.entries_of(&attempt(4)).map(|entry| entry.count).sum::<u32>(), 2);
+    assert_eq!(index.entries_by(&maker.writer, &attempt(4)).map(|entry| entry.count).sum::<u32>(), 2);
 }
 
 /// A name that keepstep would not have given is passed over.

@@ -9,9 +9,9 @@ use super::Storage;
 use crate::disk::ReadLog;
 
 /// How much is read at a time where a whole segment is read. A frame of any length fits.
-pub const SCAN_BYTES: usize = 8 << 20;
+pub(crate) const SCAN_BYTES: usize = 8 << 20;
 /// How much is read at a time where one record is: most are shorter.
-pub const RECORD_BYTES: usize = 16 << 10;
+pub(crate) const RECORD_BYTES: usize = 16 << 10;
 
 /// Where a window reads.
 enum Source {
@@ -21,7 +21,7 @@ enum Source {
 }
 
 /// The part of a file that was read last.
-pub struct Window {
+pub(crate) struct Window {
     source: Source,
     data: Vec<u8>,
     start: u64,
@@ -36,7 +36,7 @@ impl std::fmt::Debug for Window {
 
 impl Window {
     /// Reads at least `ahead_bytes` at a time.
-    pub fn new(file: Arc<dyn ReadLog>, ahead_bytes: usize) -> Self {
+    pub(crate) fn new(file: Arc<dyn ReadLog>, ahead_bytes: usize) -> Self {
         Self { source: Source::Open(file), data: Vec::new(), start: 0, ahead_bytes }
     }
 
@@ -54,7 +54,7 @@ impl Window {
     }
 
     /// The bytes from `offset` on: at least so many, unless the file ends before.
-    pub fn at(&mut self, offset: u64, bytes: usize) -> std::io::Result<&[u8]> {
+    pub(crate) fn at(&mut self, offset: u64, bytes: usize) -> std::io::Result<&[u8]> {
         let is_there = offset >= self.start
             && (offset - self.start).saturating_add(bytes as u64) <= self.data.len() as u64;
         if !is_there {
@@ -76,7 +76,7 @@ impl Window {
 }
 
 /// Feeds a walk with the file up to its end, `file_bytes` at the time of asking. `passed` is told how far it has come.
-pub fn feed(
+pub(crate) fn feed(
     walk: &mut Walk,
     file: &Arc<dyn ReadLog>,
     file_bytes: u64,

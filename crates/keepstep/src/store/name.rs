@@ -3,7 +3,16 @@
 use crate::error::{Error, Result};
 
 /// The name of an episode within its run.
+///
+/// ```
+/// use keepstep::EpisodeName;
+///
+/// let name = EpisodeName::task("shop-17").iteration(2).sample(5);
+/// assert_eq!((name.task.as_str(), name.iteration, name.sample), ("shop-17", 2, 5));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[must_use]
+#[non_exhaustive]
 pub struct EpisodeName {
     /// What was to be done.
     pub task: String,
@@ -17,6 +26,18 @@ impl EpisodeName {
     /// The first sample of the first iteration.
     pub fn task(task: impl Into<String>) -> Self {
         Self { task: task.into(), iteration: 0, sample: 0 }
+    }
+
+    /// Sets which visit of the task.
+    pub fn iteration(mut self, iteration: i64) -> Self {
+        self.iteration = iteration;
+        self
+    }
+
+    /// Sets which of several tries at once.
+    pub fn sample(mut self, sample: i64) -> Self {
+        self.sample = sample;
+        self
     }
 
     /// An error if its numbers are none that an episode is counted by. What older versions recorded so stays readable.

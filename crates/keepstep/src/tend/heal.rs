@@ -25,6 +25,7 @@ const CARD_BYTES: u64 = 16 << 20;
 
 /// What healing did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HealReport {
     /// How many values were looked for.
     pub wanted: u64,
@@ -37,7 +38,7 @@ pub struct HealReport {
 }
 
 /// Looks for all values that are lost, and publishes those that it finds.
-pub fn heal(
+pub(crate) fn heal(
     storage: &Arc<Storage>,
     scan: &dyn ScanUnsealed,
     progress: &mut dyn FnMut(Progress),

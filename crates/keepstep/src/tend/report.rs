@@ -5,6 +5,7 @@ use keepstep_format::commit::Bind;
 
 /// How far the work has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Progress {
     /// Bytes that were looked at.
     pub bytes_done: u64,
@@ -57,6 +58,7 @@ impl Wrong {
 
 /// Bytes in storage that are not what was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Damage {
     /// Which file.
     pub path: String,
@@ -76,6 +78,7 @@ pub struct Damage {
 
 /// What damage cost: a record, or one field of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Lost {
     /// Whose log.
     pub writer: Id,
@@ -99,6 +102,7 @@ pub struct Lost {
 
 /// Records that are missing from a sequence, and nobody knows what they were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Missing {
     /// Whose log.
     pub writer: Id,
@@ -112,6 +116,7 @@ pub struct Missing {
 
 /// The end of a log that was being written when its writer died. Nothing here had been acknowledged at `power`.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Torn {
     /// Whose log.
     pub writer: Id,
@@ -127,6 +132,7 @@ pub struct Torn {
 
 /// How much was looked at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counts {
     /// Writers.
     pub writers: u64,
@@ -148,6 +154,7 @@ pub struct Counts {
 
 /// What verifying a store found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Report {
     /// How much was looked at.
     pub counts: Counts,

@@ -19,7 +19,7 @@ use crate::segment::{Log, LogBodies, ScanUnsealed, SegmentHead, Storage};
 const READ_AHEAD_BYTES: usize = 1 << 20;
 
 /// Verifies a whole store. `progress` is told how far it has come.
-pub fn verify(
+pub(crate) fn verify(
     storage: &Arc<Storage>,
     scan: &dyn ScanUnsealed,
     progress: &mut dyn FnMut(Progress),

@@ -149,16 +149,16 @@ impl Asking<'_> {
 
     /// What filters find, by task, end, iteration and return.
     fn filters(&mut self) {
-        let mut filters = vec![EpisodeFilter { all_attempts: true, ..EpisodeFilter::default() }];
+        let mut filters = vec![EpisodeFilter::default().all_attempts(true)];
         for (episode, _, attempt) in self.paper.attempts() {
             let name = &episode.name;
-            filters.push(EpisodeFilter { task: Some(name.task.clone()), ..EpisodeFilter::default() });
-            filters.push(EpisodeFilter { iteration: Some(name.iteration), ..EpisodeFilter::default() });
-            let ends = Some(vec![attempt.why.clone().unwrap_or_default()]);
-            filters.push(EpisodeFilter { ends, all_attempts: true, ..EpisodeFilter::default() });
+            filters.push(EpisodeFilter::default().task(name.task.clone()));
+            filters.push(EpisodeFilter::default().iteration(name.iteration));
+            let ends = [attempt.why.clone().unwrap_or_default()];
+            filters.push(EpisodeFilter::default().ends(ends).all_attempts(true));
         }
-        for reward in [(0.0, 0.0), (f64::NEG_INFINITY, f64::INFINITY), (0.5, 3.0)] {
-            filters.push(EpisodeFilter { reward: Some(reward), ..EpisodeFilter::default() });
+        for (least, most) in [(0.0, 0.0), (f64::NEG_INFINITY, f64::INFINITY), (0.5, 3.0)] {
+            filters.push(EpisodeFilter::default().reward(least, most));
         }
         for filter in filters {
             let found = self.run.episodes(&filter).expect("lists");
@@ -233,7 +233,7 @@ impl Asking<'_> {
     fn exports(&mut self) {
         let store = self.run.store();
         let catalog = store.catalog().expect("reads");
-        let filter = EpisodeFilter { all_attempts: true, ..EpisodeFilter::default() };
+        let filter = EpisodeFilter::default().all_attempts(true);
         let mut found = Vec::new();
         for listed in self.run.episodes(&filter).expect("lists") {
             let mut jsonl = Jsonl::new(Vec::new(), JsonlOptions::default());

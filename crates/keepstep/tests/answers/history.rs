@@ -66,14 +66,12 @@ pub fn text(seed: u64, bytes: usize) -> String {
 /// The run of a process. Reading makes no writer, so that this is how others look, too.
 pub fn run_on(disk: Arc<dyn Files>, name: &str, segment_bytes_max: u64, broken: Option<Broken>) -> Run {
     let stall = Duration::from_millis(500);
-    let options = Options {
-        background: false,
-        dictionary: false,
-        stall,
-        segment_bytes_max,
-        broken,
-        ..Options::default()
-    };
+    let options = Options::default()
+        .background(false)
+        .dictionary(false)
+        .stall(stall)
+        .segment_bytes_max(segment_bytes_max)
+        .broken(broken);
     Store::on_files(disk, options).expect("opens").run(name, Value::Null).expect("opens")
 }
 
@@ -86,7 +84,7 @@ impl History {
         for iteration in 0..1 + dice.below(2) as i64 {
             let task = dice.pick(&tasks).clone();
             for sample in 0..2 + dice.below(2) as i64 {
-                let name = EpisodeName { task: task.clone(), iteration, sample };
+                let name = EpisodeName::task(task.clone()).iteration(iteration).sample(sample);
                 episodes.push(paper::Episode { name, attempts: Vec::new(), score: None });
             }
         }
@@ -129,7 +127,7 @@ impl History {
     fn open(&mut self, run: &Run, at: usize) -> Episode {
         let is_held = self.idle.iter().flat_map(|idle| &idle.held).any(|(held, _)| *held == at);
         let paper = &mut self.paper.episodes[at];
-        let mut opening = Opening { busy: WhenBusy::Take, ..Opening::default() };
+        let mut opening = Opening::default().busy(WhenBusy::Take);
         let mut next = paper::Attempt::default();
         if let Some(last) = paper.attempts.last_mut() {
             last.why.get_or_insert_with(|| if is_held { "superseded" } else { "crashed" }.to_owned());

@@ -34,7 +34,7 @@ pub fn check(
     let run = store.run(RUN, Value::Null).map_err(|error| format!("the run cannot be opened: {error}"))?;
     let mut found = 0;
     for episode in 0..2 {
-        let name = EpisodeName { task: workload.name.to_owned(), iteration: 0, sample: episode as i64 };
+        let name = EpisodeName::task(workload.name).sample(episode as i64);
         let steps = steps_of(&catalog, &run.episode_id(&name))?;
         found += steps.len() as u64;
         for (index, step) in steps.iter().enumerate() {

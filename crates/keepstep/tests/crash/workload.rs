@@ -114,9 +114,7 @@ impl<'s> Recording<'s> {
     }
 
     fn begin(&self, episode: u64) -> Option<Episode> {
-        self.run
-            .episode(EpisodeName { task: self.name.to_owned(), iteration: 0, sample: episode as i64 })
-            .ok()
+        self.run.episode(EpisodeName::task(self.name).sample(episode as i64)).ok()
     }
 
     fn step(&self, recorder: &Episode, episode: u64, step: u64) {
@@ -148,7 +146,7 @@ fn shared_page(sim: &SimDisk, options: Options) {
 }
 
 fn rotation(sim: &SimDisk, options: Options) {
-    let options = Options { segment_bytes_max: 3000, ..options };
+    let options = options.segment_bytes_max(3000);
     let Some(recording) = Recording::open(sim, "segments rotate", options) else { return };
     let (Some(first), Some(second)) = (recording.begin(0), recording.begin(1)) else { return };
     for step in 0..6 {
@@ -194,7 +192,7 @@ fn failed_sync(sim: &SimDisk, options: Options) {
 }
 
 fn full_disk(sim: &SimDisk, options: Options) {
-    let options = Options { stall: Duration::from_millis(20), ..options };
+    let options = options.stall(Duration::from_millis(20));
     let Some(recording) = Recording::open(sim, "the disk is full for a while", options) else { return };
     let (Some(first), Some(second)) = (recording.begin(0), recording.begin(1)) else { return };
     recording.step(&first, 0, 0);
@@ -349,11 +347,5 @@ impl Files for Blind {
 
 /// Options for the simulated disk: no threads, so that a trace is the same every time.
 pub fn options(broken: Option<Broken>) -> Options {
-    Options {
-        background: false,
-        dictionary: false,
-        stall: Duration::from_millis(500),
-        broken,
-        ..Options::default()
-    }
+    Options::default().background(false).dictionary(false).stall(Duration::from_millis(500)).broken(broken)
 }

@@ -66,13 +66,13 @@ pub fn name() -> EpisodeName {
 }
 
 pub fn taking() -> Opening {
-    Opening { busy: WhenBusy::Take, ..Opening::default() }
+    Opening::default().busy(WhenBusy::Take)
 }
 
 /// No threads, so that a trace is the same every time.
 pub fn options(broken: Option<Broken>) -> Options {
     let stall = Duration::from_millis(500);
-    Options { background: false, dictionary: false, stall, broken, ..Options::default() }
+    Options::default().background(false).dictionary(false).stall(stall).broken(broken)
 }
 
 pub fn open_run(process: Arc<SimProcess>, options: Options) -> keepstep::Result<Run> {
@@ -172,7 +172,7 @@ fn a_chain(sim: &SimDisk, broken: Option<Broken>) {
 
 /// At level `kill` an END is no more synced than anything else: whoever adopts it makes it safe.
 fn an_end(sim: &SimDisk, broken: Option<Broken>) {
-    let at_kill = Options { level: Some(Level::Kill), ..options(broken) };
+    let at_kill = options(broken).level(Level::Kill);
     let (Some(one), Some(two)) = (Process::new(sim, at_kill), Process::new(sim, options(broken))) else {
         return;
     };
@@ -197,7 +197,7 @@ fn dead_owner(sim: &SimDisk, broken: Option<Broken>) {
 }
 
 fn pending_turn(sim: &SimDisk, broken: Option<Broken>) {
-    let at_kill = Options { level: Some(Level::Kill), ..options(broken) };
+    let at_kill = options(broken).level(Level::Kill);
     let (Some(one), Some(two)) = (Process::new(sim, at_kill), Process::new(sim, options(broken))) else {
         return;
     };
@@ -215,7 +215,7 @@ fn pending_turn(sim: &SimDisk, broken: Option<Broken>) {
 }
 
 fn small_segments(sim: &SimDisk, broken: Option<Broken>) {
-    let small = || Options { segment_bytes_max: 700, ..options(broken) };
+    let small = || options(broken).segment_bytes_max(700);
     let (Some(one), Some(two)) = (Process::new(sim, small()), Process::new(sim, small())) else { return };
     let Some(old) = one.open() else { return };
     one.steps(&old, 5, Level::Kill);
@@ -225,7 +225,7 @@ fn small_segments(sim: &SimDisk, broken: Option<Broken>) {
 
 /// A process goes on with what it has left itself, and rewinds it; nothing of it was synced.
 fn own_process(sim: &SimDisk, broken: Option<Broken>) {
-    let at_kill = Options { level: Some(Level::Kill), ..options(broken) };
+    let at_kill = options(broken).level(Level::Kill);
     let Some(one) = Process::new(sim, at_kill) else { return };
     let Some(first) = one.open() else { return };
     one.steps(&first, 2, Level::Kill);
@@ -235,7 +235,7 @@ fn own_process(sim: &SimDisk, broken: Option<Broken>) {
     drop(second);
     // From here on less may be there: told before, since it may have happened when the power fails.
     one.tell(Acknowledged::Cut { steps: 1 });
-    let rewind = Opening { at: Some(1), resume: Resume::Continue, ..taking() };
+    let rewind = taking().at(1).resume(Resume::Continue);
     let Ok(third) = one.run.open(name(), rewind) else { return };
     one.steps(&third, 1, Level::Power);
 }

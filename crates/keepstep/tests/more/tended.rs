@@ -15,7 +15,7 @@ use super::{each_point, inside_at, name, retry, run_on, seen, truncated};
 fn others_tend_the_store_meanwhile() {
     type Act = fn(&Run);
     fn at_once() -> CompactOptions {
-        CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() }
+        CompactOptions::default().grace(Duration::ZERO)
     }
     let acts: [(&str, Act); 3] = [
         ("compact", |run| {
@@ -25,7 +25,7 @@ fn others_tend_the_store_meanwhile() {
         ("reap", |run| drop(run.store().reap().expect("reaps"))),
         ("prune", |run| {
             let episodes = vec![run.episode_id(&name())];
-            let filter = PruneFilter { episodes, reason: "old".to_owned(), ..PruneFilter::default() };
+            let filter = PruneFilter::default().episodes(episodes).reason("old");
             run.store().prune_with(&filter, at_once(), false, &mut |_| {}).expect("prunes");
         }),
     ];

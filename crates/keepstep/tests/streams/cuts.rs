@@ -75,14 +75,14 @@ fn synced_entries(recording: &Recording<'_>) {
 
 /// Nothing says that these are synced: a freeze rests on its own copies.
 fn entries_in_memory(recording: &Recording<'_>) {
-    let kill = Options { level: Some(Level::Kill), ..recording.options.clone() };
+    let kill = recording.options.clone().level(Level::Kill);
     let _first = recording.puts(kill.clone(), &[0, 1]);
     let _second = recording.puts(kill, &[1, 2]);
     recording.freezes();
 }
 
 fn sealed_entries(recording: &Recording<'_>) {
-    let small = Options { segment_bytes_max: 500, ..recording.options.clone() };
+    let small = recording.options.clone().segment_bytes_max(500);
     let _first = recording.puts(small, &[0, 1, 2, 3, 4, 5]);
     recording.freezes();
 }

@@ -70,12 +70,12 @@ pub fn name() -> EpisodeName {
 }
 
 pub fn taking() -> Opening {
-    Opening { busy: WhenBusy::Take, ..Opening::default() }
+    Opening::default().busy(WhenBusy::Take)
 }
 
 /// No threads, no waiting: everything happens on the calling thread, and what fails fails at once.
 pub fn options(broken: Option<Broken>) -> Options {
-    Options { background: false, dictionary: false, stall: Duration::ZERO, broken, ..Options::default() }
+    Options::default().background(false).dictionary(false).stall(Duration::ZERO).broken(broken)
 }
 
 pub fn open_run(door: ScheduledDisk, broken: Option<Broken>) -> keepstep::Result<Run> {
@@ -132,7 +132,7 @@ impl Actor {
 
     fn tend(&self, tends: Tends) {
         let store = self.run.store();
-        let options = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+        let options = CompactOptions::default().grace(Duration::ZERO);
         let done = match tends {
             Tends::Compact => store.compact(options, &mut |_| {}).map(|_| ()),
             Tends::Reap => store.reap().map(|_| ()),

@@ -10,7 +10,7 @@ use super::world::{Everything, at_once, everything, followed, name, open, record
 
 fn by_ending(why: &str) -> PruneFilter {
     let reason = format!("all that {why}");
-    PruneFilter { endings: vec![why.to_owned()], reason, ..PruneFilter::default() }
+    PruneFilter::default().endings([why]).reason(reason)
 }
 
 fn prune(sim: &SimDisk, filter: &PruneFilter) -> PruneReport {
@@ -88,20 +88,18 @@ fn filters_are_combined() {
     let look = |filter: PruneFilter| {
         open(&sim).prune(&filter, true, &mut |_| {}).map(|report| report.episodes.len())
     };
-    let run = Some("run".to_owned());
-    let finished = vec!["finished".to_owned()];
     assert!(matches!(look(PruneFilter::default()), Err(Error::BadInput { .. })));
-    assert_eq!(look(PruneFilter { run: run.clone(), ..PruneFilter::default() }).unwrap(), 8);
-    assert_eq!(look(PruneFilter { run: Some("other".to_owned()), ..PruneFilter::default() }).unwrap(), 0);
-    let both = PruneFilter { run: run.clone(), endings: finished, ..PruneFilter::default() };
+    assert_eq!(look(PruneFilter::default().run("run")).unwrap(), 8);
+    assert_eq!(look(PruneFilter::default().run("other")).unwrap(), 0);
+    let both = PruneFilter::default().run("run").endings(["finished"]);
     assert_eq!(look(both.clone()).unwrap(), 5);
     let all = open(&sim).prune(&both, true, &mut |_| {}).expect("looks");
-    let one = PruneFilter { episodes: vec![all.episodes[1].episode], ..both };
+    let one = both.episodes([all.episodes[1].episode]);
     assert_eq!(look(one.clone()).unwrap(), 1);
     let old = Some(Duration::from_secs(3600));
-    assert_eq!(look(PruneFilter { older_than: old, ..one.clone() }).unwrap(), 0);
+    assert_eq!(look(one.clone().older_than(old)).unwrap(), 0);
     sim.advance(Duration::from_secs(7200));
-    assert_eq!(look(PruneFilter { older_than: old, ..one }).unwrap(), 1);
+    assert_eq!(look(one.older_than(old)).unwrap(), 1);
 }
 
 /// An episode that is being recorded stays; the others of the same writer go for readers, and their bytes when the
@@ -111,8 +109,7 @@ fn a_running_episode_is_refused() {
     let sim = SimDisk::new(24);
     let store = open(&sim);
     let recorders = record(&store, 0..1, 3, 4);
-    let all =
-        PruneFilter { run: Some("run".to_owned()), reason: "test".to_owned(), ..PruneFilter::default() };
+    let all = PruneFilter::default().run("run").reason("test");
     let before = everything(&store).expect("reads");
     let report = prune(&sim, &all);
     assert_eq!((report.episodes.len(), report.refused.len()), (2, 1), "{report:?}");

@@ -30,7 +30,7 @@ fn left() -> SimDisk {
 
 fn prune(store: &Store) -> keepstep::Result<PruneReport> {
     let endings = vec!["aborted".to_owned()];
-    let filter = PruneFilter { endings, reason: "was left".to_owned(), ..PruneFilter::default() };
+    let filter = PruneFilter::default().endings(endings).reason("was left");
     store.prune_with(&filter, at_once(), false, &mut |_| {})
 }
 
@@ -185,7 +185,7 @@ fn another_prunings_announcement_is_not_ours() {
 /// A process that was killed when no sync covered what it had recorded: whoever goes on has to copy that.
 fn killed_before_a_sync(sim: &SimDisk) {
     let process = sim.process();
-    let options = keepstep::Options { level: Some(keepstep::Level::Kill), ..super::world::options(None) };
+    let options = super::world::options(None).level(keepstep::Level::Kill);
     let store = Store::on_files(process.clone(), options).expect("opens");
     let recorders = record(&store, 5..6, 2, STEPS);
     process.kill();

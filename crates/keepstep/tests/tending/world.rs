@@ -14,23 +14,16 @@ use keepstep::{Broken, Ending, Episode, EpisodeName, Id, Options, Step, Store, V
 
 /// Options for the simulated disk: no threads, so that a trace is the same every time.
 pub fn options(broken: Option<Broken>) -> Options {
-    Options {
-        background: false,
-        stall: Duration::from_millis(500),
-        segment_bytes_max: 6000,
-        broken,
-        ..Options::default()
-    }
+    Options::default()
+        .background(false)
+        .stall(Duration::from_millis(500))
+        .segment_bytes_max(6000)
+        .broken(broken)
 }
 
 /// Small blocks and segments, so that a small store has several; nothing has to wait.
 pub fn at_once() -> CompactOptions {
-    CompactOptions {
-        grace: Duration::ZERO,
-        segment_bytes_max: 20_000,
-        block_bytes_max: 4_000,
-        ..CompactOptions::default()
-    }
+    CompactOptions::default().grace(Duration::ZERO).segment_bytes_max(20_000).block_bytes_max(4_000)
 }
 
 pub fn open(sim: &SimDisk) -> Store {
@@ -86,7 +79,7 @@ pub fn step(task: u64, sample: u64, index: u64) -> Step {
 }
 
 pub fn name(task: u64, sample: u64) -> EpisodeName {
-    EpisodeName { task: format!("task-{task}"), iteration: 0, sample: sample as i64 }
+    EpisodeName::task(format!("task-{task}")).sample(sample as i64)
 }
 
 /// Episodes in turns, so that they stand mixed in the log.

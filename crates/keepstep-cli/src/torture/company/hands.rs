@@ -113,7 +113,7 @@ impl Hands<'_> {
     }
 
     fn open(&self) -> Outcome<Store> {
-        open_with(&self.args.store, Options { lease: self.lease(), ..Options::default() })
+        open_with(&self.args.store, Options::default().lease(self.lease()))
     }
 
     /// Tells of what happens in a run. A line is the point at which an event counts as told.
@@ -147,7 +147,7 @@ impl Hands<'_> {
     }
 
     fn tend_once(&self, store: &Store) -> Outcome<()> {
-        let at_once = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+        let at_once = CompactOptions::default().grace(Duration::ZERO);
         match self.args.role {
             Role::Compact => _ = store.compact(CompactOptions::default(), &mut |_| {})?,
             Role::CompactAtOnce => _ = store.compact(at_once, &mut |_| {})?,
@@ -161,12 +161,10 @@ impl Hands<'_> {
     }
 
     fn prune(&self, store: &Store, how: CompactOptions) -> Outcome<()> {
-        let filter = PruneFilter {
-            run: Some(run_name(&self.args.run, 1)),
-            endings: vec!["finished".to_owned()],
-            reason: "it is waste".to_owned(),
-            ..PruneFilter::default()
-        };
+        let filter = PruneFilter::default()
+            .run(run_name(&self.args.run, 1))
+            .endings(["finished"])
+            .reason("it is waste");
         let report = store.prune_with(&filter, how, false, &mut |_| {})?;
         for it in &report.episodes {
             let name = (it.task.as_deref(), it.iteration, it.sample);

@@ -268,7 +268,7 @@ impl<'a> Company<'a> {
     /// Compares as it stands, and once more with all logs regrouped.
     fn check_all(&mut self) -> Outcome<()> {
         self.check()?;
-        let at_once = CompactOptions { grace: Duration::ZERO, ..CompactOptions::default() };
+        let at_once = CompactOptions::default().grace(Duration::ZERO);
         for _ in 0..2 {
             open_to_read(&self.store)?.compact(at_once.clone(), &mut |_| {})?;
         }

@@ -44,7 +44,7 @@ pub(super) fn record(hands: &Hands<'_>) -> Outcome<()> {
 fn options(hands: &Hands<'_>) -> Options {
     let mut chance = Chance::new(&[hands.args.seed, u64::from(hands.args.life)]);
     let segment_bytes_max = [64 << 10, 256 << 10, 4 << 20][chance.below(3) as usize];
-    Options { segment_bytes_max, lease: hands.lease(), ..Options::default() }
+    Options::default().segment_bytes_max(segment_bytes_max).lease(hands.lease())
 }
 
 /// One thread of a recorder.
@@ -92,7 +92,7 @@ impl<'a> Worker<'a> {
     /// Goes on with an episode where it stands. True if it is over.
     fn record(&mut self, of: Key) -> Result<bool> {
         let busy = if self.chance.one_in(10) { WhenBusy::Take } else { WhenBusy::Raise };
-        let episode = self.runs[of.life as usize].open(of.name(), Opening { busy, ..Opening::default() })?;
+        let episode = self.runs[of.life as usize].open(of.name(), Opening::default().busy(busy))?;
         let mut story = Story::new(self.hands.args.seed, of);
         (0..episode.steps()).for_each(|index| _ = story.next_step(index));
         // Some are left before their end, and gone on with by whoever comes first.

@@ -52,6 +52,7 @@ pub enum FollowFrom {
 
 /// Something new.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Followed {
     /// Whose log it is in.
     pub writer: Id,
@@ -115,12 +116,16 @@ impl std::fmt::Debug for Follow {
 
 impl Follow {
     /// Follows everything that is recorded.
-    pub fn store(storage: Arc<Storage>, scan: Arc<dyn ScanUnsealed>, from: FollowFrom) -> Result<Self> {
+    pub(crate) fn store(
+        storage: Arc<Storage>,
+        scan: Arc<dyn ScanUnsealed>,
+        from: FollowFrom,
+    ) -> Result<Self> {
         Self::new(storage, scan, from, None, &[])
     }
 
     /// Follows all records of some kinds. What is missing between them is not told.
-    pub fn kinds(
+    pub(crate) fn kinds(
         storage: Arc<Storage>,
         scan: Arc<dyn ScanUnsealed>,
         from: FollowFrom,
@@ -130,7 +135,7 @@ impl Follow {
     }
 
     /// Follows one attempt, also if it has not begun yet.
-    pub fn attempt(
+    pub(crate) fn attempt(
         storage: Arc<Storage>,
         scan: Arc<dyn ScanUnsealed>,
         from: FollowFrom,

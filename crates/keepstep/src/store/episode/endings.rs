@@ -18,6 +18,7 @@ use crate::store::Store;
 
 /// An attempt that was found dead.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Reaped {
     /// The episode.
     pub episode: Id,
@@ -60,6 +61,7 @@ pub(in crate::store) fn parse_end(name: &str) -> Option<(Id, u32)> {
 
 /// What a search for the dead found.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Search {
     /// Attempts whose owner is dead and never said how they ended.
     pub dead: Vec<Reaped>,

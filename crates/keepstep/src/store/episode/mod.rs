@@ -49,6 +49,7 @@ pub enum Known {
 
 /// A turn that was said.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct SaidTurn {
     /// Its index.
     pub index: u64,
@@ -60,6 +61,8 @@ pub struct SaidTurn {
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[must_use]
+#[non_exhaustive]
 pub struct Ending {
     /// Which limit was reached, if one was.
     pub limit: Option<String>,

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use keepstep_format::value::Value;
 
+use crate::store::episode::Ending;
+
 /// What an interrupted episode does when it is opened again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Resume {
@@ -29,7 +31,16 @@ pub enum WhenBusy {
 }
 
 /// How an episode is opened.
+///
+/// ```
+/// use keepstep::{Opening, WhenBusy};
+///
+/// let opening = Opening::default().busy(WhenBusy::Take).retry(["truncated"]);
+/// assert_eq!(opening.busy, WhenBusy::Take);
+/// ```
 #[derive(Debug, Clone, Default, PartialEq)]
+#[must_use]
+#[non_exhaustive]
 pub struct Opening {
     /// What to do if it was interrupted.
     pub resume: Resume,
@@ -47,6 +58,76 @@ pub struct Opening {
     pub parent: Option<String>,
     /// Anything to keep along.
     pub meta: Option<Value>,
+}
+
+impl Opening {
+    /// Sets what to do if the episode was interrupted.
+    pub fn resume(mut self, resume: Resume) -> Self {
+        self.resume = resume;
+        self
+    }
+
+    /// Sets how many steps to inherit, FIRST counted; `None` is all that are durable.
+    pub fn at(mut self, steps: impl Into<Option<u64>>) -> Self {
+        self.at = steps.into();
+        self
+    }
+
+    /// Sets what to do if somebody else owns the episode.
+    pub fn busy(mut self, busy: WhenBusy) -> Self {
+        self.busy = busy;
+        self
+    }
+
+    /// Sets which policy goes on.
+    pub fn policy(mut self, policy: impl Into<PolicyName>) -> Self {
+        self.policy = Some(policy.into());
+        self
+    }
+
+    /// Sets what to do if the episode was interrupted under another policy than that.
+    pub fn new_policy(mut self, new_policy: NewPolicy) -> Self {
+        self.new_policy = new_policy;
+        self
+    }
+
+    /// Sets which endings are gone on from although they are final.
+    pub fn retry(mut self, endings: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.retry = endings.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets what the episode belongs to.
+    pub fn parent(mut self, parent: impl Into<String>) -> Self {
+        self.parent = Some(parent.into());
+        self
+    }
+
+    /// Sets what is kept along with the episode.
+    pub fn meta(mut self, meta: impl Into<Value>) -> Self {
+        self.meta = Some(meta.into());
+        self
+    }
+}
+
+impl Ending {
+    /// Sets which limit was reached.
+    pub fn limit(mut self, limit: impl Into<String>) -> Self {
+        self.limit = Some(limit.into());
+        self
+    }
+
+    /// Sets what was raised: a map of type, message and traceback, or a text.
+    pub fn error(mut self, error: impl Into<Value>) -> Self {
+        self.error = Some(error.into());
+        self
+    }
+
+    /// Sets who says how it ended.
+    pub fn said_by(mut self, who: impl Into<String>) -> Self {
+        self.said_by = Some(who.into());
+        self
+    }
 }
 
 /// The version of a policy.
@@ -75,6 +156,12 @@ impl From<i64> for PolicyName {
 impl From<&str> for PolicyName {
     fn from(name: &str) -> Self {
         Self::Name(name.to_owned())
+    }
+}
+
+impl From<String> for PolicyName {
+    fn from(name: String) -> Self {
+        Self::Name(name)
     }
 }
 

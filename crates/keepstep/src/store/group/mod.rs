@@ -37,6 +37,7 @@ pub struct Group {
 
 /// A member of a sealed group.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Member {
     /// The episode.
     pub episode: Id,
@@ -50,6 +51,7 @@ pub struct Member {
 
 /// A group that was sealed.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct GroupView {
     /// Its id: the same on every machine.
     pub group: Id,
@@ -69,6 +71,7 @@ pub struct GroupView {
 
 /// The sealed groups of a run.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct SealedGroups {
     /// In the order in which they were sealed.
     pub groups: Vec<GroupView>,

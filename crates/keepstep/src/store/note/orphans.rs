@@ -14,6 +14,7 @@ use crate::store::view::listing::Listed;
 
 /// A note that no reader of an episode ever sees.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct OrphanNote {
     /// The run that it was made in.
     pub run: String,
@@ -40,7 +41,7 @@ impl Store {
         let mut orphans = Vec::new();
         // A card that is damaged is told elsewhere.
         for run in self.runs()?.into_iter().flatten() {
-            let generation = Generation { number: run.generation, is_newest: run.is_newest };
+            let generation = Generation::from(&run);
             let notes = self.notes(run.birth)?;
             for (NoteKey { target, name, source }, _) in notes.notes().iter() {
                 let attempts = episodes.get(&target.episode).map_or(&[][..], |attempts| attempts);

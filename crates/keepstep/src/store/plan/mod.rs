@@ -33,6 +33,8 @@ const ENTRY_BYTES: usize = 64;
 
 /// What is planned of each task.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
 pub struct PlanOptions {
     /// How many samples: those numbered from 0 up to it.
     pub samples: u32,
@@ -48,10 +50,34 @@ impl Default for PlanOptions {
     }
 }
 
+impl PlanOptions {
+    /// Sets how many samples of each task.
+    pub fn samples(mut self, samples: u32) -> Self {
+        self.samples = samples;
+        self
+    }
+
+    /// Sets which visit of the tasks.
+    pub fn iteration(mut self, iteration: i64) -> Self {
+        self.iteration = iteration;
+        self
+    }
+
+    /// Sets the names of notes that an episode must have before it counts as done.
+    pub fn needs(mut self, notes: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.needs = notes.into_iter().map(Into::into).collect();
+        self
+    }
+}
+
 impl Run {
     /// Plans episodes: so many samples of each task. What is planned already adds nothing, more samples of a known task
     /// extend it. Durable when it returns.
-    pub fn plan(&self, tasks: impl IntoIterator<Item = String>, options: PlanOptions) -> Result<()> {
+    pub fn plan(
+        &self,
+        tasks: impl IntoIterator<Item = impl Into<String>>,
+        options: PlanOptions,
+    ) -> Result<()> {
         self.store().check_process()?;
         if options.samples == 0 || options.samples > SAMPLES_MAX {
             return Err(Error::BadInput {
@@ -64,7 +90,7 @@ impl Run {
         let plan_cache = self.plan_cache();
         let mut plan = plan_cache.plan();
         plan.refresh(self)?;
-        let mut wanted: Vec<String> = tasks.into_iter().collect();
+        let mut wanted: Vec<String> = tasks.into_iter().map(Into::into).collect();
         loop {
             plan.keep_new(&mut wanted, &options);
             plan.check_room(&wanted, &options)?;

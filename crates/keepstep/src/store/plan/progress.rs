@@ -16,6 +16,7 @@ use crate::store::run::config::short;
 
 /// How far a plan is. Each planned episode is one of: not begun, running, interrupted, ended, pruned, damaged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Progress {
     /// How many episodes the plan has.
     pub planned: u64,
@@ -39,6 +40,7 @@ pub struct Progress {
 
 /// An episode that errored as often as it may.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GivenUp {
     /// Which.
     pub name: EpisodeName,

@@ -24,6 +24,8 @@ use keepstep_format::{Id, Why};
 
 /// What is wanted of what remains.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
 pub struct RemainingOptions {
     /// Endings after which an episode is gone on with although they are final: `truncated`. What can be resumed comes anyway,
     /// and may be named here too.
@@ -56,6 +58,30 @@ pub enum Jobs {
 }
 
 impl RemainingOptions {
+    /// Sets after which endings an episode is gone on with although they are final.
+    pub fn retry(mut self, endings: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.retry = endings.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets after how many errors in a row an episode is given up.
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.max_attempts = attempts;
+        self
+    }
+
+    /// Sets how long what errored rests before it is given again.
+    pub fn pause(mut self, pause: Duration) -> Self {
+        self.pause = pause;
+        self
+    }
+
+    /// Sets which kind of work is wanted.
+    pub fn jobs(mut self, jobs: Jobs) -> Self {
+        self.jobs = jobs;
+        self
+    }
+
     pub(in crate::store) fn check(&self) -> Result<()> {
         check_retry(&self.retry)
     }

@@ -23,6 +23,8 @@ const RACES_MAX: u64 = 100_000;
 
 /// How a run is opened.
 #[derive(Debug, Clone, PartialEq)]
+#[must_use]
+#[non_exhaustive]
 pub struct RunOptions {
     /// What its episodes have in common. Another one than it was made with is refused.
     pub config: Value,
@@ -41,8 +43,39 @@ impl Default for RunOptions {
     }
 }
 
+impl RunOptions {
+    /// Sets what the episodes of the run have in common.
+    pub fn config(mut self, config: impl Into<Value>) -> Self {
+        self.config = config.into();
+        self
+    }
+
+    /// Sets what the run refers to: a name and a reference each.
+    pub fn links<N, R>(mut self, links: impl IntoIterator<Item = (N, R)>) -> Self
+    where
+        N: Into<String>,
+        R: Into<String>,
+    {
+        self.links = links.into_iter().map(|(name, reference)| (name.into(), reference.into())).collect();
+        self
+    }
+
+    /// Sets whether the next generation of the name is begun.
+    pub fn new(mut self, new: bool) -> Self {
+        self.new = new;
+        self
+    }
+
+    /// Sets which generation is opened; `None` is the newest.
+    pub fn generation(mut self, generation: impl Into<Option<u64>>) -> Self {
+        self.generation = generation.into();
+        self
+    }
+}
+
 /// Which of several runs of one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Generation {
     /// Its number, from 0.
     pub number: u64,
@@ -63,8 +96,15 @@ impl Generation {
     }
 }
 
+impl From<&RunInfo> for Generation {
+    fn from(run: &RunInfo) -> Self {
+        Self { number: run.generation, is_newest: run.is_newest }
+    }
+}
+
 /// What a run's card says.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct RunInfo {
     /// Its name.
     pub name: String,
@@ -360,7 +400,7 @@ impl Run {
     /// Its generation, if its name alone means another one.
     ///
     /// Somebody may have begun a newer one since this run was opened: a name that is given out must not mean that one.
-    pub fn old_generation(&self) -> Option<u64> {
+    pub(crate) fn old_generation(&self) -> Option<u64> {
         let newer = run_path(&run_folder(&self.info.name), self.info.generation + 1);
         let is_old = || self.store.disk().exists(&newer).unwrap_or(false);
         (!self.info.is_newest || is_old()).then_some(self.info.generation)

@@ -20,6 +20,7 @@ use crate::write::Writer;
 
 /// What a stream holds.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct StreamView {
     /// Ids and values, in the order of their time.
     pub entries: Vec<(String, Value)>,
@@ -35,6 +36,7 @@ pub struct StreamView {
 
 /// One id, several values.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Conflict {
     /// The entry's id.
     pub id: String,

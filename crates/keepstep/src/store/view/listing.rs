@@ -23,6 +23,7 @@ use crate::store::run::Generation;
 
 /// What a list shows of an attempt.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Listed {
     /// Which.
     pub key: AttemptKey,

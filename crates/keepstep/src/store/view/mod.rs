@@ -165,6 +165,7 @@ fn refuse_unclaimed(episode: &Id, chain: &Chain, attempt: u32) -> Result<()> {
 
 /// An attempt that really began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Began {
     /// Which, and whose it is.
     pub key: AttemptKey,

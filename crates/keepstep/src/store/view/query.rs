@@ -8,7 +8,16 @@ use crate::store::run::Run;
 use crate::store::view::listing::Listed;
 
 /// Which episodes are wanted; what is not said does not matter.
+///
+/// ```
+/// use keepstep::EpisodeFilter;
+///
+/// let filter = EpisodeFilter::default().task("shop-17").ends(["finished"]).reward(0.5, 1.0);
+/// assert_eq!(filter.reward, Some((0.5, 1.0)));
+/// ```
 #[derive(Debug, Clone, Default, PartialEq)]
+#[must_use]
+#[non_exhaustive]
 pub struct EpisodeFilter {
     /// Of this task.
     pub task: Option<String>,
@@ -24,6 +33,50 @@ pub struct EpisodeFilter {
     pub since: Option<i64>,
     /// All attempts, not only the one that counts.
     pub all_attempts: bool,
+}
+
+impl EpisodeFilter {
+    /// Only episodes of this task.
+    pub fn task(mut self, task: impl Into<String>) -> Self {
+        self.task = Some(task.into());
+        self
+    }
+
+    /// Only episodes of this iteration.
+    pub fn iteration(mut self, iteration: impl Into<Option<i64>>) -> Self {
+        self.iteration = iteration.into();
+        self
+    }
+
+    /// Only episodes that stand in one of these ways.
+    pub fn ends(mut self, ends: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.ends = Some(ends.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Only episodes whose rewards add up to at least and at most so much.
+    pub fn reward(mut self, at_least: f64, at_most: f64) -> Self {
+        self.reward = Some((at_least, at_most));
+        self
+    }
+
+    /// Only episodes of which a step was acted by this policy version.
+    pub fn policy(mut self, policy: impl Into<Value>) -> Self {
+        self.policy = Some(policy.into());
+        self
+    }
+
+    /// Only episodes whose newest record is from this time or later, in microseconds since 1970.
+    pub fn since(mut self, time_us: impl Into<Option<i64>>) -> Self {
+        self.since = time_us.into();
+        self
+    }
+
+    /// Sets whether all attempts are wanted, not only the one that counts.
+    pub fn all_attempts(mut self, all_attempts: bool) -> Self {
+        self.all_attempts = all_attempts;
+        self
+    }
 }
 
 impl Run {

@@ -36,6 +36,8 @@ const TRIES_MAX: usize = 16;
 
 /// How a store is compacted.
 #[derive(Debug, Clone)]
+#[must_use]
+#[non_exhaustive]
 pub struct CompactOptions {
     /// How long what was replaced stays, for readers that opened it before.
     pub grace: Duration,
@@ -67,7 +69,6 @@ impl Deref for CompactSetup {
 pub(crate) struct Faults {
     /// What is replaced is deleted before the manifest says so.
     pub(crate) deletes_first: bool,
-    /// A manifest is acted on before its name is safe.
     /// What is pruned is not looked at again after that was announced.
     pub(crate) prunes_what_it_saw: bool,
     /// Logs are replaced because their writers seem gone: nobody is asked.
@@ -87,8 +88,35 @@ impl Default for CompactOptions {
     }
 }
 
+impl CompactOptions {
+    /// Sets how long what was replaced stays, for readers that opened it before.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Sets about how long a segment becomes.
+    pub fn segment_bytes_max(mut self, bytes: u64) -> Self {
+        self.segment_bytes_max = bytes;
+        self
+    }
+
+    /// Sets about how much of one episode is compressed as one piece.
+    pub fn block_bytes_max(mut self, bytes: usize) -> Self {
+        self.block_bytes_max = bytes;
+        self
+    }
+
+    /// Sets how much is regrouped before it is published.
+    pub fn round_bytes_max(mut self, bytes: u64) -> Self {
+        self.round_bytes_max = bytes;
+        self
+    }
+}
+
 /// A log that was not compacted, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LeftAlone {
     /// Whose; nobody's, if it is what `compact` made earlier.
     pub writer: Id,
@@ -98,6 +126,7 @@ pub struct LeftAlone {
 
 /// What compacting did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CompactReport {
     /// The logs of so many writers were regrouped.
     pub logs: u64,

@@ -23,6 +23,8 @@ pub(crate) use announce::keep_from_pruning;
 
 /// Which episodes are to go: those that fit all that is said. What is not said fits all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
 pub struct PruneFilter {
     /// Of this run, by name: all its generations.
     pub run: Option<String>,
@@ -41,6 +43,48 @@ pub struct PruneFilter {
 }
 
 impl PruneFilter {
+    /// Only episodes of this run, by name: all its generations.
+    pub fn run(mut self, run: impl Into<String>) -> Self {
+        self.run = Some(run.into());
+        self
+    }
+
+    /// Only episodes of this run, by its birth.
+    pub fn birth(mut self, birth: impl Into<Option<Id>>) -> Self {
+        self.birth = birth.into();
+        self
+    }
+
+    /// Only these episodes.
+    pub fn episodes(mut self, episodes: impl IntoIterator<Item = Id>) -> Self {
+        self.episodes = episodes.into_iter().collect();
+        self
+    }
+
+    /// Only episodes whose newest attempt ended in one of these ways.
+    pub fn endings(mut self, endings: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.endings = endings.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Only episodes whose newest record is older than this.
+    pub fn older_than(mut self, age: impl Into<Option<Duration>>) -> Self {
+        self.older_than = age.into();
+        self
+    }
+
+    /// Sets why they go, for whoever looks for them later.
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.reason = reason.into();
+        self
+    }
+
+    /// Sets how long their bytes stay; `None` is as long as `compact` keeps what it replaced.
+    pub fn grace(mut self, grace: impl Into<Option<Duration>>) -> Self {
+        self.grace = grace.into();
+        self
+    }
+
     /// An error if it says nothing: then everything would go.
     pub(crate) fn check(&self) -> Result<()> {
         let says_something = self.run.is_some()
@@ -72,6 +116,7 @@ impl PruneFilter {
 
 /// An episode, as far as it matters to pruning.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Candidate {
     /// Which.
     pub episode: Id,
@@ -113,6 +158,7 @@ impl Candidate {
 
 /// What pruning did, or would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PruneReport {
     /// Nothing was done.
     pub is_dry_run: bool,

@@ -1,0 +1,73 @@
+//! How much a store keeps, and in what.
+
+use keepstep_format::Id;
+use keepstep_format::encode::{Encoder, NothingKnown};
+
+use super::{Catalog, Record};
+use crate::segment::{Contents, Liveness, Log, Pruned};
+
+/// The files and writers of a store, counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Sizes {
+    /// How many bytes its segments have.
+    pub bytes: u64,
+    /// Segments that are sealed.
+    pub sealed: u64,
+    /// Segments that are not: they are written to, or their writer is gone.
+    pub open: u64,
+    /// Segments that cannot be read.
+    pub unreadable: u64,
+    /// Writers that are there.
+    pub live: u64,
+    /// Writers that are gone.
+    pub dead: u64,
+    /// Writers of which nobody can tell from here.
+    pub unknown: u64,
+}
+
+impl Sizes {
+    fn add(&mut self, log: &Log) {
+        for segment in log.segments() {
+            self.bytes += segment.file_bytes;
+            *match segment.contents {
+                Contents::Sealed(_) => &mut self.sealed,
+                Contents::Open(_) => &mut self.open,
+                Contents::Unreadable(_) => &mut self.unreadable,
+            } += 1;
+        }
+    }
+}
+
+impl Catalog {
+    /// Counts what the store keeps.
+    pub fn sizes(&self) -> Sizes {
+        let mut sizes = Sizes::default();
+        for log in self.logs() {
+            *match log.liveness() {
+                Liveness::Live => &mut sizes.live,
+                Liveness::Dead => &mut sizes.dead,
+                Liveness::Unknown => &mut sizes.unknown,
+            } += 1;
+            sizes.add(log);
+        }
+        sizes.add(self.grouped());
+        sizes
+    }
+
+    /// How many bytes a record would have if nothing of it were known already, uncompressed.
+    pub fn full_bytes(&self, record: &Record) -> u64 {
+        let mut encoder = Encoder::fields(self.storage().key(), &NothingKnown);
+        for (number, value) in &record.fields {
+            encoder.field(*number);
+            // What was lost to damage has no length; the rest counts.
+            let _ = encoder.put(value);
+        }
+        encoder.finish().full_bytes
+    }
+
+    /// When and why an episode was pruned, if it was.
+    pub fn pruned(&self, episode: &Id) -> Option<&Pruned> {
+        self.manifest().pruned(episode)
+    }
+}
