@@ -267,7 +267,7 @@ class NullStream:
 class NullRun:
     """A run of the null store."""
 
-    birth = "0" * 32
+    generation_id = "0" * 32
     generation = 0
 
     def __init__(self, name: str, config: Any, links: dict[str, str]) -> None:

@@ -123,8 +123,8 @@ def log_held(run: Run, remaining: Any) -> None:
 
 def _untold(run: Run, kind: str, found: Iterable[T]) -> list[T]:
     """What was not told yet, as much as is told at once: the rest is told when somebody asks again."""
-    # A copy of a store has runs of the same birth.
-    place = (run.store.where, run._core.birth, kind)
+    # A copy of a store has runs of the same generation_id.
+    place = (run.store.where, run._core.generation_id, kind)
     new = [each for each in found if (*place, each) not in _told]
     if len(new) > SHOWN_MAX:
         logger.warning(

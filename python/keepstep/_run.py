@@ -244,23 +244,23 @@ class Run:
     def __reduce__(self) -> tuple[Callable[..., Run], tuple[Any, ...]]:
         # Nobody could look the config of the null store's runs up again.
         config = self.config if self._store.where is None else None
-        return _reopen, (self._store._how, self.name, self._core.birth, config)
+        return _reopen, (self._store._how, self.name, self._core.generation_id, config)
 
     def __repr__(self) -> str:
         generation = f", generation {self.generation}" if self.generation else ""
         return f"<Run {self.name!r}{generation} in {self._store.where}>"
 
 
-def _reopen(how: Any, name: str, birth: str, config: Mapping[str, Any] | None) -> Run:
+def _reopen(how: Any, name: str, generation_id: str, config: Mapping[str, Any] | None) -> Run:
     from ._store import shared_store
 
     store = shared_store(how)
     if how.where is None:
         return store.run(name, config=config)
     for run in store.runs():
-        if run._core.birth == birth:
+        if run._core.generation_id == generation_id:
             return run
-    raise NotFound(f"run {name!r} ({birth}) is not in {how.where} any more")
+    raise NotFound(f"run {name!r} ({generation_id}) is not in {how.where} any more")
 
 
 class Job:

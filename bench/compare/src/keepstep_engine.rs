@@ -150,7 +150,7 @@ impl Reader for KeepstepReader {
         let mut reader = catalog.reader(&key).expect("could not read an episode");
         let episode = reader.read().expect("could not read an episode");
         assert!(episode.is_whole(), "an episode is damaged");
-        let observed = |step: &keepstep::read::Step| {
+        let observed = |step: &keepstep::read::RecordedStep| {
             step.observation.as_ref().and_then(|value| value.as_bytes().map(<[u8]>::to_vec))
         };
         episode.steps.iter().map(|step| observed(step).unwrap_or_default()).collect()

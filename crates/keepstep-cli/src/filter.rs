@@ -135,7 +135,7 @@ pub(crate) fn find_run(store: &Store, text: &str) -> Outcome<(String, Option<Id>
     for run in store.runs()?.into_iter().flatten() {
         let generation = Generation::from(&run);
         if means_run(text, &run.name, generation) {
-            return Ok((run.name, Some(run.birth)));
+            return Ok((run.name, Some(run.generation_id)));
         }
     }
     let (_, episodes) = reading::open(store)?;

@@ -27,8 +27,8 @@ impl Names {
         let mut names = Self::default();
         for run in store.runs().unwrap_or_default().into_iter().flatten() {
             let generation = (!run.is_newest).then_some(run.generation);
-            names.runs.insert(run.birth, run_reference(&run.name, generation));
-            wanted.remove(&run.birth);
+            names.runs.insert(run.generation_id, run_reference(&run.name, generation));
+            wanted.remove(&run.generation_id);
         }
         if !wanted.is_empty() {
             names.find_listed(store, &mut wanted);
@@ -44,7 +44,7 @@ impl Names {
         for episode in &episodes {
             let (id, name) = (episode.key.episode, episode.name());
             let Name::Episode { run, task, .. } = &name.name else { continue };
-            let of_group = ids::group(&episode.birth, task, episode.iteration);
+            let of_group = ids::group(&episode.generation_id, task, episode.iteration);
             if wanted.remove(&of_group) {
                 let name = Name::Episode {
                     run: run.clone(),
@@ -67,12 +67,12 @@ impl Names {
             }
             let run = store.run_of(info);
             for (task, iteration, samples) in run.planned().unwrap_or_default() {
-                let group = ids::group(&run.birth(), &task, iteration);
+                let group = ids::group(&run.generation_id(), &task, iteration);
                 if wanted.remove(&group) {
                     self.groups.insert(group, refs::group_reference(&run, &task, iteration));
                 }
                 for sample in 0..i64::from(samples) {
-                    let id = ids::episode(&run.birth(), &task, iteration, sample);
+                    let id = ids::episode(&run.generation_id(), &task, iteration, sample);
                     if wanted.remove(&id) {
                         let name = EpisodeName::task(task.clone()).iteration(iteration).sample(sample);
                         self.episodes.insert(id, refs::reference(&run, &name));
@@ -100,8 +100,8 @@ impl Names {
         self.groups.get(id).map_or_else(|| id.to_string(), Ref::to_string)
     }
 
-    /// A run, by its birth.
-    pub(crate) fn run(&self, birth: &Id) -> String {
-        self.runs.get(birth).cloned().unwrap_or_else(|| birth.to_string())
+    /// A run, by its generation id.
+    pub(crate) fn run(&self, generation_id: &Id) -> String {
+        self.runs.get(generation_id).cloned().unwrap_or_else(|| generation_id.to_string())
     }
 }

@@ -13,7 +13,7 @@ const COLUMNS: usize = 80;
 
 /// How far a run's plan is, as by default; nothing for a run without one.
 fn progress_of(store: &Store, run: &RunInfo) -> keepstep::Result<Option<(keepstep::Run, Progress)>> {
-    let info = store.runs()?.into_iter().flatten().find(|info| info.birth == run.birth);
+    let info = store.runs()?.into_iter().flatten().find(|info| info.generation_id == run.generation_id);
     let Some(run) = info.map(|info| store.run_of(info)) else { return Ok(None) };
     let progress = run.progress(&RemainingOptions::default())?;
     Ok((progress.planned > 0).then_some((run, progress)))

@@ -21,7 +21,7 @@ const TROUBLES_SHOWN: usize = 10;
 pub(crate) struct Episode {
     listed: Listed,
     pub(crate) run: String,
-    pub(crate) birth: Id,
+    pub(crate) generation_id: Id,
     pub(crate) task: String,
     pub(crate) iteration: i64,
     pub(crate) sample: i64,
@@ -46,7 +46,7 @@ impl Episode {
         let summary = &listed.summary;
         Self {
             run: summary.run.clone().unwrap_or_default(),
-            birth: summary.birth.unwrap_or_default(),
+            generation_id: summary.generation_id.unwrap_or_default(),
             task: summary.task.clone().unwrap_or_default(),
             iteration: summary.iteration.unwrap_or(0),
             sample: summary.sample.unwrap_or(0),

@@ -3,7 +3,7 @@
 use keepstep::Value;
 use keepstep::read::{
     Begin, Call, DamagedRecord, Discarded, End, EpisodeEvent, Gap, Item, Note, NoteKey, NoteSaid, Record,
-    Step,
+    RecordedStep,
 };
 use keepstep_format::fields;
 use keepstep_format::kind::Kind;
@@ -87,7 +87,7 @@ impl Rendered {
     }
 
     /// A turn that has no result yet.
-    pub(crate) fn of_pending(step: &Step) -> Self {
+    pub(crate) fn of_pending(step: &RecordedStep) -> Self {
         of_step("pending", step)
     }
 
@@ -133,8 +133,10 @@ impl Rendered {
             "call" => self.call_line(),
             "note" => self.note_line(),
             _ => {
-                let told =
-                    self.fields.iter().filter(|(name, _)| !matches!(*name, "time_us" | "index" | "birth"));
+                let told = self
+                    .fields
+                    .iter()
+                    .filter(|(name, _)| !matches!(*name, "time_us" | "index" | "generation_id"));
                 let as_told = |name: &str, value: &Value| match name {
                     "error" => error_of(value),
                     _ => brief(value, BRIEF_COLUMNS),
@@ -271,7 +273,7 @@ pub(crate) fn traceback_of(error: &Value) -> Vec<String> {
     text.unwrap_or_default().lines().map(|line| shown(line).trim_end().to_owned()).collect()
 }
 
-fn of_step(what: &str, step: &Step) -> Rendered {
+fn of_step(what: &str, step: &RecordedStep) -> Rendered {
     let rendered = Rendered::new(what, &step.damaged)
         .with("index", Some(step.index))
         .with("kind", Some(step.kind.name()))
@@ -354,8 +356,8 @@ fn of_record(record: &Record) -> Rendered {
     };
     let damaged: Vec<&'static str> = record.lost.iter().map(|number| name(*number)).collect();
     let mut entry = Rendered::new(&record.kind_name().to_lowercase(), &damaged);
-    // The birth of a run is of no use to people; its name is there.
-    let told = record.fields.iter().filter(|(number, _)| *number != fields::BIRTH);
+    // The generation id of a run is of no use to people; its name is there.
+    let told = record.fields.iter().filter(|(number, _)| *number != fields::GENERATION_ID);
     entry.fields = told.map(|(number, value)| (name(*number), value.clone())).collect();
     entry
 }

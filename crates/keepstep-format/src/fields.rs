@@ -39,7 +39,7 @@ fields! {
     ERROR = 16 "error";
     FAILED = 17 "failed";
     RUN = 20 "run";
-    BIRTH = 21 "birth";
+    GENERATION_ID = 21 "generation_id";
     TASK = 22 "task";
     ITERATION = 23 "iteration";
     SAMPLE = 24 "sample";

@@ -60,26 +60,26 @@ pub fn run_folder(name: &str) -> Id {
     Name::new("keepstep run 1").text(name).id()
 }
 
-/// An episode, from the birth of its run and its name there.
-pub fn episode(birth: &Id, task: &str, iteration: i64, sample: i64) -> Id {
-    let name = Name::new("keepstep episode 1").bytes(&birth.0);
+/// An episode, from the id of its run's generation and its name there.
+pub fn episode(generation_id: &Id, task: &str, iteration: i64, sample: i64) -> Id {
+    let name = Name::new("keepstep episode 1").bytes(&generation_id.0);
     name.bytes(b"s").text(task).bytes(b"i").number(iteration).bytes(b"n").number(sample).id()
 }
 
 /// An episode that nobody named: `nonce` is random, so it is unique.
-pub fn unnamed_episode(birth: &Id, nonce: &[u8; 16]) -> Id {
-    Name::new("keepstep episode 1").bytes(&birth.0).bytes(b"u").bytes(nonce).id()
+pub fn unnamed_episode(generation_id: &Id, nonce: &[u8; 16]) -> Id {
+    Name::new("keepstep episode 1").bytes(&generation_id.0).bytes(b"u").bytes(nonce).id()
 }
 
 /// The samples of one task and iteration.
-pub fn group(birth: &Id, task: &str, iteration: i64) -> Id {
-    let name = Name::new("keepstep group 1").bytes(&birth.0);
+pub fn group(generation_id: &Id, task: &str, iteration: i64) -> Id {
+    let name = Name::new("keepstep group 1").bytes(&generation_id.0);
     name.bytes(b"s").text(task).bytes(b"i").number(iteration).id()
 }
 
-/// A stream, from the birth of its run and its name there.
-pub fn stream(birth: &Id, name: &str) -> Id {
-    Name::new("keepstep stream 1").bytes(&birth.0).bytes(b"s").text(name).id()
+/// A stream, from the id of its run's generation and its name there.
+pub fn stream(generation_id: &Id, name: &str) -> Id {
+    Name::new("keepstep stream 1").bytes(&generation_id.0).bytes(b"s").text(name).id()
 }
 
 /// The bytes of a name on their way into the hash.
@@ -114,7 +114,7 @@ impl Name {
 mod tests {
     use super::*;
 
-    const BIRTH: Id = Id([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+    const GENERATION_ID: Id = Id([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
 
     /// These stand in `docs/internals/format.md` too: should one change, no machine finds its episodes again.
     #[test]
@@ -122,12 +122,12 @@ mod tests {
         let vectors = [
             (run_folder("shop-agent"), "e458a7e05bc73b22c5442f04e481ddc0"),
             (run_folder(""), "8ef9ee43141a262c5aafb84a2516aaa3"),
-            (episode(&BIRTH, "shop-17", 0, 0), "9c9e99665e4723995f7516c173a7aac8"),
-            (episode(&BIRTH, "shop-17", 3, -1), "bdb6a8eada97ec69cb478a5847fc4986"),
-            (episode(&BIRTH, "Käse/🧀", i64::MAX, i64::MIN), "9754a0dadc1e4038dba58fe6e2e4d60e"),
-            (unnamed_episode(&BIRTH, &[0xff; 16]), "4da57d63b8c1532652dd293638ed5372"),
-            (group(&BIRTH, "shop-17", 3), "e844d90db48cd487dbd6910b0daa9467"),
-            (stream(&BIRTH, "tokens"), "426370e136ea99b698082156d2268b7f"),
+            (episode(&GENERATION_ID, "shop-17", 0, 0), "9c9e99665e4723995f7516c173a7aac8"),
+            (episode(&GENERATION_ID, "shop-17", 3, -1), "bdb6a8eada97ec69cb478a5847fc4986"),
+            (episode(&GENERATION_ID, "Käse/🧀", i64::MAX, i64::MIN), "9754a0dadc1e4038dba58fe6e2e4d60e"),
+            (unnamed_episode(&GENERATION_ID, &[0xff; 16]), "4da57d63b8c1532652dd293638ed5372"),
+            (group(&GENERATION_ID, "shop-17", 3), "e844d90db48cd487dbd6910b0daa9467"),
+            (stream(&GENERATION_ID, "tokens"), "426370e136ea99b698082156d2268b7f"),
         ];
         let found: Vec<String> = vectors.iter().map(|(id, _)| id.to_string()).collect();
         let known: Vec<&str> = vectors.iter().map(|(_, hex)| *hex).collect();
@@ -138,14 +138,14 @@ mod tests {
     #[test]
     fn different_names_have_different_ids() {
         let ids = [
-            episode(&BIRTH, "a", 1, 2),
-            episode(&BIRTH, "a", 2, 1),
-            episode(&BIRTH, "a1", 0, 2),
+            episode(&GENERATION_ID, "a", 1, 2),
+            episode(&GENERATION_ID, "a", 2, 1),
+            episode(&GENERATION_ID, "a1", 0, 2),
             episode(&Id::NONE, "a", 1, 2),
-            group(&BIRTH, "a", 1),
-            stream(&BIRTH, "a"),
+            group(&GENERATION_ID, "a", 1),
+            stream(&GENERATION_ID, "a"),
             run_folder("a"),
-            unnamed_episode(&BIRTH, &[0; 16]),
+            unnamed_episode(&GENERATION_ID, &[0; 16]),
         ];
         let distinct: std::collections::BTreeSet<_> = ids.iter().collect();
         assert_eq!(distinct.len(), ids.len());
@@ -154,9 +154,9 @@ mod tests {
     /// An id has one spelling, so that it can be a path.
     #[test]
     fn ids_are_read_back_and_nothing_else_is() {
-        assert_eq!(BIRTH.to_string(), "000102030405060708090a0b0c0d0e0f");
-        assert_eq!(BIRTH.to_string().parse(), Ok(BIRTH));
-        assert_eq!(format!("{BIRTH:?}"), BIRTH.to_string());
+        assert_eq!(GENERATION_ID.to_string(), "000102030405060708090a0b0c0d0e0f");
+        assert_eq!(GENERATION_ID.to_string().parse(), Ok(GENERATION_ID));
+        assert_eq!(format!("{GENERATION_ID:?}"), GENERATION_ID.to_string());
         let wrong = [
             "",
             "0",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keepstep::read::Step;
+use keepstep::read::RecordedStep;
 use keepstep::{CallMade, Ending, Entry, EpisodeName, Known, Value};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -371,7 +371,7 @@ impl Came {
 
 /// What was said in a turn.
 #[pyclass(frozen, module = "keepstep._core")]
-pub(crate) struct SaidFields(Option<Step>);
+pub(crate) struct SaidFields(Option<RecordedStep>);
 
 #[pymethods]
 impl SaidFields {
@@ -382,7 +382,7 @@ impl SaidFields {
 }
 
 /// The fields of a step that are there, by their names.
-pub(crate) fn step_dict<'py>(py: Python<'py>, step: &Step) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn step_dict<'py>(py: Python<'py>, step: &RecordedStep) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("index", step.index)?;
     for (field, value) in step.fields() {

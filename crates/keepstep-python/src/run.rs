@@ -164,8 +164,8 @@ impl Run {
     }
 
     #[getter]
-    fn birth(&self) -> String {
-        self.inner.birth().to_string()
+    fn generation_id(&self) -> String {
+        self.inner.generation_id().to_string()
     }
 
     #[getter]

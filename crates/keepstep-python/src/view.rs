@@ -32,7 +32,12 @@ impl NoteShelf {
     }
 
     /// The newest notes on one attempt at an episode, sorted by what they are about. Says in the log where more may have been.
-    fn of(&self, store: &Store, birth: Id, view: &keepstep::View) -> Result<Vec<(NoteKey, NoteSaid)>> {
+    fn of(
+        &self,
+        store: &Store,
+        generation_id: Id,
+        view: &keepstep::View,
+    ) -> Result<Vec<(NoteKey, NoteSaid)>> {
         let mut shelf = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         let index = match &mut *shelf {
             Some(index) => {
@@ -41,7 +46,7 @@ impl NoteShelf {
                 }
                 index
             }
-            none => none.insert(store.notes(birth)?),
+            none => none.insert(store.notes(generation_id)?),
         };
         let (notes, lost) = index.episode(&view.id())?;
         let mut unread = index.unread();
@@ -140,8 +145,8 @@ impl View {
         }
     }
 
-    fn birth(&self) -> Id {
-        self.listed.summary.birth.unwrap_or_default()
+    fn generation_id(&self) -> Id {
+        self.listed.summary.generation_id.unwrap_or_default()
     }
 }
 
@@ -297,7 +302,7 @@ impl View {
 
     /// Its notes, the newest of each: step, name, source, time, value.
     fn notes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-        let notes = self.ask(py, |view| self.notes.of(&self.store, self.birth(), view))?;
+        let notes = self.ask(py, |view| self.notes.of(&self.store, self.generation_id(), view))?;
         let shown = |(key, said): &(NoteKey, NoteSaid)| {
             let value = from_value(py, &said.value)?;
             (key.target.step, &key.name, &key.source, seconds(Some(said.time)), value).into_pyobject(py)

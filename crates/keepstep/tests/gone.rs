@@ -136,7 +136,7 @@ fn verified_without(file: &str) -> Vec<keepstep::tend::Report> {
             assert!(is_whole(&scratch));
             let run = run_of(&scratch);
             let id = run.episode_id(&name("half")).to_string();
-            let group = keepstep_format::ids::group(&run.birth(), "done", 0).to_string();
+            let group = keepstep_format::ids::group(&run.generation_id(), "done", 0).to_string();
             let folder = keepstep_format::ids::run_folder("run").to_string();
             drop(run);
             let path = file

@@ -113,7 +113,7 @@ fn view_says(view: &View) -> keepstep::Result<Answer> {
 }
 
 fn ask_run(run: &Run, answers: &mut Answers) {
-    answers.insert("birth".to_owned(), Answer::Said(run.birth().to_string()));
+    answers.insert("generation_id".to_owned(), Answer::Said(run.generation_id().to_string()));
     for task in &TASKS[..3] {
         let said = run.view(&name(task)).and_then(|view| view_says(&view));
         let said = said.unwrap_or_else(|error| Answer::Told(error.to_string()));

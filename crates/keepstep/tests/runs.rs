@@ -39,7 +39,7 @@ fn another_config_is_refused_by_key() {
     let links: BTreeMap<_, _> = [("wandb".to_owned(), "run/7".to_owned())].into();
     let options = RunOptions::default().config(config(0.5)).links(links.clone()).new(false);
     let run = store.open_run("r", options.clone()).expect("opens");
-    assert_eq!(store.open_run("r", options).expect("opens").birth(), run.birth());
+    assert_eq!(store.open_run("r", options).expect("opens").generation_id(), run.generation_id());
     assert_eq!(store.run("r", config(0.5)).expect("opens").info().links, links);
     let error = store.run("r", config(0.7)).expect_err("refuses");
     assert!(error.to_string().contains("model.temperature was 0.5, is 0.7"), "{error}");
@@ -62,7 +62,7 @@ fn generations_are_dense_and_separate() {
     let first = begin(&store, 1);
     let second = begin(&store, 2);
     assert_eq!((first.generation(), second.generation()), (0, 1));
-    assert_eq!(store.run("r", Value::Int(2)).expect("opens").birth(), second.birth());
+    assert_eq!(store.run("r", Value::Int(2)).expect("opens").generation_id(), second.generation_id());
     assert!(matches!(store.run("r", Value::Int(1)), Err(Error::ConfigChanged { .. })));
     first.plan(tasks(2), PlanOptions::default()).expect("plans");
     assert_eq!((remains(&first).len(), remains(&second).len()), (2, 0));
@@ -216,7 +216,7 @@ fn what_is_planned_survives_a_power_cut() {
     let mut states = 0;
     for cut in 0..first.cuts() {
         let left = first.killed(cut);
-        let birth = plan_on(&left).expect("plans").birth();
+        let generation_id = plan_on(&left).expect("plans").generation_id();
         let trace = left.trace();
         let last = trace.cuts() - 1;
         let count = trace.state_count(last);
@@ -225,7 +225,7 @@ fn what_is_planned_survives_a_power_cut() {
                 if count <= STATES_MAX { trace.state(last, nth) } else { trace.random_state(last, nth) };
             let store = Store::on_files(state.process(), Options::default()).expect("opens");
             let run = store.run("run", Value::Int(7)).expect("opens");
-            assert_eq!(run.birth(), birth, "killed at {cut}, state {nth}: another run");
+            assert_eq!(run.generation_id(), generation_id, "killed at {cut}, state {nth}: another run");
             let planned = run.planned().expect("reads");
             assert_eq!(planned.len(), 3, "killed at {cut}, state {nth}: {planned:?}");
             states += 1;

@@ -17,7 +17,7 @@ fn name(sample: i64) -> EpisodeName {
     EpisodeName::task("task").sample(sample)
 }
 
-fn steps_of(store: &Store, recorder: &Episode) -> Vec<keepstep::read::Step> {
+fn steps_of(store: &Store, recorder: &Episode) -> Vec<keepstep::read::RecordedStep> {
     let catalog = store.catalog().expect("reads");
     let key = catalog.find(&recorder.id(), 0).expect("is there");
     let attempt = catalog.reader(&key).expect("reads").read().expect("reads");

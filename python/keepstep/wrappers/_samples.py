@@ -47,7 +47,7 @@ def samples_of(run: Run, task: str, iteration: int) -> Samples:
     """What all recorded environments of this process share of a task. Reads the store the first time."""
     with _lock:
         known = _of_stores.setdefault(run.store, {})
-        key = (run._core.birth, task, iteration)
+        key = (run._core.generation_id, task, iteration)
         if key not in known:
             known[key] = Samples(run, task, iteration)
         return known[key]

@@ -199,10 +199,12 @@ impl Work<'_> {
                 Err(error) => return Err(error.into()),
             };
             jsonl.episode(episode.as_ref(), &view, &mut || bar.inc(1)).map_err(failed)?;
-            let Some(birth) = episode.summary.birth.filter(|_| self.args.notes) else { continue };
-            let notes = match notes.entry(birth) {
+            let Some(generation_id) = episode.summary.generation_id.filter(|_| self.args.notes) else {
+                continue;
+            };
+            let notes = match notes.entry(generation_id) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(free) => free.insert(self.store.notes(birth)?),
+                Entry::Vacant(free) => free.insert(self.store.notes(generation_id)?),
             };
             jsonl.notes(episode.as_ref(), &view, notes).map_err(failed)?;
         }

@@ -148,13 +148,13 @@ fn sum_up(runs: &[RunInfo], episodes: &[Episode]) -> Vec<Sum> {
             created: Some(run.time),
             ..Sum::default()
         };
-        sums.insert((run.name.clone(), run.generation, run.birth), sum);
+        sums.insert((run.name.clone(), run.generation, run.generation_id), sum);
     }
     for episode in episodes {
         let generation = episode.generation.number;
         // A run whose own file is gone still has its episodes.
         let sum = sums
-            .entry((episode.run.clone(), generation, episode.birth))
+            .entry((episode.run.clone(), generation, episode.generation_id))
             .or_insert_with(|| Sum { name: episode.run.clone(), ..Sum::default() });
         sum.episodes += 1;
         sum.steps += episode.summary.steps;

@@ -79,8 +79,8 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     }
     let store = open_taken(args.store.as_deref(), &path, refs.first().map(|(text, _)| &**text))?;
     if let Some(run) = filter.run.take() {
-        let (name, birth) = find_run(&store, &run)?;
-        (filter.run, filter.birth) = (Some(name), birth);
+        let (name, generation_id) = find_run(&store, &run)?;
+        (filter.run, filter.generation_id) = (Some(name), generation_id);
     }
     let names = Names::of(&store)?;
     name_episodes(&store, &refs, &mut filter)?;
@@ -162,17 +162,17 @@ fn name_episodes(store: &Store, refs: &[(String, Ref)], filter: &mut PruneFilter
     Ok(())
 }
 
-/// The older generations, by the birth of the run: their episodes are called by them.
+/// The older generations, by the generation id of the run: their episodes are called by them.
 struct Names(HashMap<Id, u64>);
 
 impl Names {
     fn of(store: &Store) -> Outcome<Self> {
         let old = store.runs()?.into_iter().flatten().filter(|run| !run.is_newest);
-        Ok(Self(old.map(|run| (run.birth, run.generation)).collect()))
+        Ok(Self(old.map(|run| (run.generation_id, run.generation)).collect()))
     }
 
     fn name(&self, episode: &Candidate) -> String {
-        let generation = episode.birth.and_then(|birth| self.0.get(&birth).copied());
+        let generation = episode.generation_id.and_then(|generation_id| self.0.get(&generation_id).copied());
         match (&episode.run, &episode.task) {
             (Some(run), Some(task)) => {
                 let (iteration, sample) = (episode.iteration.unwrap_or(0), episode.sample.unwrap_or(0));

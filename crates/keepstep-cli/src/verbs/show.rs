@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use keepstep::read::{EpisodeEvent, LineagePart, NoteKey, NoteSaid, Step};
+use keepstep::read::{EpisodeEvent, LineagePart, NoteKey, NoteSaid, RecordedStep};
 use keepstep::{Liveness, Store, View};
 
 use crate::failure::{Exit, Failure, Outcome};
@@ -161,7 +161,7 @@ impl Shown<'_> {
 
     /// The notes that count for this attempt: its own, and those of the run.
     fn notes(&self) -> Outcome<Vec<(NoteKey, NoteSaid)>> {
-        let (notes, _) = self.store.notes(self.episode.birth)?.episode(&self.view.id())?;
+        let (notes, _) = self.store.notes(self.episode.generation_id)?.episode(&self.view.id())?;
         Ok(self.view.counting(&notes))
     }
 
@@ -298,7 +298,7 @@ impl Shown<'_> {
 
     /// A step, or the turn that is pending, by its index.
     fn find(&self, index: u64) -> Outcome<Option<Rendered>> {
-        let is_it = |step: &Step| u64::try_from(step.index) == Ok(index);
+        let is_it = |step: &RecordedStep| u64::try_from(step.index) == Ok(index);
         // Nearly always it stands where it should; behind a gap it does not.
         if index < self.view.steps() {
             let step = self.view.step(index)?;

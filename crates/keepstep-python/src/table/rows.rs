@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use keepstep::format::step_fields::{self, Holds, Part, StepField};
-use keepstep::read::{Catalog, End, NoteKey, NoteSaid, Step};
+use keepstep::read::{Catalog, End, NoteKey, NoteSaid, RecordedStep};
 use keepstep::{EpisodeFilter, Id, Listed, Result, Run, Value};
 
 use super::cells::{Builder, Cell, json};
@@ -172,7 +172,11 @@ impl Source {
     }
 
     /// The next step that is wanted, of whichever episode has one.
-    fn step(&mut self, columns: &[Column], is_wanted: impl Fn(&Step) -> bool) -> Result<Option<Vec<Cell>>> {
+    fn step(
+        &mut self,
+        columns: &[Column],
+        is_wanted: impl Fn(&RecordedStep) -> bool,
+    ) -> Result<Option<Vec<Cell>>> {
         loop {
             if self.reading.as_ref().is_none_or(|it| it.next >= it.view.steps()) {
                 let Some(listed) = self.listed.next() else { return Ok(None) };
@@ -294,7 +298,7 @@ impl Opened<'_> {
 }
 
 impl Reading {
-    fn cell(&self, column: &Column, step: &Step) -> Cell {
+    fn cell(&self, column: &Column, step: &RecordedStep) -> Cell {
         match column.name {
             "ref" => Cell::Text(self.reference.clone()),
             "index" => Cell::Int(step.index),

@@ -11,7 +11,7 @@ use keepstep_format::value::Value;
 
 use super::json::{write_text, write_value};
 use crate::error::{Doing, Result};
-use crate::read::{Call, EpisodeEvent, NoteIndex, NoteKey, NoteSaid, NoteTarget, Step};
+use crate::read::{Call, EpisodeEvent, NoteIndex, NoteKey, NoteSaid, NoteTarget, RecordedStep};
 use crate::store::{Listed, View};
 
 /// How lines are written.
@@ -123,7 +123,7 @@ impl<W: io::Write> Jsonl<W> {
         Ok((self.out, self.counts))
     }
 
-    fn step(&mut self, names: &str, step: &Step, view: &View, before: Option<&Value>) -> Result<()> {
+    fn step(&mut self, names: &str, step: &RecordedStep, view: &View, before: Option<&Value>) -> Result<()> {
         self.line.clear();
         self.line.push_str(names);
         let index = u64::try_from(step.index).unwrap_or(0);
@@ -177,7 +177,7 @@ impl<W: io::Write> Jsonl<W> {
         Ok(())
     }
 
-    fn fields(&mut self, step: &Step, before: Option<&Value>) {
+    fn fields(&mut self, step: &RecordedStep, before: Option<&Value>) {
         self.field("kind", Some(&Value::from(step.kind.name())));
         self.field("time_us", step.time.map(Value::Int).as_ref());
         match step.prompt.as_ref().and_then(|prompt| self.new_in(before?, prompt)) {

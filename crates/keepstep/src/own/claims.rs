@@ -54,8 +54,8 @@ impl ClaimBatcher {
     }
 
     /// Claims an attempt for a writer. False if somebody else has it; durable if not.
-    pub(crate) fn claim(&self, episode: &Id, attempt: u32, writer: &Id, birth: &Id) -> Result<bool> {
-        self.claim_at(&claim_path(episode, attempt), episode, attempt, writer, birth)
+    pub(crate) fn claim(&self, episode: &Id, attempt: u32, writer: &Id, generation_id: &Id) -> Result<bool> {
+        self.claim_at(&claim_path(episode, attempt), episode, attempt, writer, generation_id)
     }
 
     /// As [`ClaimBatcher::claim`], under another name.
@@ -65,13 +65,13 @@ impl ClaimBatcher {
         episode: &Id,
         attempt: u32,
         writer: &Id,
-        birth: &Id,
+        generation_id: &Id,
     ) -> Result<bool> {
         let body = encode_fields(
             &self.key,
             &[
                 (fields::TIME, Value::Int(self.disk.now_us())),
-                (fields::BIRTH, Value::bytes(birth.0)),
+                (fields::GENERATION_ID, Value::bytes(generation_id.0)),
                 (fields::WRITER, Value::bytes(writer.0)),
                 (fields::ATTEMPT, Value::Int(i64::from(attempt))),
                 (fields::EPISODE, Value::bytes(episode.0)),

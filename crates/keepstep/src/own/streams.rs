@@ -28,7 +28,7 @@ pub(crate) const COPIED: u32 = 1;
 pub(crate) struct StreamFiles {
     pub(crate) stream: Id,
     /// Of its run.
-    pub(crate) birth: Id,
+    pub(crate) generation_id: Id,
     pub(crate) name: String,
 }
 
@@ -89,7 +89,7 @@ impl StreamFiles {
     fn claim_card(&self, storage: &Storage, writer: &Id, attempt: u32) -> [(u8, Value); 6] {
         [
             (fields::TIME, Value::Int(storage.disk().now_us())),
-            (fields::BIRTH, Value::bytes(self.birth.0)),
+            (fields::GENERATION_ID, Value::bytes(self.generation_id.0)),
             (fields::NAME, Value::from(self.name.as_str())),
             (fields::WRITER, Value::bytes(writer.0)),
             (fields::ATTEMPT, Value::Int(i64::from(attempt))),

@@ -9,7 +9,7 @@ use super::events::Events;
 use super::fold::EpisodeEvent;
 use super::places::{Next, Parts};
 use super::records::{DamagedRecord, Gap, Item, Records};
-use super::step::{Begin, Call, Discarded, End, Note, Step};
+use super::step::{Begin, Call, Discarded, End, Note, RecordedStep};
 use crate::error::Result;
 use crate::segment::{Log, LogBodies, ScanUnsealed};
 
@@ -93,9 +93,9 @@ pub struct Attempt {
     /// How it began.
     pub begin: Option<Begin>,
     /// Its steps.
-    pub steps: Vec<Step>,
+    pub steps: Vec<RecordedStep>,
     /// A turn that was said and has no result.
-    pub pending: Option<Step>,
+    pub pending: Option<RecordedStep>,
     /// Turns that were given up.
     pub discarded: Vec<Discarded>,
     /// Calls that were recorded.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::fold::{EpisodeEvent, Fold};
 use super::records::Item;
-use super::step::Step;
+use super::step::RecordedStep;
 use crate::error::Result;
 
 /// Folds records into events as they come.
@@ -24,7 +24,7 @@ impl<I: Iterator<Item = Result<Item>>> Events<I> {
     }
 
     /// Turns without a result so far.
-    pub fn pending(&self) -> &[Step] {
+    pub fn pending(&self) -> &[RecordedStep] {
         self.fold.pending()
     }
 

@@ -7,7 +7,7 @@ use keepstep_format::frame::KIND_SKIPPABLE;
 use keepstep_format::kind::{Effect, Kind};
 
 use super::records::{DamagedRecord, Gap, Item, Record};
-use super::step::{Begin, Call, Discarded, End, Note, Step, StepKind};
+use super::step::{Begin, Call, Discarded, End, Note, RecordedStep, StepKind};
 
 /// What happened in an attempt, in order.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,7 +15,7 @@ pub enum EpisodeEvent {
     /// It began.
     Begin(Box<Begin>),
     /// A step was completed.
-    Step(Box<Step>),
+    Step(Box<RecordedStep>),
     /// A turn was given up.
     Discarded(Box<Discarded>),
     /// A call was recorded.
@@ -37,7 +37,7 @@ pub enum EpisodeEvent {
 pub(super) struct Fold {
     /// What can be told; the newest step, if there is one, comes first.
     held: VecDeque<EpisodeEvent>,
-    pending: Vec<Step>,
+    pending: Vec<RecordedStep>,
     next_index: i64,
 }
 
@@ -62,7 +62,7 @@ impl Fold {
     }
 
     /// Turns that were said and have no result.
-    pub(super) fn pending(&self) -> &[Step] {
+    pub(super) fn pending(&self) -> &[RecordedStep] {
         &self.pending
     }
 
@@ -139,7 +139,7 @@ impl Fold {
     }
 
     /// The next step, which a record of this kind completes.
-    fn step_of(&self, kind: Kind) -> Step {
+    fn step_of(&self, kind: Kind) -> RecordedStep {
         let mut step = self.next_step();
         if kind == Kind::First {
             step.kind = StepKind::First;
@@ -147,12 +147,12 @@ impl Fold {
         step
     }
 
-    fn next_step(&self) -> Step {
-        Step { index: self.next_index, ..Step::default() }
+    fn next_step(&self) -> RecordedStep {
+        RecordedStep { index: self.next_index, ..RecordedStep::default() }
     }
 
     /// The turn that a result belongs to: the one of its index, or the newest if that is not known.
-    fn take_pending(&mut self, index: Option<i64>) -> Option<Step> {
+    fn take_pending(&mut self, index: Option<i64>) -> Option<RecordedStep> {
         let at = match index {
             Some(index) => self.pending.iter().rposition(|step| step.index == index)?,
             None => self.pending.len().checked_sub(1)?,
@@ -160,7 +160,7 @@ impl Fold {
         Some(self.pending.remove(at))
     }
 
-    fn completed(&mut self, step: Step) -> Vec<EpisodeEvent> {
+    fn completed(&mut self, step: RecordedStep) -> Vec<EpisodeEvent> {
         self.next_index = step.index.saturating_add(1);
         let told = self.held.drain(..).collect();
         self.held.push_back(EpisodeEvent::Step(Box::new(step)));

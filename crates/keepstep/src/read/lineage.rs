@@ -18,7 +18,7 @@ use super::catalog::Catalog;
 use super::events::Events;
 use super::places::{Next, RecordPlace};
 use super::records::{DamagedRecord, Gap, Item, MOVED_MAX, read_record};
-use super::step::{Begin, End, Step};
+use super::step::{Begin, End, RecordedStep};
 use crate::error::{Error, Result};
 use crate::segment::Contents;
 use crate::segment::chain::{Base, Chain, Link, Span};
@@ -433,10 +433,10 @@ impl Lineage {
     }
 
     /// A step by its index.
-    pub(crate) fn step(&mut self, index: u64) -> Result<Step> {
+    pub(crate) fn step(&mut self, index: u64) -> Result<RecordedStep> {
         let lines = self.steps.get(index as usize).copied();
         let lines = lines.ok_or_else(|| Error::NotFound { what: format!("step {index}") })?;
-        let mut step = Step { index: index as i64, ..Step::default() };
+        let mut step = RecordedStep { index: index as i64, ..RecordedStep::default() };
         for at in lines.intent.into_iter().chain([lines.done]) {
             match self.item(at)? {
                 Item::Record(record) => step.add(&record),

@@ -33,6 +33,6 @@ pub(crate) use outcomes::Outcomes;
 pub use places::RecordPlace;
 pub use records::{DamagedRecord, Gap, Item, Record, Records};
 pub use sizes::Sizes;
-pub use step::{Begin, Call, Discarded, End, Note, Step, StepKind, is_final};
+pub use step::{Begin, Call, Discarded, End, Note, RecordedStep, StepKind, is_final};
 pub(crate) use streams::{EntrySet, stream_bind, stream_entries};
 pub use streams::{LostEntry, StreamEntry};

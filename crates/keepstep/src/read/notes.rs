@@ -175,9 +175,9 @@ enum RunRecord {
 }
 
 impl NoteIndex {
-    /// The notes of a run, by its birth.
-    pub fn new(catalog: Catalog, birth: Id) -> Result<Self> {
-        let bind = Bind { what: What::Run, id: birth, attempt: 0 };
+    /// The notes of a run, by its generation id.
+    pub fn new(catalog: Catalog, generation_id: Id) -> Result<Self> {
+        let bind = Bind { what: What::Run, id: generation_id, attempt: 0 };
         let mut index = Self {
             catalog,
             bind,

@@ -62,7 +62,7 @@ macro_rules! step {
     ($($constant:ident $name:ident $part:ident $holds:ident $doc:literal;)*) => {
         /// A step. A field that is none was not recorded, unless its name stands in `damaged`.
         #[derive(Debug, Clone, Default, PartialEq)]
-        pub struct Step {
+        pub struct RecordedStep {
             /// Its number in the attempt.
             pub index: i64,
             /// Which step it is.
@@ -77,7 +77,7 @@ macro_rules! step {
             pub(super) kind_was_said: bool,
         }
 
-        impl Step {
+        impl RecordedStep {
             fn set(&mut self, number: u8, value: Value) {
                 match number {
                     fields::TIME => self.time = value.as_int().or(self.time),
@@ -101,7 +101,7 @@ macro_rules! step {
 }
 keepstep_format::step_fields!(step);
 
-impl Step {
+impl RecordedStep {
     /// Adds what a record says.
     pub(super) fn add(&mut self, record: &Record) {
         self.places.push(record.place);
@@ -190,8 +190,8 @@ pub struct Begin {
     pub time: Option<i64>,
     /// The name of its run.
     pub run: Option<String>,
-    /// The birth of its run.
-    pub birth: Option<Id>,
+    /// The id of its run's generation.
+    pub generation_id: Option<Id>,
     /// The run's generation.
     pub generation: Option<i64>,
     /// The task.
@@ -217,7 +217,7 @@ impl Begin {
         Self {
             time: int(record, fields::TIME),
             run: text(record, fields::RUN),
-            birth: id(record, fields::BIRTH),
+            generation_id: id(record, fields::GENERATION_ID),
             generation: int(record, fields::GENERATION),
             task: text(record, fields::TASK),
             iteration: int(record, fields::ITERATION),
@@ -369,5 +369,5 @@ pub struct Discarded {
     /// When.
     pub time: Option<i64>,
     /// What had been said in it.
-    pub step: Option<Box<Step>>,
+    pub step: Option<Box<RecordedStep>>,
 }

@@ -4,14 +4,14 @@ use keepstep_format::kind::Kind;
 
 use super::lineage::Lineage;
 use super::records::Item;
-use super::step::{Call, Step};
+use super::step::{Call, RecordedStep};
 use crate::error::Result;
 
 impl Lineage {
     /// The turn that was said and has no result.
-    pub(crate) fn pending(&mut self) -> Result<Option<Step>> {
+    pub(crate) fn pending(&mut self) -> Result<Option<RecordedStep>> {
         let Some(at) = self.pending else { return Ok(None) };
-        let mut step = Step { index: self.steps.len() as i64, ..Step::default() };
+        let mut step = RecordedStep { index: self.steps.len() as i64, ..RecordedStep::default() };
         match self.item(at)? {
             Item::Record(record) => step.add(&record),
             Item::Damaged(lost) => step.lose(&lost),

@@ -142,7 +142,7 @@ pub fn address(run: &Run, text: &str) -> Result<NoteTarget> {
             return Err(elsewhere(of));
         }
         if let (Some(iteration), Some(sample)) = (*iteration, *sample) {
-            let episode = ids::episode(&run.birth(), task, iteration, sample);
+            let episode = ids::episode(&run.generation_id(), task, iteration, sample);
             return Ok(NoteTarget { episode, attempt, step });
         }
     }
@@ -152,7 +152,7 @@ pub fn address(run: &Run, text: &str) -> Result<NoteTarget> {
         return Ok(NoteTarget { episode, attempt, step });
     }
     let found = find(run.store(), text)?.listed;
-    if found.summary.birth.is_some_and(|birth| birth != run.birth()) {
+    if found.summary.generation_id.is_some_and(|generation_id| generation_id != run.generation_id()) {
         let name = found.summary.run.unwrap_or_default();
         return Err(elsewhere(called(&name, found.generation.number)));
     }
@@ -228,11 +228,13 @@ fn pruned(catalog: &Catalog, runs: &[RunInfo], text: &str, wanted: &Ref) -> Opti
         }
         Name::Episode { run, task, iteration, sample } => (run, task, *iteration, *sample),
     };
-    let birth = generation(runs, run, wanted.generation)?.birth;
+    let generation_id = generation(runs, run, wanted.generation)?.generation_id;
     let numbers = |given: Option<i64>| given.map_or(0..TRIED_MAX, |it| it..it.saturating_add(1));
     let tried =
         numbers(iteration).flat_map(|iteration| numbers(sample).map(move |sample| (iteration, sample)));
-    tried.map(|(iteration, sample)| ids::episode(&birth, task, iteration, sample)).find_map(|id| error(&id))
+    tried
+        .map(|(iteration, sample)| ids::episode(&generation_id, task, iteration, sample))
+        .find_map(|id| error(&id))
 }
 
 /// What there is of a run whose generation is not there.
@@ -272,8 +274,8 @@ fn id_of(store: &Store, wanted: &Ref) -> Result<Option<Id>> {
         Name::Episode { run, task, iteration: Some(iteration), sample: Some(sample) } => {
             // A card that is damaged is left to `verify`.
             let runs: Vec<RunInfo> = store.runs()?.into_iter().filter_map(Result::ok).collect();
-            let birth = generation(&runs, run, wanted.generation).map(|run| run.birth);
-            Ok(birth.map(|birth| ids::episode(&birth, task, *iteration, *sample)))
+            let generation_id = generation(&runs, run, wanted.generation).map(|run| run.generation_id);
+            Ok(generation_id.map(|generation_id| ids::episode(&generation_id, task, *iteration, *sample)))
         }
         Name::Episode { .. } => Ok(None),
     }

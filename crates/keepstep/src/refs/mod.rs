@@ -29,10 +29,10 @@ pub fn group_reference(run: &Run, task: &str, iteration: i64) -> Ref {
 /// How the episode of an attempt is called, whichever attempt it is; one without a name of its own by its id.
 pub fn name_of(listed: &Listed) -> Ref {
     let said = &listed.summary;
-    let (birth, iteration, sample) =
-        (said.birth.unwrap_or_default(), said.iteration.unwrap_or(0), said.sample.unwrap_or(0));
+    let (generation_id, iteration, sample) =
+        (said.generation_id.unwrap_or_default(), said.iteration.unwrap_or(0), said.sample.unwrap_or(0));
     let (run, task) = (said.run.as_deref().unwrap_or_default(), said.task.as_deref().unwrap_or_default());
-    if ids::episode(&birth, task, iteration, sample) != listed.key.episode {
+    if ids::episode(&generation_id, task, iteration, sample) != listed.key.episode {
         let name = Name::Bare(listed.key.episode.to_string());
         return Ref { name, generation: None, attempt: None, step: None };
     }

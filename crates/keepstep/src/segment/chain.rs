@@ -22,8 +22,8 @@ pub(crate) struct Claim {
     pub writer: Id,
     /// When.
     pub time: i64,
-    /// The birth of the episode's run.
-    pub birth: Option<Id>,
+    /// The id of the run's generation.
+    pub generation_id: Option<Id>,
 }
 
 /// Records that an attempt inherits: those with sequences `from` up to, not including, `to`.
@@ -331,7 +331,7 @@ pub(crate) fn read_claim_at(storage: &Storage, path: &str, attempt: u32) -> Resu
     let Some(found) = whole_card(storage, path, kind::CLAIM)? else { return Ok(None) };
     let writer = found.id(fields::WRITER).ok_or_else(|| damaged(path, "it does not say whose it is"))?;
     let time = found.get(fields::TIME).and_then(Value::as_int).unwrap_or(0);
-    Ok(Some(Claim { attempt, writer, time, birth: found.id(fields::BIRTH) }))
+    Ok(Some(Claim { attempt, writer, time, generation_id: found.id(fields::GENERATION_ID) }))
 }
 
 /// What an attempt inherits, if it began.

@@ -27,8 +27,8 @@ pub(crate) const WHY_IS_LOST: &str = "unknown";
 pub struct Summary {
     /// The name of its run.
     pub run: Option<String>,
-    /// The birth of its run.
-    pub birth: Option<Id>,
+    /// The id of its run's generation.
+    pub generation_id: Option<Id>,
     /// The task.
     pub task: Option<String>,
     /// The iteration.
@@ -99,7 +99,7 @@ impl SummaryPart {
             }
             fields::REWARD if completes_a_step(kind) => self.reward = value.as_float(),
             fields::WHY if is(Kind::End) => self.why = value.as_str().map(Box::from),
-            fields::RUN | fields::BIRTH | fields::TASK | fields::ITERATION | fields::SAMPLE
+            fields::RUN | fields::GENERATION_ID | fields::TASK | fields::ITERATION | fields::SAMPLE
                 if is(Kind::Begin) =>
             {
                 self.name.get_or_insert_default().name(number, value);
@@ -135,7 +135,7 @@ impl Summary {
         let int = |number| found.get(number).and_then(Value::as_int);
         Self {
             run: text(fields::RUN),
-            birth: found.id(fields::BIRTH),
+            generation_id: found.id(fields::GENERATION_ID),
             task: text(fields::TASK),
             iteration: int(fields::ITERATION),
             sample: int(fields::SAMPLE),
@@ -152,7 +152,7 @@ impl Summary {
         let mut out = Vec::new();
         let mut put = |number: u8, value: Option<Value>| out.extend(value.map(|value| (number, value)));
         put(fields::RUN, self.run.as_deref().map(Value::from));
-        put(fields::BIRTH, self.birth.map(|birth| Value::bytes(birth.0)));
+        put(fields::GENERATION_ID, self.generation_id.map(|generation_id| Value::bytes(generation_id.0)));
         put(fields::TASK, self.task.as_deref().map(Value::from));
         put(fields::ITERATION, self.iteration.map(Value::Int));
         put(fields::SAMPLE, self.sample.map(Value::Int));
@@ -193,7 +193,7 @@ impl Summary {
     fn name(&mut self, number: u8, value: &Value) {
         match number {
             fields::RUN => self.run = value.as_str().map(str::to_owned),
-            fields::BIRTH => self.birth = as_id(value),
+            fields::GENERATION_ID => self.generation_id = as_id(value),
             fields::TASK => self.task = value.as_str().map(str::to_owned),
             fields::ITERATION => self.iteration = value.as_int(),
             fields::SAMPLE => self.sample = value.as_int(),
@@ -203,7 +203,7 @@ impl Summary {
 
     fn add_name(&mut self, name: &Summary) {
         self.run = self.run.take().or_else(|| name.run.clone());
-        self.birth = self.birth.or(name.birth);
+        self.generation_id = self.generation_id.or(name.generation_id);
         self.task = self.task.take().or_else(|| name.task.clone());
         self.iteration = self.iteration.or(name.iteration);
         self.sample = self.sample.or(name.sample);
@@ -248,7 +248,7 @@ mod tests {
             vec![
                 (fields::TIME, Value::Int(7)),
                 (fields::RUN, "shop".into()),
-                (fields::BIRTH, Value::bytes([1; 16])),
+                (fields::GENERATION_ID, Value::bytes([1; 16])),
                 (fields::TASK, "t".into()),
                 (fields::ITERATION, Value::Int(2)),
                 (fields::SAMPLE, Value::Int(-1)),

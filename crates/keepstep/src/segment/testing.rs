@@ -411,7 +411,7 @@ pub(crate) fn begin(task: &str) -> Vec<(u8, Value)> {
     vec![
         (fields::TIME, Value::Int(1000)),
         (fields::RUN, "shop-agent".into()),
-        (fields::BIRTH, Value::bytes([7; 16])),
+        (fields::GENERATION_ID, Value::bytes([7; 16])),
         (fields::TASK, task.into()),
         (fields::ITERATION, Value::Int(0)),
         (fields::SAMPLE, Value::Int(3)),
@@ -422,7 +422,7 @@ pub(crate) fn begin(task: &str) -> Vec<(u8, Value)> {
 pub(crate) fn make_run(store: &TestStore) {
     let run = [
         (fields::RUN, Value::from("shop-agent")),
-        (fields::BIRTH, Value::bytes([7; 16])),
+        (fields::GENERATION_ID, Value::bytes([7; 16])),
         (fields::GENERATION, Value::Int(0)),
     ];
     let path = run_path(&run_folder("shop-agent"), 0);

@@ -43,7 +43,7 @@ pub(super) struct Rests {
     attempts: HashMap<(Id, u32), BTreeSet<Id>>,
     /// Episodes that begin under a name, and so with a claim.
     named: HashSet<Id>,
-    /// The cards of runs, and the birth id that each must have.
+    /// The cards of runs, and the generation id that each must have.
     runs: BTreeSet<(String, Id)>,
     /// Groups that somebody was about to seal.
     seals: BTreeSet<Id>,
@@ -81,8 +81,8 @@ impl Rests {
             self.named.insert(bind.id);
         }
         let generation = said.get(fields::GENERATION).and_then(|number| number.as_int()).unwrap_or(0);
-        if let (Some(run), Some(birth)) = (said.text(fields::RUN), said.id(fields::BIRTH)) {
-            self.runs.insert((run_path(&run_folder(run), generation as u64), birth));
+        if let (Some(run), Some(generation_id)) = (said.text(fields::RUN), said.id(fields::GENERATION_ID)) {
+            self.runs.insert((run_path(&run_folder(run), generation as u64), generation_id));
         }
     }
 }
@@ -220,13 +220,13 @@ impl Verifier<'_> {
     }
 
     fn check_runs(&mut self, rests: &Rests) -> Result<()> {
-        for (path, birth) in &rests.runs {
+        for (path, generation_id) in &rests.runs {
             let (Some(card), _) = or_told(read_card(self.storage, path, kind::RUN))? else { continue };
             match card {
                 CardFound::Nothing => {
                     self.gone(path.clone(), "it is gone, and there are records of the run".to_owned());
                 }
-                CardFound::Card(card) if card.id(fields::BIRTH) != Some(*birth) => {
+                CardFound::Card(card) if card.id(fields::GENERATION_ID) != Some(*generation_id) => {
                     let detail = "it is of another run than the records of this name and generation";
                     self.gone(path.clone(), detail.to_owned());
                 }

@@ -21,7 +21,7 @@ pub(crate) struct SubjectKey {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct SubjectName {
     pub(crate) run: String,
-    pub(crate) birth: Id,
+    pub(crate) generation_id: Id,
     pub(crate) task: String,
     pub(crate) iteration: i64,
     pub(crate) sample: i64,
@@ -140,7 +140,7 @@ impl SubjectName {
     pub(crate) fn summary(&self, steps: u64) -> Summary {
         Summary {
             run: Some(self.run.clone()),
-            birth: Some(self.birth),
+            generation_id: Some(self.generation_id),
             task: Some(self.task.clone()),
             iteration: Some(self.iteration),
             sample: Some(self.sample),

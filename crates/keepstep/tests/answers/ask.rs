@@ -81,7 +81,7 @@ impl Asking<'_> {
         let mut catalog = store.catalog().expect("reads");
         let mut all: BTreeMap<(Id, u32), Listed> = BTreeMap::new();
         let listed = store.list(&mut catalog).expect("lists").into_iter();
-        for listed in listed.filter(|it| it.summary.birth == Some(self.run.birth())) {
+        for listed in listed.filter(|it| it.summary.generation_id == Some(self.run.generation_id())) {
             all.insert((listed.key.episode, listed.key.attempt), listed);
         }
         self.expect("how many are listed", all.len(), self.paper.attempts().count());

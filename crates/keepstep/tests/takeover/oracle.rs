@@ -66,7 +66,8 @@ fn read(run: &Run) -> keepstep::Result<ReadBack> {
         let found = "something is missing".to_owned();
         return Err(Error::Damaged { path: format!("attempt {}", view.number()), offset: 0, found });
     }
-    let content = |step: &keepstep::read::Step| step.action.as_ref().and_then(Value::as_int).unwrap_or(-1);
+    let content =
+        |step: &keepstep::read::RecordedStep| step.action.as_ref().and_then(Value::as_int).unwrap_or(-1);
     Ok(ReadBack { contents: read.steps.iter().map(content).collect(), is_over })
 }
 

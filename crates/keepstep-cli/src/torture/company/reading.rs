@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use keepstep::read::Step;
+use keepstep::read::RecordedStep;
 use keepstep::{Store, Value};
 use keepstep_format::fields;
 
@@ -54,7 +54,7 @@ pub(super) fn damage(store: &Store) -> Outcome<Vec<String>> {
     Ok(damage.chain(lost).chain(report.missing.iter().map(|it| format!("{it:?}"))).collect())
 }
 
-fn check_steps(seed: u64, key: Key, steps: &[Step]) -> Vec<FoundStep> {
+fn check_steps(seed: u64, key: Key, steps: &[RecordedStep]) -> Vec<FoundStep> {
     let mut story = Story::new(seed, key);
     let mut told = Vec::new();
     for step in steps {
@@ -77,7 +77,7 @@ fn digest(fields: &[(u8, Value)]) -> u64 {
     Digest::of_fields(some.map(|(number, value)| (*number, value)))
 }
 
-fn fields_of(step: &Step) -> Vec<(u8, Value)> {
+fn fields_of(step: &RecordedStep) -> Vec<(u8, Value)> {
     let reward = step.reward.map(Value::Float);
     let all = [
         (fields::OBSERVATION, step.observation.clone()),

@@ -72,7 +72,7 @@ pub struct SimDisk {
 
 /// What a disk starts with.
 #[derive(Clone)]
-struct Birth {
+struct Origin {
     model: Arc<Model>,
     seed: u64,
     boot: u64,
@@ -83,7 +83,7 @@ struct Birth {
 }
 
 struct Inner {
-    birth: Birth,
+    origin: Origin,
     model: Arc<Model>,
     ops: Vec<Recorded>,
     /// The disk as it was after so many operations.
@@ -98,7 +98,7 @@ impl SimDisk {
     /// An empty disk. The same seed gives the same randomness, clock and boot id.
     pub fn new(seed: u64) -> Self {
         let file_system = FileSystem::Local("simulated");
-        Self::born(Birth {
+        Self::born(Origin {
             model: Arc::new(Model::empty()),
             seed,
             boot: 1,
@@ -108,16 +108,16 @@ impl SimDisk {
         })
     }
 
-    fn born(birth: Birth) -> Self {
+    fn born(origin: Origin) -> Self {
         let inner = Inner {
-            model: Arc::clone(&birth.model),
+            model: Arc::clone(&origin.model),
             ops: Vec::new(),
             kept: Vec::new(),
-            chance: Chance::new(birth.seed),
-            now_us: birth.now_us,
+            chance: Chance::new(origin.seed),
+            now_us: origin.now_us,
             processes: Processes::default(),
             plan: Plan::default(),
-            birth,
+            origin,
         };
         Self { shared: Arc::new(Mutex::new(inner)) }
     }
@@ -145,7 +145,7 @@ impl SimDisk {
     /// What was done so far; later operations do not enter it.
     pub fn trace(&self) -> Trace {
         let inner = self.inner();
-        Trace::new(inner.ops.clone(), inner.kept.clone(), inner.birth.clone())
+        Trace::new(inner.ops.clone(), inner.kept.clone(), inner.origin.clone())
     }
 
     /// Failures to come, and the size of the disk.
@@ -155,7 +155,7 @@ impl SimDisk {
 
     /// What the disk says that it is; at first a local one.
     pub fn set_file_system(&self, file_system: FileSystem) {
-        self.inner().birth.file_system = file_system;
+        self.inner().origin.file_system = file_system;
     }
 
     /// Lets time pass.
@@ -165,7 +165,7 @@ impl SimDisk {
 
     /// Sets the clock on the wall forward, or back. No time passes by that.
     pub fn set_clock_by(&self, seconds: i64) {
-        self.inner().birth.skew_us += seconds * 1_000_000;
+        self.inner().origin.skew_us += seconds * 1_000_000;
     }
 
     /// The paths and contents of all files, for comparisons and reports.
@@ -204,7 +204,7 @@ impl Inner {
     }
 
     fn boot_id(&self) -> String {
-        format!("simulated-boot-{:04}", self.birth.boot)
+        format!("simulated-boot-{:04}", self.origin.boot)
     }
 }
 

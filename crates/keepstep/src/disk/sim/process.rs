@@ -129,7 +129,7 @@ impl Inner {
 impl Clock for SimProcess {
     fn now_us(&self) -> i64 {
         let mut inner = self.disk.inner();
-        let now_us = inner.tick() + inner.birth.skew_us;
+        let now_us = inner.tick() + inner.origin.skew_us;
         self.last_said.say(now_us)
     }
 
@@ -253,7 +253,7 @@ impl Files for SimProcess {
     }
 
     fn file_system(&self) -> io::Result<FileSystem> {
-        Ok(enter_alive(&self.disk, self.id)?.birth.file_system)
+        Ok(enter_alive(&self.disk, self.id)?.origin.file_system)
     }
 
     fn watch(&self, dirs: &[String]) -> io::Result<Box<dyn Watch>> {

@@ -8,7 +8,7 @@ use super::dir::Change;
 use super::model::{Ino, Model, Op};
 use super::outcomes::{Detail, Outcomes};
 use super::stale::Sources;
-use super::{Birth, SimDisk, explain, random_cuts};
+use super::{Origin, SimDisk, explain, random_cuts};
 
 /// How long a machine is off after a power cut.
 const REBOOT_US: i64 = 30_000_000;
@@ -36,7 +36,7 @@ pub struct Trace {
 struct TraceLog {
     ops: Vec<Recorded>,
     kept: Vec<(usize, Arc<Model>)>,
-    birth: Birth,
+    origin: Origin,
     events: Vec<u64>,
     /// For each event, how many operations were done before it.
     events_at: Vec<usize>,
@@ -47,7 +47,7 @@ pub struct Cut {
     number: usize,
     model: Arc<Model>,
     /// What the disk began with, and the time of the cut.
-    birth: Birth,
+    origin: Origin,
     detail: Detail,
     scene: OnceLock<Scene>,
     outcomes: OnceLock<Outcomes>,
@@ -82,7 +82,7 @@ impl Scene {
 }
 
 impl Trace {
-    pub(super) fn new(ops: Vec<Recorded>, kept: Vec<(usize, Arc<Model>)>, birth: Birth) -> Self {
+    pub(super) fn new(ops: Vec<Recorded>, kept: Vec<(usize, Arc<Model>)>, origin: Origin) -> Self {
         let (mut events, mut events_at) = (Vec::new(), Vec::new());
         for (at, recorded) in ops.iter().enumerate() {
             if let Op::Event(payload) = recorded.op {
@@ -90,7 +90,7 @@ impl Trace {
                 events_at.push(at);
             }
         }
-        let log = Arc::new(TraceLog { ops, kept, birth, events, events_at });
+        let log = Arc::new(TraceLog { ops, kept, origin, events, events_at });
         Self { log, detail: Detail::default(), last: Arc::default() }
     }
 
@@ -128,7 +128,7 @@ impl Trace {
             return Arc::clone(last);
         }
         let kept = match self.log.kept.partition_point(|(at, _)| *at <= cut) {
-            0 => (0, &self.log.birth.model),
+            0 => (0, &self.log.origin.model),
             after => (self.log.kept[after - 1].0, &self.log.kept[after - 1].1),
         };
         let nearest = match last.as_ref() {
@@ -139,10 +139,10 @@ impl Trace {
         for recorded in &self.log.ops[nearest.0..cut] {
             Arc::make_mut(&mut model).apply(&recorded.op);
         }
-        let mut birth = self.log.birth.clone();
-        birth.now_us = cut.checked_sub(1).map_or(birth.now_us, |done| self.log.ops[done].at_us);
+        let mut origin = self.log.origin.clone();
+        origin.now_us = cut.checked_sub(1).map_or(origin.now_us, |done| self.log.ops[done].at_us);
         let (scene, outcomes) = (OnceLock::new(), OnceLock::new());
-        let found = Arc::new(Cut { number: cut, model, birth, detail: self.detail, scene, outcomes });
+        let found = Arc::new(Cut { number: cut, model, origin, detail: self.detail, scene, outcomes });
         *last = Some(Arc::clone(&found));
         found
     }
@@ -175,7 +175,7 @@ impl Trace {
 
     /// What one of its states has lost, for the message of a test that it broke. It may have been written to since.
     pub fn explain(&self, cut: usize, state: &SimDisk) -> String {
-        let born = Arc::clone(&state.inner().birth.model);
+        let born = Arc::clone(&state.inner().origin.model);
         let lost = explain::difference(&self.cut(cut).model, &born);
         format!("cut {cut}, after \"{}\":\n{lost}", self.operation_before(cut))
     }
@@ -207,11 +207,11 @@ impl Cut {
 
     /// As [`Trace::killed`].
     pub fn killed(&self) -> SimDisk {
-        let mut birth = self.birth.clone();
-        birth.model = Arc::clone(&self.model);
-        birth.seed = self.seed(2, 0);
-        birth.now_us += KILL_US;
-        SimDisk::born(birth)
+        let mut origin = self.origin.clone();
+        origin.model = Arc::clone(&self.model);
+        origin.seed = self.seed(2, 0);
+        origin.now_us += KILL_US;
+        SimDisk::born(origin)
     }
 
     fn after_power_cut(&self, kind: u64, choice: u64, settle: impl FnOnce(&mut Model)) -> SimDisk {
@@ -220,17 +220,17 @@ impl Cut {
         for &dir in &self.scene().dirs {
             model.settle_dir(dir);
         }
-        let mut birth = self.birth.clone();
-        birth.model = Arc::new(model);
-        birth.seed = self.seed(kind, choice);
-        birth.boot += 1;
-        birth.now_us += REBOOT_US;
-        SimDisk::born(birth)
+        let mut origin = self.origin.clone();
+        origin.model = Arc::new(model);
+        origin.seed = self.seed(kind, choice);
+        origin.boot += 1;
+        origin.now_us += REBOOT_US;
+        SimDisk::born(origin)
     }
 
     /// Chance must go on, not start again: a salt that comes twice would be no salt.
     fn seed(&self, kind: u64, choice: u64) -> u64 {
-        Chance::of(&[self.birth.seed, self.birth.boot, self.number as u64, kind, choice]).next()
+        Chance::of(&[self.origin.seed, self.origin.boot, self.number as u64, kind, choice]).next()
     }
 
     fn scene(&self) -> &Scene {

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-const BIRTH: Id = Id([0xbb; 16]);
+const GENERATION_ID: Id = Id([0xbb; 16]);
 
 fn run_bind() -> Bind {
-    Bind { what: What::Run, id: BIRTH, attempt: 0 }
+    Bind { what: What::Run, id: GENERATION_ID, attempt: 0 }
 }
 
 fn episode(number: u8) -> Id {
@@ -75,7 +75,7 @@ proptest! {
             append(maker, &store);
         }
         let liveness = if live { Liveness::Live } else { Liveness::Unknown };
-        let mut index = NoteIndex::new(catalog(&store, liveness), BIRTH).unwrap();
+        let mut index = NoteIndex::new(catalog(&store, liveness), GENERATION_ID).unwrap();
         let mut model = Model::new();
         let mut seqs = [0u32; 3];
         for (note, looks) in &notes {
@@ -94,7 +94,7 @@ proptest! {
         index.refresh().unwrap();
         prop_assert_eq!(&as_model(index.notes()), &model);
         prop_assert!(index.lost().is_empty());
-        let afresh = NoteIndex::new(catalog(&store, liveness), BIRTH).unwrap();
+        let afresh = NoteIndex::new(catalog(&store, liveness), GENERATION_ID).unwrap();
         prop_assert_eq!(index.notes(), afresh.notes());
         for (key, said) in &model {
             let newest = index.notes().newest(key).unwrap();
@@ -125,7 +125,7 @@ fn a_note_that_was_taken_back_is_gone() {
     maker.record(&run_bind(), Kind::Note, &fields_of(&note(2)));
     maker.commit();
     maker.save(&store);
-    let mut index = NoteIndex::new(catalog(&store, Liveness::Unknown), BIRTH).unwrap();
+    let mut index = NoteIndex::new(catalog(&store, Liveness::Unknown), GENERATION_ID).unwrap();
     let values = |index: &NoteIndex| -> Vec<i64> {
         as_model(index.notes()).into_values().flatten().map(|said| said.3).collect()
     };
@@ -178,7 +178,7 @@ fn notes_of_attempts_and_of_the_run_are_one() {
     two.commit_synced();
     one.save(&store);
     two.save(&store);
-    let index = NoteIndex::new(catalog(&store, Liveness::Live), BIRTH).unwrap();
+    let index = NoteIndex::new(catalog(&store, Liveness::Live), GENERATION_ID).unwrap();
     let (notes, lost) = index.episode(&bind.id).unwrap();
     assert!(lost.is_empty(), "{lost:?}");
     let said: Vec<(Option<u64>, Vec<i64>)> = notes
@@ -206,7 +206,7 @@ fn a_damaged_note_is_told() {
     let mut bytes = maker.segments()[0].1.clone();
     bytes[places[1] as usize + 30] ^= 1;
     store.write(&path, &bytes);
-    let mut index = NoteIndex::new(catalog(&store, Liveness::Live), BIRTH).unwrap();
+    let mut index = NoteIndex::new(catalog(&store, Liveness::Live), GENERATION_ID).unwrap();
     index.refresh().unwrap();
     assert_eq!(index.notes().iter().count(), 2);
     let place = RecordPlace { segment: 0, offset: places[1] };

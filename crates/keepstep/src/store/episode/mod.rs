@@ -54,7 +54,7 @@ pub struct SaidTurn {
     /// Its index.
     pub index: u64,
     /// What was said before, if this turn was pending.
-    pub adopted: Option<read::Step>,
+    pub adopted: Option<read::RecordedStep>,
     /// Its way to the disk; none if it is there already.
     pub receipt: Option<Receipt>,
 }
@@ -86,7 +86,7 @@ impl Episode {
         run: &Run,
         recorder: Arc<Recorder>,
         prefix: Option<(u32, Lineage)>,
-        pending: Option<read::Step>,
+        pending: Option<read::RecordedStep>,
         reservation: Reservation,
     ) -> Self {
         reservation.sit(&recorder);
@@ -130,7 +130,7 @@ impl Episode {
     }
 
     /// An inherited step.
-    pub fn history(&self, index: u64) -> Result<read::Step> {
+    pub fn history(&self, index: u64) -> Result<read::RecordedStep> {
         match &mut self.lock()?.lineage {
             Some(lineage) if index < self.inherited => lineage.step(index),
             _ => Err(Error::NotFound { what: format!("step {index} of {} inherited ones", self.inherited) }),
@@ -146,12 +146,12 @@ impl Episode {
     }
 
     /// A turn that was said before the attempt was interrupted, and never got its result.
-    pub fn pending(&self) -> Option<read::Step> {
+    pub fn pending(&self) -> Option<read::RecordedStep> {
         self.lock().ok()?.pending.clone()
     }
 
     /// What was said in the present turn, by this attempt or before it.
-    pub fn said(&self) -> Option<read::Step> {
+    pub fn said(&self) -> Option<read::RecordedStep> {
         self.lock().ok()?.said.clone()
     }
 
@@ -185,7 +185,7 @@ impl Episode {
     }
 
     /// The index of the turn, and the pending one if there is one, which must say the same.
-    fn adopt_same(&self, said: &Step) -> Result<(u64, Option<read::Step>)> {
+    fn adopt_same(&self, said: &Step) -> Result<(u64, Option<read::RecordedStep>)> {
         let mut before = self.lock()?;
         let index = self.recorder.steps();
         if let Some(pending) = &before.pending {
@@ -196,7 +196,7 @@ impl Episode {
     }
 
     /// Takes the pending turn as it is. Calls go on behind those that were made before it was said.
-    pub fn adopt(&self) -> Result<Option<read::Step>> {
+    pub fn adopt(&self) -> Result<Option<read::RecordedStep>> {
         self.adopt_same(&Step::new()).map(|(_, adopted)| adopted)
     }
 
@@ -354,7 +354,7 @@ pub(in crate::store) fn abort(recorder: &Recorder, said_by: &str) {
 pub struct Turn<'e> {
     episode: &'e Episode,
     index: u64,
-    adopted: Option<read::Step>,
+    adopted: Option<read::RecordedStep>,
 }
 
 impl Turn<'_> {
@@ -364,7 +364,7 @@ impl Turn<'_> {
     }
 
     /// What was said before, if this turn was pending.
-    pub fn adopted(&self) -> Option<&read::Step> {
+    pub fn adopted(&self) -> Option<&read::RecordedStep> {
         self.adopted.as_ref()
     }
 
@@ -390,7 +390,7 @@ impl Turn<'_> {
 }
 
 /// A turn that is adopted says what was recorded, as far as it says anything.
-fn check_same(index: u64, recorded: &read::Step, said: &Step) -> Result<()> {
+fn check_same(index: u64, recorded: &read::RecordedStep, said: &Step) -> Result<()> {
     for (number, now) in said.fields() {
         let field = fields::name(*number).unwrap_or("field");
         match recorded.get(*number) {

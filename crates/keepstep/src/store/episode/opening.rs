@@ -93,7 +93,7 @@ impl Run {
         how.check()?;
         let mut random = [0; 16];
         self.store().disk().random(&mut random).doing("find an id for", "an episode")?;
-        let id = ids::unnamed_episode(&self.birth(), &random);
+        let id = ids::unnamed_episode(&self.generation_id(), &random);
         let name = EpisodeName { task: String::new(), iteration: 0, sample: 0 };
         let opener = Opener::new(self, id, name, how)?;
         let reservation = self.store().open_episodes().take(id, &opener.what())?;
@@ -225,7 +225,7 @@ impl Opener<'_> {
     }
 
     pub(in crate::store) fn claim(&self, attempt: u32, writer: &Id) -> Result<bool> {
-        self.run.store().claim(&self.id, attempt, writer, &self.run.birth())
+        self.run.store().claim(&self.id, attempt, writer, &self.run.generation_id())
     }
 
     /// Looks at who had it last, and how that went.
@@ -372,14 +372,14 @@ impl Opener<'_> {
         let run = self.run;
         let name = SubjectName {
             run: run.name().to_owned(),
-            birth: run.birth(),
+            generation_id: run.generation_id(),
             task: self.name.task.clone(),
             iteration: self.name.iteration,
             sample: self.name.sample,
         };
         let mut begin = vec![
             (fields::RUN, Value::from(run.name())),
-            (fields::BIRTH, Value::bytes(run.birth().0)),
+            (fields::GENERATION_ID, Value::bytes(run.generation_id().0)),
             (fields::TASK, Value::from(name.task.as_str())),
             (fields::ITERATION, Value::Int(name.iteration)),
             (fields::SAMPLE, Value::Int(name.sample)),

@@ -13,9 +13,9 @@ use crate::write::{CallKey, Entry};
 pub(super) struct Inherited {
     pub(super) lineage: Option<Lineage>,
     /// A turn that was said before, and has not been adopted or given up.
-    pub(super) pending: Option<read::Step>,
+    pub(super) pending: Option<read::RecordedStep>,
     /// What was said in the present turn.
-    pub(super) said: Option<read::Step>,
+    pub(super) said: Option<read::RecordedStep>,
     /// Calls of the present turn.
     pub(super) turn: u64,
     pub(super) calls: Vec<Recorded>,
@@ -37,7 +37,7 @@ pub(super) enum TurnChange {
     /// Nothing.
     None,
     /// A turn was said.
-    Said(Box<read::Step>),
+    Said(Box<read::RecordedStep>),
     /// It has its result, or was given up.
     Settled,
     /// A call of it returned.
@@ -48,7 +48,7 @@ impl TurnChange {
     pub(super) fn of(entry: &Entry) -> Self {
         match entry.kind {
             // Its number is known when it was handed over.
-            Kind::Intent => Self::Said(Box::new(read::Step::of_said(0, entry.step.fields()))),
+            Kind::Intent => Self::Said(Box::new(read::RecordedStep::of_said(0, entry.step.fields()))),
             Kind::Result | Kind::Discard => Self::Settled,
             Kind::Call => Recorded::of_entry(entry).map_or(Self::None, |call| Self::Called(Box::new(call))),
             _ => Self::None,
@@ -77,7 +77,7 @@ impl Inherited {
     }
 
     /// The pending turn is the present one now.
-    pub(super) fn adopt(&mut self) -> Option<read::Step> {
+    pub(super) fn adopt(&mut self) -> Option<read::RecordedStep> {
         let adopted = self.pending.take()?;
         self.said = Some(adopted.clone());
         self.next_ordinal = self.next_ordinal.max(self.said_behind);

@@ -31,7 +31,7 @@ pub(in crate::store) fn goes_on_behind(retry: &[String], why: &str) -> bool {
 impl Run {
     /// True if the group that an episode is a sample of was sealed.
     pub(in crate::store) fn is_sealed_with(&self, name: &EpisodeName) -> Result<bool> {
-        let group = ids::group(&self.birth(), &name.task, name.iteration);
+        let group = ids::group(&self.generation_id(), &name.task, name.iteration);
         Ok(self.sealed_group(&group)?.is_some())
     }
 }

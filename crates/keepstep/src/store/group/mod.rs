@@ -82,7 +82,7 @@ pub struct SealedGroups {
 impl Run {
     /// The group of the samples 0 up to `size` of a task and iteration. Nothing is written.
     pub fn group(&self, task: &str, iteration: i64, size: usize) -> Group {
-        let id = ids::group(&self.birth(), task, iteration);
+        let id = ids::group(&self.generation_id(), task, iteration);
         Group { run: self.clone(), id, task: task.to_owned(), iteration, size, given: Arc::default() }
     }
 
@@ -104,7 +104,9 @@ impl Run {
         self.store().check_process()?;
         let path = seal_path(group);
         match read_seal(self.store().cards(), &path)? {
-            Some((birth, view)) if birth == self.birth() && view.group == *group => Ok(Some(view)),
+            Some((generation_id, view)) if generation_id == self.generation_id() && view.group == *group => {
+                Ok(Some(view))
+            }
             Some(_) => Err(damaged(&path)),
             None => Ok(None),
         }
@@ -121,7 +123,9 @@ impl Run {
             for entry in list(&dir)?.iter().filter(|entry| entry.name.ends_with(".seal")) {
                 let path = disk::join(&dir, &entry.name);
                 match read_seal(store.cards(), &path) {
-                    Ok(Some((birth, view))) if birth == self.birth() => found.groups.push(view),
+                    Ok(Some((generation_id, view))) if generation_id == self.generation_id() => {
+                        found.groups.push(view)
+                    }
                     Ok(_) => {}
                     Err(Error::Damaged { path, .. }) => found.damaged.push(path),
                     Err(error) => return Err(error),
@@ -274,7 +278,7 @@ impl Group {
     fn publish(&self, view: &GroupView, writer: &Id) -> Result<bool> {
         let storage = self.run.store().cards();
         let path = seal_path(&self.id);
-        let fields = seal_fields(view, &self.run.birth(), writer);
+        let fields = seal_fields(view, &self.run.generation_id(), writer);
         match publish_card(storage, &path, kind::SEAL, &fields)? {
             Published::Done => Ok(true),
             Published::Taken => Ok(false),
@@ -340,7 +344,7 @@ impl Group {
     }
 }
 
-fn seal_fields(view: &GroupView, birth: &Id, writer: &Id) -> Vec<(u8, Value)> {
+fn seal_fields(view: &GroupView, generation_id: &Id, writer: &Id) -> Vec<(u8, Value)> {
     let member = |member: &Member| {
         Value::map([
             ("episode", Value::bytes(member.episode.0)),
@@ -352,7 +356,7 @@ fn seal_fields(view: &GroupView, birth: &Id, writer: &Id) -> Vec<(u8, Value)> {
     let missing = view.missing.iter().map(|(sample, why)| (Value::Int(*sample), Value::from(why.as_str())));
     vec![
         (fields::TIME, Value::Int(view.time)),
-        (fields::BIRTH, Value::bytes(birth.0)),
+        (fields::GENERATION_ID, Value::bytes(generation_id.0)),
         (fields::TASK, Value::from(view.task.as_str())),
         (fields::ITERATION, Value::Int(view.iteration)),
         (fields::SOURCE, Value::from(view.source.as_str())),
@@ -368,7 +372,7 @@ fn damaged(path: &str) -> Error {
     Error::Damaged { path: path.to_owned(), offset: 0, found }
 }
 
-/// A seal, and the birth of its run.
+/// A seal, and the id of its run's generation.
 fn read_seal(storage: &Storage, path: &str) -> Result<Option<(Id, GroupView)>> {
     match read_card(storage, path, kind::SEAL)? {
         CardFound::Nothing => Ok(None),
@@ -390,7 +394,7 @@ fn seal_of(card: &Fields) -> Option<(Id, GroupView)> {
         source: card.text(fields::SOURCE)?.to_owned(),
         time: int(fields::TIME)?,
     };
-    Some((card.id(fields::BIRTH)?, view))
+    Some((card.id(fields::GENERATION_ID)?, view))
 }
 
 fn member_of(value: &Value) -> Option<Member> {

@@ -45,13 +45,13 @@ impl Run {
             Err(Error::Damaged { .. }) => Vec::new(),
             Err(error) => return Err(error),
         };
-        let birth = links.first().and_then(|link| link.claim.birth);
+        let generation_id = links.first().and_then(|link| link.claim.generation_id);
         let attempts = match links.is_empty() {
             true => self.attempts_without_claims(target, called)?,
             false => links.iter().filter(|link| link.is_in_force()).map(|link| link.claim.attempt).collect(),
         };
-        if birth.is_some_and(|birth| birth != self.birth()) {
-            return Err(self.is_elsewhere(called, birth)?);
+        if generation_id.is_some_and(|generation_id| generation_id != self.generation_id()) {
+            return Err(self.is_elsewhere(called, generation_id)?);
         }
         if let Some(wanted) = target.attempt.filter(|wanted| !attempts.contains(wanted)) {
             let what = format!("attempt {wanted} at {called}");
@@ -75,16 +75,16 @@ impl Run {
             Err(Error::NotFound { .. }) => return Err(Error::NotFound { what: called.to_owned() }),
             listed => listed?,
         };
-        let births = listed.iter().filter_map(|it| it.summary.birth);
-        if let Some(other) = births.clone().find(|birth| *birth != self.birth()) {
+        let births = listed.iter().filter_map(|it| it.summary.generation_id);
+        if let Some(other) = births.clone().find(|generation_id| *generation_id != self.generation_id()) {
             return Err(self.is_elsewhere(called, Some(other))?);
         }
         Ok(listed.iter().map(|it| it.key.attempt).collect())
     }
 
-    fn is_elsewhere(&self, called: &str, birth: Option<Id>) -> Result<Error> {
+    fn is_elsewhere(&self, called: &str, generation_id: Option<Id>) -> Result<Error> {
         let mut runs = self.store().runs()?.into_iter().flatten();
-        let of = runs.find(|run| Some(run.birth) == birth);
+        let of = runs.find(|run| Some(run.generation_id) == generation_id);
         // Two generations of one name are told apart by their numbers alone.
         let is_namesake = of.as_ref().is_some_and(|of| of.name == self.name());
         let name_of = |info: &RunInfo| match is_namesake {

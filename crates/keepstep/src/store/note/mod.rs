@@ -17,10 +17,10 @@ use crate::store::note::addressee::Seen;
 use crate::store::{Run, Store};
 use crate::write::{Putter, Receipt, SubjectKey, SubjectName, note_fields};
 
-/// What appends notes to this process's log, by the birth of their run.
+/// What appends notes to this process's log, by the generation id of their run.
 #[derive(Default)]
 pub(in crate::store) struct NotePutters {
-    by_birth: Mutex<HashMap<Id, Arc<Putter>>>,
+    by_generation: Mutex<HashMap<Id, Arc<Putter>>>,
     /// What was noted on last.
     pub(in crate::store) seen: Seen,
 }
@@ -65,22 +65,23 @@ impl Run {
 
     /// The notes of this run.
     pub fn notes(&self) -> Result<NoteIndex> {
-        self.store().notes(self.birth())
+        self.store().notes(self.generation_id())
     }
 
     pub(in crate::store) fn note_putter(&self) -> Result<Arc<Putter>> {
         // In a forked child another thread of the parent may hold the lock for ever: so the process is looked at first.
         let writer = self.store().writer()?;
-        let mut putters = self.store().inner.notes.by_birth.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut putters =
+            self.store().inner.notes.by_generation.lock().unwrap_or_else(PoisonError::into_inner);
         // Those of a log that others have closed are of no use any more.
         putters.retain(|_, putter| putter.is_of(&writer));
-        if putters.len() >= PUTTERS_MAX && !putters.contains_key(&self.birth()) {
+        if putters.len() >= PUTTERS_MAX && !putters.contains_key(&self.generation_id()) {
             putters.retain(|_, putter| Arc::strong_count(putter) > 1);
         }
-        let putter = putters.entry(self.birth()).or_insert_with(|| {
-            let key = SubjectKey { what: What::Run, id: self.birth(), attempt: 0 };
-            let (run, birth) = (self.name().to_owned(), self.birth());
-            let name = SubjectName { run, birth, ..SubjectName::default() };
+        let putter = putters.entry(self.generation_id()).or_insert_with(|| {
+            let key = SubjectKey { what: What::Run, id: self.generation_id(), attempt: 0 };
+            let (run, generation_id) = (self.name().to_owned(), self.generation_id());
+            let name = SubjectName { run, generation_id, ..SubjectName::default() };
             Arc::new(Putter::new(writer, key, name, self.store().level()))
         });
         Ok(Arc::clone(putter))
@@ -88,8 +89,8 @@ impl Run {
 }
 
 impl Store {
-    /// The notes of a run, by its birth; [`NoteIndex::refresh`] brings them up to date.
-    pub fn notes(&self, birth: Id) -> Result<NoteIndex> {
-        NoteIndex::new(self.catalog()?, birth)
+    /// The notes of a run, by its generation id; [`NoteIndex::refresh`] brings them up to date.
+    pub fn notes(&self, generation_id: Id) -> Result<NoteIndex> {
+        NoteIndex::new(self.catalog()?, generation_id)
     }
 }

@@ -42,7 +42,7 @@ impl Store {
         // A card that is damaged is told elsewhere.
         for run in self.runs()?.into_iter().flatten() {
             let generation = Generation::from(&run);
-            let notes = self.notes(run.birth)?;
+            let notes = self.notes(run.generation_id)?;
             for (NoteKey { target, name, source }, _) in notes.notes().iter() {
                 let attempts = episodes.get(&target.episode).map_or(&[][..], |attempts| attempts);
                 if let Some(why) = self.what_is_missing(&catalog, target, attempts)? {

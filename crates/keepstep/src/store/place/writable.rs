@@ -18,10 +18,10 @@ impl Store {
         episode: &Id,
         attempt: u32,
         writer: &Id,
-        birth: &Id,
+        generation_id: &Id,
     ) -> Result<bool> {
         self.check_writable(episode, attempt)?;
-        self.claim_batcher().claim(episode, attempt, writer, birth)
+        self.claim_batcher().claim(episode, attempt, writer, generation_id)
     }
 
     /// An error if a folder that whoever makes this attempt real has to write to does not let us.

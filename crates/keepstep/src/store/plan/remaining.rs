@@ -246,7 +246,7 @@ impl Run {
         let mut queue = self.plan_cache().queue();
         queue.refresh(self)?;
         let plan = self.plan_cache().plan();
-        let idle = self.store().plan_caches().idle(&self.birth());
+        let idle = self.store().plan_caches().idle(&self.generation_id());
         let mut list = Vec::new();
         let named = |it: &Candidate| (queue.name(&plan, it.index), Arc::clone(&it.why));
         let mut more = Vec::new();
@@ -331,7 +331,7 @@ impl Remaining {
     /// What this process claimed, and let go before it was begun as often as an episode may fail, with how often that was. It is
     /// not given again here; other processes get it when this one is gone.
     pub fn returned(&self) -> Vec<(EpisodeName, u32)> {
-        let idle = self.run.store().plan_caches().idle(&self.run.birth());
+        let idle = self.run.store().plan_caches().idle(&self.run.generation_id());
         let enough = idle.into_iter().filter(|held| self.options.is_enough(held));
         enough.map(|held| (held.name, held.returned)).collect()
     }
@@ -386,13 +386,13 @@ impl Remaining {
     }
 
     fn pick(&mut self) -> Result<Option<Pick>> {
-        let (run, birth) = (self.run.clone(), self.run.birth());
+        let (run, generation_id) = (self.run.clone(), self.run.generation_id());
         // Claims name their writer, so there must be one; and it says where to begin.
         run.store().writer()?;
         run.store().check_open()?;
         let is_wanted =
             |held: &Held| self.options.wants_held(held) && !self.gave(&held.episode, held.attempt);
-        if let Some(held) = run.store().plan_caches().take(&birth, is_wanted) {
+        if let Some(held) = run.store().plan_caches().take(&generation_id, is_wanted) {
             return Ok(Some(Pick::Idle(held)));
         }
         let mut queue = run.plan_cache().queue();
@@ -410,7 +410,7 @@ impl Remaining {
 
     fn pick_from(&mut self, queue: &mut Queue) -> Option<Pick> {
         let held = |queue: &Queue, it: Candidate| Held {
-            birth: self.run.birth(),
+            generation_id: self.run.generation_id(),
             episode: it.episode,
             name: queue.name(&self.run.plan_cache().plan(), it.index),
             attempt: it.attempt,
@@ -530,7 +530,7 @@ impl Remaining {
         }
         let writer = store.writer()?.id();
         held.writer = Some(writer);
-        store.claim(&held.episode, held.attempt, &writer, &self.run.birth())
+        store.claim(&held.episode, held.attempt, &writer, &self.run.generation_id())
     }
 
     /// What could not be read is told when all else is given, each once.

@@ -36,7 +36,7 @@ impl Run {
             }
         }
         let path = scoring_path(episode, next);
-        let is_won = store.claim_batcher().claim_at(&path, episode, next, &ours, &self.birth())?;
+        let is_won = store.claim_batcher().claim_at(&path, episode, next, &ours, &self.generation_id())?;
         Ok(match (is_won, next) {
             (false, _) => Scoring::Taken,
             (true, 0) => Scoring::New,

@@ -171,7 +171,7 @@ impl Queue {
         self.by_id.reserve(plan.tasks.len());
         for (index, (task, placed)) in plan.tasks.iter().zip(&mut self.placed).enumerate() {
             for sample in *placed..task.samples {
-                let id = ids::episode(&run.birth(), &task.task, task.iteration, i64::from(sample));
+                let id = ids::episode(&run.generation_id(), &task.task, task.iteration, i64::from(sample));
                 self.by_id.insert(id, self.episodes.len());
                 self.episodes.push(Planned { id, task: index as u32, sample });
             }

@@ -34,7 +34,7 @@ pub(in crate::store) struct PlanCache {
 /// An attempt that this process has claimed, and not begun.
 #[derive(Debug, Clone)]
 pub(in crate::store) struct Held {
-    pub(in crate::store) birth: Id,
+    pub(in crate::store) generation_id: Id,
     pub(in crate::store) episode: Id,
     pub(in crate::store) name: EpisodeName,
     /// The attempt that is claimed.
@@ -51,19 +51,19 @@ pub(in crate::store) struct Held {
 }
 
 impl PlanCaches {
-    /// The plan cache of the run with this birth id.
-    pub(in crate::store) fn of(&self, birth: &Id) -> Arc<PlanCache> {
+    /// The plan cache of the run with this generation id.
+    pub(in crate::store) fn of(&self, generation_id: &Id) -> Arc<PlanCache> {
         if !self.process.is_this() {
             // Of no use, and refused when it is used: but the list may be locked by a thread that is not here.
             return Arc::default();
         }
         let mut open = lock(&self.open);
-        if let Some(plan_cache) = open.get(birth).and_then(Weak::upgrade) {
+        if let Some(plan_cache) = open.get(generation_id).and_then(Weak::upgrade) {
             return plan_cache;
         }
         open.retain(|_, plan_cache| plan_cache.strong_count() > 0);
         let plan_cache = Arc::new(PlanCache::default());
-        open.insert(*birth, Arc::downgrade(&plan_cache));
+        open.insert(*generation_id, Arc::downgrade(&plan_cache));
         plan_cache
     }
 
@@ -76,15 +76,19 @@ impl PlanCaches {
     }
 
     /// A claim of this run that nobody uses, if there is one that is wanted.
-    pub(in crate::store) fn take(&self, birth: &Id, is_wanted: impl Fn(&Held) -> bool) -> Option<Held> {
+    pub(in crate::store) fn take(
+        &self,
+        generation_id: &Id,
+        is_wanted: impl Fn(&Held) -> bool,
+    ) -> Option<Held> {
         let mut idle = lock(&self.idle);
-        let at = idle.iter().position(|held| held.birth == *birth && is_wanted(held))?;
+        let at = idle.iter().position(|held| held.generation_id == *generation_id && is_wanted(held))?;
         Some(idle.remove(at))
     }
 
     /// All claims of this run that nobody uses.
-    pub(in crate::store) fn idle(&self, birth: &Id) -> Vec<Held> {
-        lock(&self.idle).iter().filter(|held| held.birth == *birth).cloned().collect()
+    pub(in crate::store) fn idle(&self, generation_id: &Id) -> Vec<Held> {
+        lock(&self.idle).iter().filter(|held| held.generation_id == *generation_id).cloned().collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! A run: a named set of episodes with one config and a random birth id.
+//! A run: a named set of episodes with one config and a random generation id.
 
 pub(in crate::store) mod config;
 
@@ -109,7 +109,7 @@ pub struct RunInfo {
     /// Its name.
     pub name: String,
     /// The random id it was born with.
-    pub birth: Id,
+    pub generation_id: Id,
     /// Which generation of its name it is, from 0.
     pub generation: u64,
     /// True if there was no newer generation of the name when this was read.
@@ -182,12 +182,12 @@ impl Store {
         Err(Error::Unknown { what, hint })
     }
 
-    /// Which generation of a run an episode belongs to, by the birth that it names; the newest, and the first, if the
+    /// Which generation of a run an episode belongs to, by the generation id that it names; the newest, and the first, if the
     /// run's own file is gone or cannot be read, which is told.
     pub(in crate::store) fn generation_of(
         &self,
         name: &str,
-        birth: &Id,
+        generation_id: &Id,
     ) -> Result<(Generation, Option<Error>)> {
         let folder = run_folder(name);
         let there = self.generations(&folder)?;
@@ -195,13 +195,14 @@ impl Store {
         for number in there.iter().rev() {
             let (run, unread) = or_told(self.read_run(&run_path(&folder, *number)))?;
             trouble = trouble.or(unread);
-            if run.is_some_and(|run| run.birth == *birth) {
+            if run.is_some_and(|run| run.generation_id == *generation_id) {
                 let is_newest = there.last() == Some(number);
                 return Ok((Generation { number: *number, is_newest }, None));
             }
         }
-        let found =
-            format!("the card of run {name:?} with birth {birth} is gone, and there are records of it");
+        let found = format!(
+            "the card of run {name:?} with the generation id {generation_id} is gone, and there are records of it"
+        );
         let gone = Error::Damaged { path: folder, offset: 0, found };
         let generation = match (&there[..], &trouble) {
             // It is the only one that it can be.
@@ -235,7 +236,7 @@ impl Store {
 
     /// Opens a run that was listed.
     pub fn run_of(&self, info: RunInfo) -> Run {
-        let plan_cache = self.plan_caches().of(&info.birth);
+        let plan_cache = self.plan_caches().of(&info.generation_id);
         Run { store: self.clone(), info: Arc::new(info), plan_cache }
     }
 
@@ -278,11 +279,11 @@ impl Store {
 
     /// Nothing if somebody else was faster.
     fn make_run(&self, name: &str, generation: u64, options: &RunOptions) -> Result<Option<RunInfo>> {
-        let mut birth = [0; 16];
-        self.disk().random(&mut birth).doing("find a birth id for", name)?;
+        let mut generation_id = [0; 16];
+        self.disk().random(&mut generation_id).doing("find a generation id for", name)?;
         let info = RunInfo {
             name: name.to_owned(),
-            birth: Id(birth),
+            generation_id: Id(generation_id),
             generation,
             is_newest: true,
             config: options.config.clone(),
@@ -304,7 +305,7 @@ impl Store {
     fn reopen(&self, name: &str, generation: u64, is_newest: bool, options: &RunOptions) -> Result<Run> {
         let folder = run_folder(name);
         let info = RunInfo { is_newest, ..self.read_run(&run_path(&folder, generation))? };
-        // Whoever made it may not have synced it yet; what is recorded under its birth id must not lose it.
+        // Whoever made it may not have synced it yet; what is recorded under its generation id must not lose it.
         self.disk().settle(&folder).doing("sync", &folder)?;
         let keys = differences(&info.config, &options.config);
         if !keys.is_empty() {
@@ -327,7 +328,7 @@ impl Store {
             CardFound::Nothing => Err(Error::NotFound { what: path.to_owned() }),
             CardFound::Damaged => Err(damaged("it does not validate")),
             CardFound::Card(card) => {
-                run_info(&card).ok_or_else(|| damaged("it lacks a name, a birth id or a generation"))
+                run_info(&card).ok_or_else(|| damaged("it lacks a name, a generation id or a generation"))
             }
         }
     }
@@ -345,7 +346,7 @@ fn run_fields(info: &RunInfo) -> Vec<(u8, Value)> {
     let mut out = vec![
         (fields::TIME, Value::Int(info.time)),
         (fields::RUN, Value::from(info.name.as_str())),
-        (fields::BIRTH, Value::bytes(info.birth.0)),
+        (fields::GENERATION_ID, Value::bytes(info.generation_id.0)),
         (fields::GENERATION, Value::Int(info.generation as i64)),
         (fields::CONFIG, info.config.clone()),
     ];
@@ -367,7 +368,7 @@ fn run_info(card: &Fields) -> Option<RunInfo> {
     };
     Some(RunInfo {
         name: card.text(fields::RUN)?.to_owned(),
-        birth: card.id(fields::BIRTH)?,
+        generation_id: card.id(fields::GENERATION_ID)?,
         generation: card.number(fields::GENERATION)?,
         is_newest: true,
         config: card.get(fields::CONFIG).cloned().unwrap_or(Value::Null),
@@ -383,13 +384,13 @@ impl Run {
     }
 
     /// The random id it was born with.
-    pub fn birth(&self) -> Id {
-        self.info.birth
+    pub fn generation_id(&self) -> Id {
+        self.info.generation_id
     }
 
     /// The id of an episode: the same on every machine.
     pub fn episode_id(&self, name: &EpisodeName) -> Id {
-        ids::episode(&self.birth(), &name.task, name.iteration, name.sample)
+        ids::episode(&self.generation_id(), &name.task, name.iteration, name.sample)
     }
 
     /// Which generation of its name it is.

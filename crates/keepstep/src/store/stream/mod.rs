@@ -72,7 +72,7 @@ pub(in crate::store) struct OpenStreams(Mutex<HashMap<Id, Weak<Shared>>>);
 impl Run {
     /// A stream of this run, by name. Nothing is written before the first entry.
     pub fn stream(&self, name: &str) -> Stream {
-        let id = ids::stream(&self.birth(), name);
+        let id = ids::stream(&self.generation_id(), name);
         if self.store.check_process().is_err() {
             // It will be refused when it is used: but the list may be locked by a thread that a forked child does not have.
             return Stream { store: self.store.clone(), shared: self.shared_stream(id, name) };
@@ -88,7 +88,7 @@ impl Run {
     }
 
     fn shared_stream(&self, id: Id, name: &str) -> Arc<Shared> {
-        let files = StreamFiles { stream: id, birth: self.birth(), name: name.to_owned() };
+        let files = StreamFiles { stream: id, generation_id: self.generation_id(), name: name.to_owned() };
         let (storage, run) = (self.store.storage(), self.name().to_owned());
         Arc::new(Shared { files, storage, run, state: Mutex::default() })
     }
@@ -165,8 +165,8 @@ impl Stream {
     pub(in crate::store) fn new_putter(&self, writer: Arc<Writer>, attempt: u32, level: Level) -> Putter {
         let files = &self.shared.files;
         let key = SubjectKey { what: What::Stream, id: files.stream, attempt };
-        let (run, birth, task) = (self.shared.run.clone(), files.birth, files.name.clone());
-        let name = SubjectName { run, birth, task, ..SubjectName::default() };
+        let (run, generation_id, task) = (self.shared.run.clone(), files.generation_id, files.name.clone());
+        let name = SubjectName { run, generation_id, task, ..SubjectName::default() };
         Putter::new(writer, key, name, level)
     }
 

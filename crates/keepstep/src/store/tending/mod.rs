@@ -116,7 +116,7 @@ impl Store {
         let mut candidate = Candidate {
             episode,
             run: named.clone().find_map(|it| it.run.clone()),
-            birth: named.clone().find_map(|it| it.birth),
+            generation_id: named.clone().find_map(|it| it.generation_id),
             task: named.clone().find_map(|it| it.task.clone()),
             iteration: named.clone().find_map(|it| it.iteration),
             sample: named.clone().find_map(|it| it.sample),

@@ -11,8 +11,8 @@ use crate::store::Store;
 
 /// True if an episode has a name: its id is made of that, and somebody claimed it before anything was recorded.
 fn has_name(episode: &Id, said: &Summary) -> bool {
-    let (Some(birth), Some(task)) = (&said.birth, &said.task) else { return false };
-    ids::episode(birth, task, said.iteration.unwrap_or(0), said.sample.unwrap_or(0)) == *episode
+    let (Some(generation_id), Some(task)) = (&said.generation_id, &said.task) else { return false };
+    ids::episode(generation_id, task, said.iteration.unwrap_or(0), said.sample.unwrap_or(0)) == *episode
 }
 
 impl Store {
@@ -52,13 +52,13 @@ impl Store {
     }
 
     /// Says which run an episode is of whose beginning cannot be read: its claim knows.
-    pub(in crate::store) fn find_birth(&self, episode: &Id, infos: &mut [AttemptInfo]) -> Result<()> {
-        let known = infos.iter().find_map(|info| info.summary.birth);
-        for info in infos.iter_mut().filter(|info| info.summary.birth.is_none()) {
+    pub(in crate::store) fn find_generation(&self, episode: &Id, infos: &mut [AttemptInfo]) -> Result<()> {
+        let known = infos.iter().find_map(|info| info.summary.generation_id);
+        for info in infos.iter_mut().filter(|info| info.summary.generation_id.is_none()) {
             let claim = || or_told(read_claim(self.cards(), episode, info.key.attempt));
-            info.summary.birth = match known {
+            info.summary.generation_id = match known {
                 Some(known) => Some(known),
-                None => claim()?.0.flatten().and_then(|claim| claim.birth),
+                None => claim()?.0.flatten().and_then(|claim| claim.generation_id),
             };
         }
         Ok(())

@@ -145,7 +145,7 @@ impl RunFollow {
 
     /// Somebody's word that a group of this run is about to be sealed.
     fn announcement(&self, followed: &Followed) -> Result<Option<Announced>> {
-        if followed.bind.id != self.run.birth() {
+        if followed.bind.id != self.run.generation_id() {
             return Ok(None);
         }
         let note = match &followed.item {
@@ -212,7 +212,10 @@ impl RunFollow {
             // Frames of an attempt count only from the writer that its claim names.
             Some(link) => {
                 link.claim.writer == copied.unwrap_or(*writer)
-                    && link.claim.birth.is_none_or(|birth| birth == self.run.birth())
+                    && link
+                        .claim
+                        .generation_id
+                        .is_none_or(|generation_id| generation_id == self.run.generation_id())
             }
             // Where the cards cannot be read, it is decided when they can.
             None => chain.is_none_or(|chain| chain.links.is_empty()) && self.began_here(writer, bind)?,
@@ -225,8 +228,9 @@ impl RunFollow {
     fn began_here(&mut self, writer: &Id, bind: &Bind) -> Result<bool> {
         let begin = self.follow.first_of(writer, bind)?;
         let Some(Item::Record(begin)) = begin else { return Ok(false) };
-        let birth = begin.get(fields::BIRTH).and_then(|birth| birth.as_bytes());
-        Ok(birth == Some(&self.run.birth().0[..]))
+        let generation_id =
+            begin.get(fields::GENERATION_ID).and_then(|generation_id| generation_id.as_bytes());
+        Ok(generation_id == Some(&self.run.generation_id().0[..]))
     }
 
     fn decide_held(&mut self) -> Result<Option<RunEvent>> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use keepstep_format::Id;
 
 use crate::error::Result;
-use crate::read::{EpisodeEvent, Events, Follow, FollowFrom, Item, Step, Stopper};
+use crate::read::{EpisodeEvent, Events, Follow, FollowFrom, Item, RecordedStep, Stopper};
 use crate::segment::Liveness;
 use crate::store::view::View;
 
@@ -19,7 +19,7 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepNews {
     /// A step.
-    Step(Box<Step>),
+    Step(Box<RecordedStep>),
     /// Nothing came while it waited.
     Nothing,
     /// The attempt has ended, or its recorder is gone: nothing more comes.
@@ -118,7 +118,7 @@ impl StepFollow {
     }
 
     /// The next step of those that have come; none if there is none just now, or the attempt is over.
-    fn next_step(&mut self) -> Result<Option<Box<Step>>> {
+    fn next_step(&mut self) -> Result<Option<Box<RecordedStep>>> {
         while let Some(event) = self.events.next().transpose()? {
             match event {
                 EpisodeEvent::Step(step) => return Ok(Some(step)),

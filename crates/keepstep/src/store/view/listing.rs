@@ -114,10 +114,12 @@ impl Store {
         known: &mut BTreeMap<Id, (Generation, Option<Error>)>,
     ) -> Result<()> {
         for one in listed {
-            let (Some(birth), Some(run)) = (one.summary.birth, &one.summary.run) else { continue };
-            let (generation, trouble) = match known.entry(birth) {
+            let (Some(generation_id), Some(run)) = (one.summary.generation_id, &one.summary.run) else {
+                continue;
+            };
+            let (generation, trouble) = match known.entry(generation_id) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(place) => place.insert(self.generation_of(run, &birth)?),
+                Entry::Vacant(place) => place.insert(self.generation_of(run, &generation_id)?),
             };
             one.generation = *generation;
             one.trouble = one.trouble.take().or_else(|| trouble.clone());
@@ -136,7 +138,7 @@ impl Store {
         let lost_claim = self.lost_claim_of(named, episode, &infos)?;
         let (chain, trouble) = self.chain_of(episode, named.bases(episode), &infos)?;
         let trouble = lost_claim.or(trouble);
-        self.find_birth(episode, &mut infos)?;
+        self.find_generation(episode, &mut infos)?;
         // A claim that was passed over never became an attempt.
         let bases = named.bases(episode).iter().copied();
         let bases = bases.filter(|it| chain.link(*it).is_none_or(|link| !link.is_void));

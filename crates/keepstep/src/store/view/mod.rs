@@ -16,7 +16,7 @@ use keepstep_format::Id;
 use crate::error::{Error, Result};
 use crate::read::{
     Attempt, AttemptKey, Begin, Call, Catalog, End, Events, Gap, Item, Lineage, LineageCursor, LineagePart,
-    NoteKey, NoteSaid, Notes, Step,
+    NoteKey, NoteSaid, Notes, RecordedStep,
 };
 use crate::recover::Recovery;
 use crate::segment::chain::{Chain, Link, lost_base, lost_claim, read_based};
@@ -259,7 +259,7 @@ impl View {
     }
 
     /// One step.
-    pub fn step(&self, index: u64) -> Result<Step> {
+    pub fn step(&self, index: u64) -> Result<RecordedStep> {
         self.store.check_process()?;
         self.lineage.borrow_mut().step(index)
     }
@@ -342,7 +342,7 @@ impl View {
     }
 
     /// A turn that was said and has no result.
-    pub fn pending(&self) -> Result<Option<Step>> {
+    pub fn pending(&self) -> Result<Option<RecordedStep>> {
         self.store.check_process()?;
         self.lineage.borrow_mut().pending()
     }

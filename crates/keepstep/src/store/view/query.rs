@@ -116,7 +116,7 @@ impl Run {
         let is_in = |(least, most): (f64, f64)| {
             summary.total_reward.is_some_and(|reward| least <= reward && reward <= most)
         };
-        summary.birth == Some(self.birth())
+        summary.generation_id == Some(self.generation_id())
             && (filter.all_attempts || listed.is_in_force)
             && filter.task.as_ref().is_none_or(|task| summary.task.as_ref() == Some(task))
             && filter.iteration.is_none_or(|iteration| summary.iteration == Some(iteration))

@@ -99,8 +99,8 @@ impl Unit {
     fn sort_key(&self) -> impl Ord + '_ {
         let first = self.subjects.first();
         let name = first.map(|it| {
-            let Summary { birth, task, iteration, sample, .. } = &it.summary;
-            (*birth, task.as_deref(), *iteration, *sample, it.bind.id, it.writer)
+            let Summary { generation_id, task, iteration, sample, .. } = &it.summary;
+            (*generation_id, task.as_deref(), *iteration, *sample, it.bind.id, it.writer)
         });
         (name, self.log)
     }

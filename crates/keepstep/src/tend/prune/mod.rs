@@ -28,8 +28,8 @@ pub(crate) use announce::keep_from_pruning;
 pub struct PruneFilter {
     /// Of this run, by name: all its generations.
     pub run: Option<String>,
-    /// Of this run, by its birth.
-    pub birth: Option<Id>,
+    /// Of this run, by its generation id.
+    pub generation_id: Option<Id>,
     /// One of these; none are all.
     pub episodes: Vec<Id>,
     /// Whose newest attempt ended in one of these ways; none are all, also those that did not end.
@@ -49,9 +49,9 @@ impl PruneFilter {
         self
     }
 
-    /// Only episodes of this run, by its birth.
-    pub fn birth(mut self, birth: impl Into<Option<Id>>) -> Self {
-        self.birth = birth.into();
+    /// Only episodes of this run, by its generation id.
+    pub fn generation_id(mut self, generation_id: impl Into<Option<Id>>) -> Self {
+        self.generation_id = generation_id.into();
         self
     }
 
@@ -88,7 +88,7 @@ impl PruneFilter {
     /// An error if it says nothing: then everything would go.
     pub(crate) fn check(&self) -> Result<()> {
         let says_something = self.run.is_some()
-            || self.birth.is_some()
+            || self.generation_id.is_some()
             || !self.episodes.is_empty()
             || !self.endings.is_empty()
             || self.older_than.is_some();
@@ -107,7 +107,7 @@ impl PruneFilter {
         let age = episode.last_time.map(|time| now.saturating_sub(time));
         let is_old = |least: Duration| age.is_some_and(|age| age >= least.as_micros() as i64);
         self.run.as_ref().is_none_or(|run| episode.run.as_ref() == Some(run))
-            && self.birth.is_none_or(|birth| episode.birth == Some(birth))
+            && self.generation_id.is_none_or(|generation_id| episode.generation_id == Some(generation_id))
             && (self.episodes.is_empty() || self.episodes.contains(&episode.episode))
             && (self.endings.is_empty() || episode.why.as_ref().is_some_and(|why| self.endings.contains(why)))
             && self.older_than.is_none_or(is_old)
@@ -122,8 +122,8 @@ pub struct Candidate {
     pub episode: Id,
     /// The name of its run.
     pub run: Option<String>,
-    /// The birth of its run.
-    pub birth: Option<Id>,
+    /// The id of its run's generation.
+    pub generation_id: Option<Id>,
     /// Its task.
     pub task: Option<String>,
     /// The iteration.
