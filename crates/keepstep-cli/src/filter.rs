@@ -98,8 +98,7 @@ impl Chooser<'_> {
         for run in store.runs()?.into_iter().flatten() {
             let generation = Generation::from(&run);
             if self.filter.run.as_ref().is_none_or(|text| means_run(text, &run.name, generation)) {
-                let (name, generation) = (Name::Bare(run.name), generation.said());
-                runs.push(Ref { name, generation, attempt: None, step: None });
+                runs.push(Ref::of(Name::Bare(run.name)).generation(generation.said()));
             }
         }
         Ok(runs)
@@ -123,7 +122,7 @@ pub(crate) fn means_run(text: &str, name: &str, generation: Generation) -> bool 
         return true;
     }
     match text.parse::<Ref>() {
-        Ok(Ref { name: Name::Bare(run), generation: wanted, attempt: None, step: None }) => {
+        Ok(Ref { name: Name::Bare(run), generation: wanted, attempt: None, step: None, .. }) => {
             run == name && wanted.map_or(generation.is_newest, |wanted| wanted == generation.number)
         }
         _ => false,
@@ -155,7 +154,7 @@ fn no_task(store: &Store, task: &str, runs: impl IntoIterator<Item = Ref>) -> Fa
     for of in runs.into_iter().take(RUNS_ASKED) {
         let (Name::Bare(run) | Name::Episode { run, .. }) = of.name;
         let name = Name::Episode { run, task: task.to_owned(), iteration: None, sample: None };
-        let wanted = Ref { name, generation: of.generation, attempt: None, step: None };
+        let wanted = Ref::of(name).generation(of.generation);
         match refs::not_there(store, &wanted.to_string(), &wanted) {
             Ok(pruned @ Error::Pruned { .. }) => return Failure::from(pruned),
             Ok(Error::Unknown { hint, .. }) => return failure.hint(hint).hint(reading::LOOK),

@@ -52,7 +52,9 @@ impl Names {
                     iteration: Some(episode.iteration),
                     sample: None,
                 };
-                self.groups.insert(of_group, Ref { name, ..episode.name() });
+                let mut group = episode.name();
+                group.name = name;
+                self.groups.insert(of_group, group);
             }
             if wanted.remove(&id) {
                 self.episodes.insert(id, name);
@@ -91,8 +93,8 @@ impl Names {
     pub(crate) fn attempt(&self, id: &Id, attempt: u32, step: Option<u64>) -> String {
         let is_in_force = self.in_force.get(id) == Some(&attempt);
         let attempt = (!is_in_force).then_some(attempt);
-        let by_id = || Ref { name: Name::Bare(id.to_string()), generation: None, attempt: None, step: None };
-        Ref { attempt, step, ..self.episodes.get(id).cloned().unwrap_or_else(by_id) }.to_string()
+        let by_id = || Ref::of(Name::Bare(id.to_string()));
+        self.episodes.get(id).cloned().unwrap_or_else(by_id).attempt(attempt).step(step).to_string()
     }
 
     /// A group.

@@ -317,7 +317,7 @@ fn a_score_stands_in_the_heading() {
         shop.annotate(target, name, value, "judge").unwrap().wait().unwrap();
     }
     // One of a step is none of the episode.
-    shop.annotate(NoteTarget { step: Some(0), ..target }, "score", Value::Float(9.0), "judge").unwrap();
+    shop.annotate(target.step(0), "score", Value::Float(9.0), "judge").unwrap();
     shop.store().close();
     let heading = |task: &str| {
         let said = ask(&scratch, &["show", "-s", "s", task]);

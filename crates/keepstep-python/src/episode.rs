@@ -244,7 +244,7 @@ impl Episode {
             Known::Result(result) => Ok((Some(false), from_value(py, &result)?)),
             Known::Awaited(result) => Ok((Some(true), from_value(py, &result)?)),
             Known::New(key) => {
-                let call = Call(CallMade { name: name.to_owned(), key, arguments, turn, awaited: false });
+                let call = Call(CallMade::new(name, key, arguments).turn(turn));
                 Ok((None, Bound::new(py, call)?.into_any()))
             }
         }
@@ -269,7 +269,7 @@ impl Episode {
         awaited: bool,
         waits: bool,
     ) -> PyResult<Receipt> {
-        let made = CallMade { awaited, ..call.0.clone() };
+        let made = call.0.clone().awaited(awaited);
         let came = Ok(came.0.clone());
         let engine = self.engine().or_raise(py)?;
         let record = || match waits {

@@ -112,13 +112,12 @@ fn values(run: &Run) -> Result<()> {
                 .reward_terms([("goal", 0.5), ("format", f64::NAN)]),
         )?;
     }
-    let tokens = Tokens {
-        prompt: Some(array(Dtype::I32, &[300], 6)),
-        ids: Some(array(Dtype::I32, &[20], 7)),
-        logprobs: Some(array(Dtype::F32, &[20], 8)),
-        mask: Some(array(Dtype::Bool, &[20], 9)),
-        arrays: vec![("experts".to_owned(), array(Dtype::U8, &[20, 8], 10))],
-    };
+    let tokens = Tokens::default()
+        .prompt(array(Dtype::I32, &[300], 6))
+        .ids(array(Dtype::I32, &[20], 7))
+        .logprobs(array(Dtype::F32, &[20], 8))
+        .mask(array(Dtype::Bool, &[20], 9))
+        .arrays([("experts", array(Dtype::U8, &[20, 8], 10))]);
     let full =
         Step::new().action("go").discount(0.99).prompt("p").response("r").tokens(tokens).policy(7).agent("a");
     recorder.step(full.state([("messages", Value::list([Value::from("p")]))]))?;

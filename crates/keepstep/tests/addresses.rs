@@ -39,7 +39,7 @@ fn note(run: &Run, target: NoteTarget) -> Result<(), Error> {
 }
 
 fn at(episode: Id, attempt: Option<u32>, step: Option<u64>) -> NoteTarget {
-    NoteTarget { episode, attempt, step }
+    NoteTarget::episode(episode).attempt(attempt).step(step)
 }
 
 /// What is not there is refused, and nothing of it is written.

@@ -45,7 +45,7 @@ fn the_later_of_two_notes_of_a_process_counts_wherever_the_clock_goes() {
             let name = EpisodeName::task("noted");
             let episode = one.episode(name.clone()).expect("begins");
             episode.step(Step::new().action(1)).expect("records");
-            let target = NoteTarget { episode: episode.id(), attempt: Some(0), step: None };
+            let target = NoteTarget::episode(episode.id()).attempt(0);
             let annotate = |run: &Run, value: i64| {
                 let receipt = run.annotate(target, "score", Value::Int(value), "judge");
                 receipt.expect("is taken").wait().expect("is durable");

@@ -162,8 +162,7 @@ fn nothing_is_recorded_to_a_store_that_was_closed() {
         run.plan(["planned"], PlanOptions::default()).expect("plans");
         let job = if has_recorded { run.claim(RemainingOptions::default()).expect("claims") } else { None };
         store.close();
-        let target =
-            NoteTarget { episode: run.episode_id(&EpisodeName::task("a")), attempt: None, step: None };
+        let target = NoteTarget::episode(run.episode_id(&EpisodeName::task("a")));
         let is_closed = |error: Option<Error>| matches!(error, Some(Error::Closed));
         assert!(is_closed(run.episode(EpisodeName::task("a")).err()));
         assert!(is_closed(run.unnamed(Opening::default()).err()));

@@ -352,9 +352,9 @@ fn calls_and_notes_are_lines_too() {
     let episode = NoteTarget::episode(id);
     say(episode, "score", 0.25);
     say(episode, "score", 0.75);
-    say(NoteTarget { attempt: Some(1), ..episode }, "score", 0.5);
-    say(NoteTarget { step: Some(2), ..episode }, "score", 1.5);
-    say(NoteTarget { attempt: Some(0), step: Some(2), ..episode }, "score", 2.5);
+    say(episode.attempt(1), "score", 0.5);
+    say(episode.step(2), "score", 1.5);
+    say(episode.attempt(0).step(2), "score", 2.5);
     judge.store().close();
     one.store().close();
     drop((one, judge));

@@ -135,7 +135,7 @@ const ACTS_OF_PARENT: &[Act] = &[
     ("records", |it, _| it.episode.step(step()).map(|_| ())),
     ("opens", |it, round| it.run.episode(name("opened", round)).map(|_| ())),
     ("notes", |it, _| {
-        let target = NoteTarget { episode: it.episode.id(), attempt: None, step: None };
+        let target = NoteTarget::episode(it.episode.id());
         it.run.annotate(target, "score", Value::Float(0.5), "judge")?.wait()
     }),
     ("puts", |it, round| it.stream.put(&format!("entry {round}"), Value::Int(round))?.wait()),
@@ -151,7 +151,7 @@ const ACTS_OF_PARENT: &[Act] = &[
 
 /// Each thing that a child may try with what it inherited. All are refused.
 fn tries(it: &Shared, mine: &mut Mine) -> Vec<(&'static str, Option<Error>)> {
-    let target = NoteTarget { episode: it.episode.id(), attempt: None, step: None };
+    let target = NoteTarget::episode(it.episode.id());
     let known = || mine.episode.known("tool", None, &Value::Null);
     let mut tried: Vec<(&'static str, Option<Error>)> = Vec::new();
     macro_rules! tries {

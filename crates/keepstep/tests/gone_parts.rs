@@ -51,13 +51,7 @@ fn left_in_a_turn(scratch: &Scratch) {
     episode.step(Step::new().action(1)).expect("records");
     let said = "sesame ".repeat(30);
     let turn = episode.say(Step::new().action(said.as_str())).expect("says");
-    let made = CallMade {
-        name: "llm".to_owned(),
-        key: CallKey::Key("k".to_owned()),
-        arguments: Value::from("question"),
-        turn: None,
-        awaited: false,
-    };
+    let made = CallMade::new("llm", CallKey::Key("k".to_owned()), "question");
     episode
         .record_and_wait(Entry::call(&made, Ok(Value::from("answer ".repeat(30).as_str()))))
         .expect("records");

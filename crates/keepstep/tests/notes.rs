@@ -64,8 +64,8 @@ fn an_ended_episode_is_noted_on_by_anybody() {
     let mut index = reader.notes().expect("reads");
     assert_eq!(newest(&index, target, "reward"), Some(Value::Float(0.25)));
     annotate(&corrector, target, "reward", 0.75);
-    annotate(&corrector, NoteTarget { attempt: Some(0), step: Some(0), ..target }, "mood", "bad");
-    annotate(&judge, NoteTarget { step: Some(0), ..target }, "mood", "unclear");
+    annotate(&corrector, target.attempt(0).step(0), "mood", "bad");
+    annotate(&judge, target.step(0), "mood", "unclear");
     assert_eq!(newest(&index, target, "reward"), Some(Value::Float(0.25)), "not looked again yet");
     index.refresh().expect("looks");
     assert_eq!(newest(&index, target, "reward"), Some(Value::Float(0.75)));
@@ -74,7 +74,7 @@ fn an_ended_episode_is_noted_on_by_anybody() {
     // The attempt's own note and the one on it are one; the episode as a whole is another matter.
     let (notes, lost) = index.episode(&id).expect("reads");
     assert!(lost.is_empty());
-    let on_step = NoteTarget { attempt: Some(0), step: Some(0), ..target };
+    let on_step = target.attempt(0).step(0);
     let said: Vec<_> =
         notes.history(&key(on_step, "mood", "judge")).iter().map(|said| said.value.clone()).collect();
     assert_eq!(said, [Value::from("good"), Value::from("bad")]);

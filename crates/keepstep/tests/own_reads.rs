@@ -37,7 +37,7 @@ fn what_is_acknowledged_is_read_at_once_by_whoever_recorded_it() {
             assert_eq!(run.view(&name()).expect("is there").steps(), index as u64 + 1, "{level:?}");
         }
         assert_eq!(states(&run, "running"), 1, "{level:?}");
-        let target = NoteTarget { episode: episode.id(), attempt: None, step: None };
+        let target = NoteTarget::episode(episode.id());
         run.annotate(target, "seen", Value::Int(1), "test").expect("notes").wait().expect("is durable");
         assert_eq!(run.notes().expect("reads").notes().of(&episode.id()).count(), 1, "{level:?}");
         episode.end("finished", Ending::default()).expect("ends").wait().expect("is durable");

@@ -79,8 +79,7 @@ fn every_way_of_recording_keeps_the_turn() {
             panic!("it was not made before")
         };
         assert_eq!(key, CallKey::Ordinal(0));
-        let made =
-            CallMade { name: "tool".to_owned(), key, arguments: Value::Null, turn: None, awaited: false };
+        let made = CallMade::new("tool", key, Value::Null);
         record(Entry::call(&made, Ok(Value::Int(7))));
         // The turn is tried again: its calls are counted from the first.
         record(Entry::discard("again"));

@@ -122,7 +122,7 @@ fn what_lacks_a_note_is_unscored() {
     assert_eq!(lacking(&run), ["task 1", "task 2", "task 3"]);
     let note = |task: &str, name: &str, attempt: Option<u32>, step: Option<u64>| {
         let episode = judge.episode_id(&EpisodeName::task(task));
-        let target = NoteTarget { episode, attempt, step };
+        let target = NoteTarget::episode(episode).attempt(attempt).step(step);
         judge.annotate(target, name, Value::Float(0.5), "judge").expect("notes").wait().expect("is durable");
     };
     note("task 1", "score", None, None);

@@ -150,11 +150,12 @@ impl Content {
                 fields::REWARD => step.reward(value.as_float()),
                 fields::PROMPT => step.prompt(value),
                 fields::RESPONSE => step.response(value),
-                fields::TOKENS => step.tokens(Tokens {
-                    ids: value.get("ids").cloned(),
-                    logprobs: value.get("logprobs").cloned(),
-                    ..Tokens::default()
-                }),
+                fields::TOKENS => {
+                    let mut tokens = Tokens::default();
+                    tokens.ids = value.get("ids").cloned();
+                    tokens.logprobs = value.get("logprobs").cloned();
+                    step.tokens(tokens)
+                }
                 _ => step,
             }
         })

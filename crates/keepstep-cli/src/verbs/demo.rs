@@ -206,7 +206,7 @@ impl Demo<'_> {
         let store = quoted(&self.args.store);
         let first = tasks
             .first()
-            .map(|task| Ref::episode(&self.run, task, 0, 0).at_step(0).to_string())
+            .map(|task| Ref::episode(&self.run, task, 0, 0).step(0).to_string())
             .unwrap_or_default();
         screen.say("");
         screen.say("Look at it:");

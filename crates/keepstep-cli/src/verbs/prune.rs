@@ -176,7 +176,7 @@ impl Names {
         match (&episode.run, &episode.task) {
             (Some(run), Some(task)) => {
                 let (iteration, sample) = (episode.iteration.unwrap_or(0), episode.sample.unwrap_or(0));
-                Ref::episode(run, task, iteration, sample).of_generation(generation).to_string()
+                Ref::episode(run, task, iteration, sample).generation(generation).to_string()
             }
             _ => episode.episode.to_string(),
         }

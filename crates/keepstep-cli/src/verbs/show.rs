@@ -284,7 +284,7 @@ impl Shown<'_> {
         if self.args.json {
             screen.json(&entry.json(self.names()))?;
         } else {
-            screen.line(&screen.data.bold(&self.episode.reference().at_step(index).to_string()))?;
+            screen.line(&screen.data.bold(&self.episode.reference().step(index).to_string()))?;
             let attempt = self.view.attempt_of(index);
             if attempt != self.view.number() {
                 screen.line(&format!("{} attempt ~{attempt}", screen.data.bold("from:")))?;

@@ -272,7 +272,7 @@ impl Findings {
         let run = run_reference(&orphan.run, orphan.generation.said());
         self.names.episode(&target.episode).map_or_else(
             || format!("{} of run {run}", target.episode),
-            |named| Ref { attempt: target.attempt, step, ..named.clone() }.to_string(),
+            |named| named.clone().attempt(target.attempt).step(step).to_string(),
         )
     }
 

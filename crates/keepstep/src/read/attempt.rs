@@ -89,6 +89,7 @@ impl AttemptReader {
 
 /// An attempt, all of it.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Attempt {
     /// How it began.
     pub begin: Option<Begin>,

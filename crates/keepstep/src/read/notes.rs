@@ -21,6 +21,8 @@ use crate::segment::names::SEAL_NOTE;
 
 /// What a note is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[must_use]
+#[non_exhaustive]
 pub struct NoteTarget {
     /// The episode.
     pub episode: Id,
@@ -34,6 +36,18 @@ impl NoteTarget {
     /// An episode as a whole.
     pub fn episode(episode: Id) -> Self {
         Self { episode, attempt: None, step: None }
+    }
+
+    /// Sets which attempt; `None` is the episode as a whole.
+    pub fn attempt(mut self, attempt: impl Into<Option<u32>>) -> Self {
+        self.attempt = attempt.into();
+        self
+    }
+
+    /// Sets which step; `None` is the attempt, or the episode, as a whole.
+    pub fn step(mut self, step: impl Into<Option<u64>>) -> Self {
+        self.step = step.into();
+        self
     }
 }
 

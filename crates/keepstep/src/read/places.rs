@@ -22,6 +22,7 @@ use crate::segment::{
 
 /// Where a record stands, in the log of its writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub struct RecordPlace {
     /// The number of the segment.
     pub segment: u64,

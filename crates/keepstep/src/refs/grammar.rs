@@ -27,7 +27,17 @@ pub enum Name {
 }
 
 /// A reference.
+///
+/// ```
+/// use keepstep::refs::Ref;
+///
+/// let wanted: Ref = "shop-agent/shop-17#2.5~1@3".parse()?;
+/// assert_eq!(wanted, Ref::episode("shop-agent", "shop-17", 2, 5).attempt(1).step(3));
+/// # Ok::<(), keepstep::refs::BadRef>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
 pub struct Ref {
     /// What it names.
     pub name: Name,
@@ -87,18 +97,29 @@ impl Ref {
             iteration: Some(iteration),
             sample: Some(sample),
         };
+        Self::of(name)
+    }
+
+    /// What has this name.
+    pub fn of(name: Name) -> Self {
         Self { name, generation: None, attempt: None, step: None }
     }
 
-    /// Of this generation; of the newest if none is said.
-    pub fn of_generation(mut self, generation: Option<u64>) -> Self {
-        self.generation = generation;
+    /// Sets which generation of the run; `None` is the newest.
+    pub fn generation(mut self, generation: impl Into<Option<u64>>) -> Self {
+        self.generation = generation.into();
         self
     }
 
-    /// This step of it.
-    pub fn at_step(mut self, step: u64) -> Self {
-        self.step = Some(step);
+    /// Sets which attempt; `None` is the one that counts.
+    pub fn attempt(mut self, attempt: impl Into<Option<u32>>) -> Self {
+        self.attempt = attempt.into();
+        self
+    }
+
+    /// Sets which step; `None` is all of them.
+    pub fn step(mut self, step: impl Into<Option<u64>>) -> Self {
+        self.step = step.into();
         self
     }
 }
@@ -261,7 +282,7 @@ mod tests {
         let bare = Ref { name: Name::Bare("shop".into()), generation: Some(1), attempt: None, step: None };
         assert_eq!("shop#1".parse(), Ok(bare.clone()));
         assert_eq!(bare.to_string(), "shop#1");
-        let whole = Ref { attempt: Some(3), ..Ref::episode("shop", "17", 2, 0).of_generation(Some(0)) };
+        let whole = Ref { attempt: Some(3), ..Ref::episode("shop", "17", 2, 0).generation(Some(0)) };
         assert_eq!("shop#0/17#2.0~3".parse(), Ok(whole.clone()));
         assert_eq!(whole.to_string(), "shop#0/17#2.0~3");
         // A name that has the mark itself is encoded, as always.
@@ -288,9 +309,8 @@ mod tests {
         for run in names {
             for task in names {
                 for (iteration, sample) in [(0, 0), (i64::MAX, i64::MIN)] {
-                    let made =
-                        Ref { attempt: Some(2), ..Ref::episode(run, task, iteration, sample).at_step(7) };
-                    let made = made.of_generation((sample < 0).then_some(4));
+                    let made = Ref { attempt: Some(2), ..Ref::episode(run, task, iteration, sample).step(7) };
+                    let made = made.generation((sample < 0).then_some(4));
                     let printed = made.to_string();
                     assert_eq!(printed.parse(), Ok(made), "{printed}");
                     let is_safe = |c: char| c.is_alphanumeric() || "-_.:+=,/#~@%".contains(c);

@@ -16,7 +16,7 @@ use crate::store::{EpisodeName, Listed, Run};
 /// How an episode of a run is called: `run/task#iteration.sample`, odd characters percent-encoded; the generation of the run
 /// stands there if it is not the newest.
 pub fn reference(run: &Run, name: &EpisodeName) -> Ref {
-    Ref::episode(run.name(), &name.task, name.iteration, name.sample).of_generation(run.old_generation())
+    Ref::episode(run.name(), &name.task, name.iteration, name.sample).generation(run.old_generation())
 }
 
 /// How all samples of a task and iteration are called: `run/task#iteration`.
@@ -36,7 +36,7 @@ pub fn name_of(listed: &Listed) -> Ref {
         let name = Name::Bare(listed.key.episode.to_string());
         return Ref { name, generation: None, attempt: None, step: None };
     }
-    Ref::episode(run, task, iteration, sample).of_generation(listed.generation.said())
+    Ref::episode(run, task, iteration, sample).generation(listed.generation.said())
 }
 
 /// How an attempt is called: its episode, and its number unless it is the one that counts.

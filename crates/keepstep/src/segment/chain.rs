@@ -28,6 +28,7 @@ pub(crate) struct Claim {
 
 /// Records that an attempt inherits: those with sequences `from` up to, not including, `to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Span {
     /// Whose log they are in.
     pub writer: Id,

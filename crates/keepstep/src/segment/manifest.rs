@@ -16,6 +16,7 @@ use crate::error::{Doing, Error, Result};
 
 /// An attempt that was deleted because somebody asked for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Pruned {
     /// The episode.
     pub episode: Id,

@@ -23,6 +23,8 @@ pub struct Entry {
 
 /// A call that was made: which, with what, in which turn.
 #[derive(Debug, Clone, PartialEq)]
+#[must_use]
+#[non_exhaustive]
 pub struct CallMade {
     /// What it is called.
     pub name: String,
@@ -43,6 +45,25 @@ pub enum CallKey {
     Key(String),
     /// Its number among the calls of the turn that have no key.
     Ordinal(u64),
+}
+
+impl CallMade {
+    /// A call of the present turn, which was not awaited.
+    pub fn new(name: impl Into<String>, key: CallKey, arguments: impl Into<Value>) -> Self {
+        Self { name: name.into(), key, arguments: arguments.into(), turn: None, awaited: false }
+    }
+
+    /// Sets the turn in which it began.
+    pub fn turn(mut self, turn: impl Into<Option<u64>>) -> Self {
+        self.turn = turn.into();
+        self
+    }
+
+    /// Sets whether what it gave was awaited.
+    pub fn awaited(mut self, awaited: bool) -> Self {
+        self.awaited = awaited;
+        self
+    }
 }
 
 impl Entry {

@@ -19,6 +19,7 @@ pub(crate) struct Counters {
 
 /// What a writer has done since the store was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WriterStats {
     /// Records that were committed.
     pub records: u64,

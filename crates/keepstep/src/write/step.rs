@@ -14,6 +14,8 @@ pub struct Step {
 
 /// The tokens of a turn.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[must_use]
+#[non_exhaustive]
 pub struct Tokens {
     /// Ids of the prompt.
     pub prompt: Option<Value>,
@@ -25,6 +27,38 @@ pub struct Tokens {
     pub mask: Option<Value>,
     /// Other arrays, by name.
     pub arrays: Vec<(String, Value)>,
+}
+
+impl Tokens {
+    /// Sets the ids of the prompt.
+    pub fn prompt(mut self, ids: impl Into<Value>) -> Self {
+        self.prompt = Some(ids.into());
+        self
+    }
+
+    /// Sets the ids of what was generated.
+    pub fn ids(mut self, ids: impl Into<Value>) -> Self {
+        self.ids = Some(ids.into());
+        self
+    }
+
+    /// Sets the log-probabilities of what was generated.
+    pub fn logprobs(mut self, logprobs: impl Into<Value>) -> Self {
+        self.logprobs = Some(logprobs.into());
+        self
+    }
+
+    /// Sets which of them count.
+    pub fn mask(mut self, mask: impl Into<Value>) -> Self {
+        self.mask = Some(mask.into());
+        self
+    }
+
+    /// Sets other arrays, by name.
+    pub fn arrays<K: Into<String>>(mut self, arrays: impl IntoIterator<Item = (K, Value)>) -> Self {
+        self.arrays = arrays.into_iter().map(|(name, array)| (name.into(), array)).collect();
+        self
+    }
 }
 
 impl Step {
