@@ -62,6 +62,28 @@ pub struct JsonlCounts {
 }
 
 /// Writes episodes as JSON Lines.
+///
+/// ```
+/// use keepstep::EpisodeFilter;
+/// use keepstep::export::{Jsonl, JsonlOptions};
+///
+/// # let dir = std::env::temp_dir().join(format!("keepstep-doc-jsonl-{}", std::process::id()));
+/// # let run = keepstep::Store::open(&dir, keepstep::Options::default())?.run("shop-agent", keepstep::Value::Null)?;
+/// # let episode = run.episode(keepstep::EpisodeName::task("shop-17"))?;
+/// # episode.step(keepstep::Step::new().action("buy").reward(1.0))?;
+/// # episode.end(keepstep::Why::Finished, keepstep::Ending::default())?.wait()?;
+/// let mut jsonl = Jsonl::new(Vec::new(), JsonlOptions::default());
+/// let store = run.store();
+/// for listed in run.episodes(&EpisodeFilter::default())? {
+///     let view = store.view(&listed.key.episode)?;
+///     jsonl.episode(&listed, &view, &mut || {})?;
+/// }
+/// let (lines, counts) = jsonl.finish()?;
+/// assert_eq!((counts.steps, lines.ends_with(b"\n")), (1, true));
+/// # drop((episode, run));
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// # Ok::<(), keepstep::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Jsonl<W> {
     out: W,

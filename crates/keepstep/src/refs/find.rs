@@ -37,6 +37,21 @@ fn bad(value: String, fix: String) -> Error {
 }
 
 /// Finds the attempt that a reference names: `run/task#iteration.sample~attempt`, or the beginning of an id.
+///
+/// ```
+/// use keepstep::refs;
+///
+/// # let dir = std::env::temp_dir().join(format!("keepstep-doc-find-{}", std::process::id()));
+/// # let run = keepstep::Store::open(&dir, keepstep::Options::default())?.run("shop-agent", keepstep::Value::Null)?;
+/// # let episode = run.episode(keepstep::EpisodeName::task("shop-17"))?;
+/// # episode.step(keepstep::Step::new().action("buy").reward(1.0))?;
+/// # episode.end(keepstep::Why::Finished, keepstep::Ending::default())?.wait()?;
+/// let found = refs::find(run.store(), "shop-agent/shop-17")?;
+/// assert_eq!(refs::reference_of(&found.listed).to_string(), "shop-agent/shop-17#0.0~0");
+/// # drop((episode, run));
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// # Ok::<(), keepstep::Error>(())
+/// ```
 pub fn find(store: &Store, text: &str) -> Result<Found> {
     let wanted = parsed(text)?;
     let mut catalog = store.catalog()?;

@@ -138,6 +138,18 @@ impl std::fmt::Debug for Store {
 
 impl Store {
     /// Opens a directory, making it a store if it is empty.
+    ///
+    /// ```
+    /// use keepstep::{Level, Options, Store, Value};
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("keepstep-doc-open-{}", std::process::id()));
+    /// let store = Store::open(&dir, Options::default().level(Level::Kill))?;
+    /// let run = store.run("shop-agent", Value::Null)?;
+    /// assert_eq!((store.level(), run.name()), (Level::Kill, "shop-agent"));
+    /// # drop((run, store));
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), keepstep::Error>(())
+    /// ```
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         let path = path.as_ref();
         refuse_address(path)?;

@@ -166,6 +166,21 @@ impl Episode {
     }
 
     /// Says a turn, durable when it returns; or adopts the pending one, which must say the same.
+    ///
+    /// ```
+    /// use keepstep::{EpisodeName, Step};
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("keepstep-doc-turn-{}", std::process::id()));
+    /// # let run = keepstep::Store::open(&dir, keepstep::Options::default())?.run("shop-agent", keepstep::Value::Null)?;
+    /// let episode = run.episode(EpisodeName::task("shop-17"))?;
+    /// let turn = episode.turn(Step::new().action("buy"))?;
+    /// // Act here: whoever goes on after a crash finds what was said, and adopts it.
+    /// turn.result(Step::new().observation("bought").reward(1.0))?;
+    /// assert_eq!(episode.turns(), 1);
+    /// # drop((episode, run));
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), keepstep::Error>(())
+    /// ```
     pub fn turn(&self, said: Step) -> Result<Turn<'_>> {
         let (index, adopted) = self.adopt_same(&said)?;
         if adopted.is_none() {
@@ -267,6 +282,19 @@ impl Episode {
     /// receipt to know that it is durable.
     ///
     /// `why` is a [`Why`] or its name; some are only found by others, and cannot be said.
+    ///
+    /// ```
+    /// use keepstep::{Ending, EpisodeName, Why};
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("keepstep-doc-end-{}", std::process::id()));
+    /// # let run = keepstep::Store::open(&dir, keepstep::Options::default())?.run("shop-agent", keepstep::Value::Null)?;
+    /// let episode = run.episode(EpisodeName::task("shop-17"))?;
+    /// episode.end(Why::Truncated, Ending::default().limit("turns"))?.wait()?;
+    /// assert_eq!(episode.ended().as_deref(), Some("truncated"));
+    /// # drop((episode, run));
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), keepstep::Error>(())
+    /// ```
     pub fn end(&self, why: impl AsRef<str>, ending: Ending) -> Result<Receipt> {
         let given = why.as_ref();
         let Some(why) = Why::named(given).filter(|why| why.is_said()) else {

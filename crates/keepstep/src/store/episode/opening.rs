@@ -73,6 +73,21 @@ pub(in crate::store) struct Opener<'r> {
 
 impl Run {
     /// Opens an episode: begins it, or goes on where an interrupted attempt stopped.
+    ///
+    /// ```
+    /// use keepstep::{Ending, EpisodeName, Step, Why};
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("keepstep-doc-episode-{}", std::process::id()));
+    /// # let run = keepstep::Store::open(&dir, keepstep::Options::default())?.run("shop-agent", keepstep::Value::Null)?;
+    /// let episode = run.episode(EpisodeName::task("shop-17").sample(2))?;
+    /// while episode.steps() < 3 {
+    ///     episode.step(Step::new().action("buy").reward(1.0))?; // durable from here on
+    /// }
+    /// episode.end(Why::Finished, Ending::default())?.wait()?;
+    /// # drop((episode, run));
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), keepstep::Error>(())
+    /// ```
     pub fn episode(&self, name: EpisodeName) -> Result<Episode> {
         self.open(name, Opening::default())
     }

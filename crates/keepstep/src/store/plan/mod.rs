@@ -73,6 +73,18 @@ impl PlanOptions {
 impl Run {
     /// Plans episodes: so many samples of each task. What is planned already adds nothing, more samples of a known task
     /// extend it. Durable when it returns.
+    ///
+    /// ```
+    /// use keepstep::{PlanOptions, RemainingOptions};
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("keepstep-doc-plan-{}", std::process::id()));
+    /// # let run = keepstep::Store::open(&dir, keepstep::Options::default())?.run("shop-agent", keepstep::Value::Null)?;
+    /// run.plan(["shop-17", "shop-18"], PlanOptions::default().samples(4).needs(["score"]))?;
+    /// assert_eq!(run.progress(&RemainingOptions::default())?.planned, 8);
+    /// # drop(run);
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), keepstep::Error>(())
+    /// ```
     pub fn plan(
         &self,
         tasks: impl IntoIterator<Item = impl Into<String>>,

@@ -217,6 +217,23 @@ impl Run {
     ///
     /// One iterator gives no attempt twice: an episode that was left without an end comes again when somebody asks anew, and
     /// so does one that was truncated again. What failed comes again until it failed as often as it may.
+    ///
+    /// ```
+    /// use keepstep::{Ending, Opening, PlanOptions, RemainingOptions, Step, Why};
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("keepstep-doc-remaining-{}", std::process::id()));
+    /// # let run = keepstep::Store::open(&dir, keepstep::Options::default())?.run("shop-agent", keepstep::Value::Null)?;
+    /// run.plan(["shop-17", "shop-18"], PlanOptions::default())?;
+    /// for job in run.remaining(RemainingOptions::default())? {
+    ///     let episode = job?.episode(Opening::default())?;
+    ///     episode.step(Step::new().action("buy"))?;
+    ///     episode.end(Why::Finished, Ending::default())?.wait()?;
+    /// }
+    /// assert_eq!(run.progress(&RemainingOptions::default())?.done(), 2);
+    /// # drop(run);
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), keepstep::Error>(())
+    /// ```
     pub fn remaining(&self, options: RemainingOptions) -> Result<Remaining> {
         self.store().check_process()?;
         options.check()?;

@@ -132,6 +132,20 @@ pub struct Run {
 
 impl Store {
     /// Opens a run, making it if it is not there. Another config than the one it was made with is refused.
+    ///
+    /// ```
+    /// use keepstep::{Error, Options, Store, Value};
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("keepstep-doc-run-{}", std::process::id()));
+    /// let store = Store::open(&dir, Options::default())?;
+    /// let config = |model| Value::map([("model", Value::from(model))]);
+    /// store.run("shop-agent", config("m-7b"))?;
+    /// store.run("shop-agent", config("m-7b"))?; // the same run again
+    /// assert!(matches!(store.run("shop-agent", config("m-70b")), Err(Error::ConfigChanged { .. })));
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), keepstep::Error>(())
+    /// ```
     pub fn run(&self, name: &str, config: Value) -> Result<Run> {
         self.open_run(name, RunOptions { config, ..RunOptions::default() })
     }

@@ -62,6 +62,28 @@ const DECIDE_AGAIN: Duration = Duration::from_millis(200);
 
 impl Run {
     /// Follows what happens in the run, from the beginning or from a cursor that [`RunFollow::next`] gave.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keepstep::RunEvent;
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("keepstep-doc-follow-{}", std::process::id()));
+    /// # let run = keepstep::Store::open(&dir, keepstep::Options::default())?.run("shop-agent", keepstep::Value::Null)?;
+    /// # let episode = run.episode(keepstep::EpisodeName::task("shop-17"))?;
+    /// # episode.step(keepstep::Step::new().action("buy").reward(1.0))?;
+    /// # episode.end(keepstep::Why::Finished, keepstep::Ending::default())?.wait()?;
+    /// let mut follow = run.follow(None)?;
+    /// while let Some((event, _cursor)) = follow.next(Duration::from_secs(10))? {
+    ///     if let RunEvent::Ended { why, .. } = event {
+    ///         assert_eq!(why, "finished");
+    ///         break;
+    ///     }
+    /// }
+    /// # drop((follow, episode, run));
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), keepstep::Error>(())
+    /// ```
     pub fn follow(&self, after: Option<&str>) -> Result<RunFollow> {
         self.store().check_process()?;
         let store = self.store();

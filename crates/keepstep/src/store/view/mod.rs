@@ -39,6 +39,22 @@ pub struct View {
 
 impl Run {
     /// What counts of an episode now.
+    ///
+    /// ```
+    /// use keepstep::EpisodeName;
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("keepstep-doc-view-{}", std::process::id()));
+    /// # let run = keepstep::Store::open(&dir, keepstep::Options::default())?.run("shop-agent", keepstep::Value::Null)?;
+    /// # let episode = run.episode(keepstep::EpisodeName::task("shop-17"))?;
+    /// # episode.step(keepstep::Step::new().action("buy").reward(1.0))?;
+    /// # episode.end(keepstep::Why::Finished, keepstep::Ending::default())?.wait()?;
+    /// let view = run.view(&EpisodeName::task("shop-17"))?;
+    /// let last = view.step(view.steps() - 1)?;
+    /// assert_eq!((last.reward, view.attempts()), (Some(1.0), vec![0]));
+    /// # drop((view, episode, run));
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), keepstep::Error>(())
+    /// ```
     pub fn view(&self, name: &EpisodeName) -> Result<View> {
         self.store().view(&self.episode_id(name))
     }

@@ -81,6 +81,22 @@ impl EpisodeFilter {
 
 impl Run {
     /// The episodes of the run that a filter wants, sorted by task, iteration, sample and attempt.
+    ///
+    /// ```
+    /// use keepstep::EpisodeFilter;
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("keepstep-doc-episodes-{}", std::process::id()));
+    /// # let run = keepstep::Store::open(&dir, keepstep::Options::default())?.run("shop-agent", keepstep::Value::Null)?;
+    /// # let episode = run.episode(keepstep::EpisodeName::task("shop-17"))?;
+    /// # episode.step(keepstep::Step::new().action("buy").reward(1.0))?;
+    /// # episode.end(keepstep::Why::Finished, keepstep::Ending::default())?.wait()?;
+    /// for listed in run.episodes(&EpisodeFilter::default().ends(["finished"]))? {
+    ///     assert_eq!((listed.state(), listed.summary.steps), ("finished", 1));
+    /// }
+    /// # drop((episode, run));
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), keepstep::Error>(())
+    /// ```
     pub fn episodes(&self, filter: &EpisodeFilter) -> Result<Vec<Listed>> {
         self.episodes_in(&mut self.store().catalog()?, filter)
     }

@@ -39,6 +39,18 @@ impl Store {
     }
 
     /// Reads everything, checks everything, and says what is damaged and what that cost.
+    ///
+    /// ```
+    /// use keepstep::{Options, Store};
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("keepstep-doc-verify-{}", std::process::id()));
+    /// let store = Store::open(&dir, Options::default())?;
+    /// let report = store.verify(&mut |_progress| {})?;
+    /// assert!(report.damage.is_empty());
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), keepstep::Error>(())
+    /// ```
     pub fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
         self.check_process()?;
         tend::verify(&self.storage_as_it_is(), &*self.recovery(), progress)
