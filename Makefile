@@ -23,7 +23,7 @@ BENCH_PYTHON_ARGS ?=
 OUTSIDE ?=
 
 .PHONY: help setup demo test check bench torture fuzz crash-million takeover-all loom faults clean
-.PHONY: torture-python test-wheel test-pythons docs wheel test-outside bench-frameworks
+.PHONY: torture-python test-wheel test-pythons docs wheel package test-outside bench-frameworks
 .PHONY: need-cargo need-python release develop develop-release test-rust test-python check-python check-deny
 
 help: ## list the targets
@@ -91,6 +91,9 @@ wheel: setup need-cargo ## build the wheel and the source archive into dist/
 	rm -rf dist
 	$(VENV)/bin/maturin sdist -o dist
 	$(VENV)/bin/maturin build --release --locked -o dist
+
+package: need-cargo ## pack the crates as they would be published, and build each from its package
+	$(CARGO) package --locked --allow-dirty -p keepstep-format -p keepstep -p keepstep-cli
 
 test-wheel: wheel ## install the wheel and the source archive into fresh environments, and use both
 	tools/test-wheel.sh dist
