@@ -148,7 +148,7 @@ pub(crate) fn find_run(store: &Store, text: &str) -> Outcome<(String, Option<Id>
 /// No episode has a task. What is known of it, or what it may be called, is found run by run.
 fn no_task(store: &Store, task: &str, runs: impl IntoIterator<Item = Ref>) -> Failure {
     let failure = Failure::new(format!("no task here is called {task:?}"));
-    if reading::is_incomplete(store) {
+    if keepstep::refs::is_incomplete(store) {
         return failure.hint(keepstep::refs::MAY_BE_LOST).hint(reading::LOOK).with_exit(Exit::Lost);
     }
     for of in runs.into_iter().take(RUNS_ASKED) {

@@ -160,7 +160,7 @@ pub(crate) fn not_there(store: &Store, text: &str, wanted: &Ref, what: &str) -> 
     if let Ok(pruned @ Error::Pruned { .. }) = known {
         return Failure::from(pruned);
     }
-    if is_incomplete(store) {
+    if refs::is_incomplete(store) {
         return failure.hint(MAY_BE_LOST).hint(LOOK).with_exit(Exit::Lost);
     }
     match (written_otherwise(store, text), known) {
@@ -168,11 +168,6 @@ pub(crate) fn not_there(store: &Store, text: &str, wanted: &Ref, what: &str) -> 
         (None, Ok(Error::Unknown { hint, .. })) => failure.hint(hint).hint(LOOK),
         _ => failure.hint(LOOK).hint(SHAPE),
     }
-}
-
-/// True if logs are known to be gone or cannot be read: then nobody can say that something was never recorded.
-pub(crate) fn is_incomplete(store: &Store) -> bool {
-    store.catalog().is_ok_and(|catalog| !catalog.troubles().is_empty())
 }
 
 /// What is meant by somebody who typed a name as they gave it: with a slash that has to be encoded, or without its run.

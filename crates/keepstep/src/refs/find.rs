@@ -190,6 +190,11 @@ pub fn explain(store: &Store, text: &str, error: Error) -> Error {
 pub const MAY_BE_LOST: &str =
     "part of this store is gone or damaged, and it may have been there: `keepstep verify` says more";
 
+/// True if logs are known to be gone or cannot be read: then nobody can say that something was never recorded.
+pub fn is_incomplete(store: &Store) -> bool {
+    store.catalog().is_ok_and(|catalog| !catalog.troubles().is_empty())
+}
+
 /// Why nothing is found under a reference: it was pruned, it has not begun, or it is called otherwise. Looks at the whole store.
 pub fn not_there(store: &Store, text: &str, wanted: &Ref) -> Result<Error> {
     let mut catalog = store.catalog()?;

@@ -7,7 +7,9 @@ mod find;
 mod grammar;
 mod nearest;
 
-pub use find::{Found, MAY_BE_LOST, Meant, address, explain, find, matching, meant, name_one, not_there};
+pub use find::{
+    Found, MAY_BE_LOST, Meant, address, explain, find, is_incomplete, matching, meant, name_one, not_there,
+};
 pub use grammar::{BadRef, Name, Ref, SHAPE, encode, run_reference};
 
 use crate::format::ids;
