@@ -11,7 +11,7 @@ use super::moved::Moves;
 
 impl LogWriter {
     /// Says to this one when others have closed the log.
-    pub(crate) fn telling(mut self, is_closed: Arc<AtomicBool>) -> Self {
+    pub(crate) fn with_closed_flag(mut self, is_closed: Arc<AtomicBool>) -> Self {
         self.is_closed = is_closed;
         self
     }

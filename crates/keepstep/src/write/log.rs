@@ -173,12 +173,12 @@ impl LogWriter {
     }
 
     /// Gives the buffers of what was written back to those who encode.
-    pub(crate) fn recycling(self, buffer_pool: Arc<BufferPool>) -> Self {
+    pub(crate) fn with_buffer_pool(self, buffer_pool: Arc<BufferPool>) -> Self {
         Self { buffer_pool, ..self }
     }
 
     /// Tells these wakers when something was acknowledged.
-    pub(crate) fn ringing(self, wakers: Arc<Wakers>) -> Self {
+    pub(crate) fn with_wakers(self, wakers: Arc<Wakers>) -> Self {
         Self { wakers, ..self }
     }
 

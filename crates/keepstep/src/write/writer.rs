@@ -81,9 +81,9 @@ impl Writer {
             Arc::clone(&counters),
             look_up,
         )
-        .recycling(Arc::clone(&buffer_pool))
-        .ringing(wakers)
-        .telling(Arc::clone(&is_closed));
+        .with_buffer_pool(Arc::clone(&buffer_pool))
+        .with_wakers(wakers)
+        .with_closed_flag(Arc::clone(&is_closed));
         let inner = Arc::new(Inner {
             id,
             role: Role::new(Handoff::new(options.queue_bytes_max), log),

@@ -39,7 +39,7 @@ pub enum Tends {
 pub struct Acknowledged {
     /// Who has which attempt.
     pub owners: Vec<(u32, usize)>,
-    pub steps: Vec<Told>,
+    pub steps: Vec<HandedOver>,
     /// The end was acknowledged.
     pub is_finished: bool,
     /// Something that must never be.
@@ -58,7 +58,7 @@ impl Acknowledged {
 
 /// A step that was said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Told {
+pub struct HandedOver {
     pub attempt: u32,
     pub index: u64,
     pub content: i64,
@@ -167,7 +167,7 @@ impl Actor {
         let (attempt, index) = (episode.attempt(), episode.steps());
         let content = self.number as i64 * 100 + self.said;
         self.said += 1;
-        let told = Told { attempt, index, content, is_acknowledged: false };
+        let told = HandedOver { attempt, index, content, is_acknowledged: false };
         self.stage.said(|said| said.steps.push(told));
         match episode.step(Step::new().action(content)) {
             Ok(_) => {

@@ -42,14 +42,14 @@ fn go_on(store: &Store) -> keepstep::Result<Episode> {
 }
 
 /// What the opener was told, and what the pruner was.
-struct Told {
+struct Outcomes {
     opened: keepstep::Result<Episode>,
     pruned: keepstep::Result<PruneReport>,
 }
 
 /// What is wrong with what the two were told, if something is.
-fn what_broke(sim: &SimDisk, told: Told) -> Option<String> {
-    let Told { opened, pruned } = told;
+fn what_broke(sim: &SimDisk, told: Outcomes) -> Option<String> {
+    let Outcomes { opened, pruned } = told;
     let id = open(sim).run("run", Value::Null).expect("opens").episode_id(&name(0, 1));
     let report = match pruned {
         Ok(report) => report,
@@ -113,13 +113,13 @@ fn both_ways(broken: Option<Broken>) -> (u64, Vec<String>) {
     for at in 0.. {
         let Some((sim, call, pruned, opened, _stores)) = nested(broken, at, prune, go_on) else { break };
         orders += 1;
-        let what = what_broke(&sim, Told { opened, pruned });
+        let what = what_broke(&sim, Outcomes { opened, pruned });
         broke.extend(what.map(|what| format!("opened before call {at} of prune ({call}): {what}")));
     }
     for at in 0.. {
         let Some((sim, call, opened, pruned, _stores)) = nested(broken, at, go_on, prune) else { break };
         orders += 1;
-        let what = what_broke(&sim, Told { opened, pruned });
+        let what = what_broke(&sim, Outcomes { opened, pruned });
         broke.extend(what.map(|what| format!("pruned before call {at} of open ({call}): {what}")));
     }
     (orders, broke)
@@ -179,7 +179,7 @@ fn another_prunings_announcement_is_not_ours() {
     });
     let pruned = prune(&open_as(first, None));
     let opened = opened.lock().expect("no panic").take().expect("was opened");
-    assert_eq!(what_broke(&sim, Told { opened, pruned }), None);
+    assert_eq!(what_broke(&sim, Outcomes { opened, pruned }), None);
 }
 
 /// A process that was killed when no sync covered what it had recorded: whoever goes on has to copy that.

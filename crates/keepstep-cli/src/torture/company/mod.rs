@@ -18,7 +18,7 @@ use keepstep::tend::CompactOptions;
 use keepstep::{RunEvent, Value};
 
 use self::hands::Role;
-use self::oracle::{KINDS, Oracle, RUNS, Told};
+use self::oracle::{FollowedEnd, KINDS, Oracle, RUNS};
 use self::reading::{damage, read_all, run_name};
 use crate::Program;
 use crate::chance::{Chance, new_seed};
@@ -294,13 +294,13 @@ impl<'a> Company<'a> {
     }
 
     /// What a follower is told that goes on behind a cursor, up to now.
-    fn follow(&self, run: usize, after: Option<&str>) -> Outcome<Vec<Told>> {
+    fn follow(&self, run: usize, after: Option<&str>) -> Outcome<Vec<FollowedEnd>> {
         let run = open_to_read(&self.store)?.run(&run_name(&self.run, run), Value::Null)?;
         let mut follow = run.follow(after)?;
         let mut told = Vec::new();
         while let Some((event, cursor)) = follow.next(Duration::ZERO)? {
             if let RunEvent::Ended { episode, attempt, why } = event {
-                told.push(Told { episode, attempt, why, cursor });
+                told.push(FollowedEnd { episode, attempt, why, cursor });
             }
         }
         Ok(told)

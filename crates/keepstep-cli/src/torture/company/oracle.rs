@@ -38,7 +38,7 @@ pub(super) fn word(what: &str, more: impl Display) -> String {
 
 /// An event as it was told, with the cursor behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct FollowedEnd {
     pub(super) episode: Id,
     pub(super) attempt: u32,
     pub(super) why: String,
@@ -86,7 +86,7 @@ pub(super) struct Oracle {
     /// Each fault once, by the number of its kind.
     faults: BTreeSet<(usize, String)>,
     /// What the followers of the runs were told.
-    pub(super) told: [Vec<Told>; 2],
+    pub(super) told: [Vec<FollowedEnd>; 2],
     pub(super) acknowledged: u64,
     pub(super) ends: u64,
     pub(super) fenced: u64,
@@ -152,7 +152,7 @@ impl Oracle {
             "told" => {
                 let (episode, attempt) = (number(words.next())?, number(words.next())?);
                 let (why, cursor) = (words.next()?.to_owned(), words.next()?.to_owned());
-                self.told[run].push(Told { episode, attempt, why, cursor });
+                self.told[run].push(FollowedEnd { episode, attempt, why, cursor });
                 return Some(());
             }
             _ => {}
@@ -196,7 +196,7 @@ impl Oracle {
 
     /// Compares what a follower of a run was told with what there is: nothing twice, and of a run that nobody prunes,
     /// everything.
-    pub(super) fn compare_told(&mut self, run: usize, told: &[Told], found: &AllFound) {
+    pub(super) fn compare_told(&mut self, run: usize, told: &[FollowedEnd], found: &AllFound) {
         let mut faults = Vec::new();
         let mut events = HashMap::new();
         for it in told {
@@ -295,13 +295,13 @@ mod tests {
         }
     }
 
-    fn told() -> Vec<Told> {
+    fn told() -> Vec<FollowedEnd> {
         let (why, cursor) = ("finished".to_owned(), CURSOR.to_owned());
-        vec![Told { episode: Id([5; 16]), attempt: 2, why, cursor }]
+        vec![FollowedEnd { episode: Id([5; 16]), attempt: 2, why, cursor }]
     }
 
     /// What the oracle says of such an episode, and of what was told of it.
-    fn faults(change: impl FnOnce(&mut Oracle, &mut ReadBack, &mut Vec<Told>)) -> Vec<&'static str> {
+    fn faults(change: impl FnOnce(&mut Oracle, &mut ReadBack, &mut Vec<FollowedEnd>)) -> Vec<&'static str> {
         let (mut oracle, mut found, mut told) = (oracle(), found(), told());
         change(&mut oracle, &mut found, &mut told);
         let found = AllFound::from([(OF, found)]);
@@ -326,7 +326,10 @@ mod tests {
         assert_eq!(faults(|_, found, told| (found.why, *told) = (None, Vec::new())), ["lost", "never_told"]);
         assert_eq!(faults(|_, _, told| told.clear()), ["never_told"]);
         assert_eq!(faults(|_, _, told| told.push(told[0].clone())), ["told_twice"]);
-        assert_eq!(faults(|_, _, told| told.push(Told { attempt: 3, ..told[0].clone() })), ["told_twice"]);
+        assert_eq!(
+            faults(|_, _, told| told.push(FollowedEnd { attempt: 3, ..told[0].clone() })),
+            ["told_twice"]
+        );
         let pruned = line("pruned", OF, "");
         assert_eq!(
             faults(|oracle, _, _| oracle.hear(pruned.trim_end_matches('\n'), 0)),

@@ -89,7 +89,7 @@ impl Episode {
         pending: Option<read::RecordedStep>,
         reservation: Reservation,
     ) -> Self {
-        reservation.sit(&recorder);
+        reservation.attach(&recorder);
         let (resumed, mut lineage) = prefix.unzip();
         // One that begins from nothing goes on from nobody, whatever was there before it.
         let resumed = resumed.filter(|_| lineage.as_ref().is_some_and(|lineage| !lineage.lines().is_empty()));

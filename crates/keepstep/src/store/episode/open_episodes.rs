@@ -134,7 +134,7 @@ impl OpenEpisode {
 
 impl Reservation {
     /// This records it.
-    pub(in crate::store) fn sit(&self, recorder: &Arc<Recorder>) {
+    pub(in crate::store) fn attach(&self, recorder: &Arc<Recorder>) {
         let recorder = Some(Arc::downgrade(recorder));
         let open = OpenEpisode { number: self.number, is_beginning: false, is_left: false, recorder };
         lock(&self.taken).by_episode.insert(self.episode, open);
