@@ -1,4 +1,4 @@
-"""Groups whose rewards come when all samples are there, and a trainer that goes on where it stopped."""
+"""Groups whose rewards come when all samples are there, and a trainer that resumes where it stopped."""
 
 import sys
 from pathlib import Path
@@ -24,7 +24,7 @@ def roll_out(run: keepstep.Run, task: str, iteration: int) -> None:
 
 
 def train(run: keepstep.Run, seen: Path) -> None:
-    """Takes each sealed group once, also when it is restarted."""
+    """Takes each sealed group once, also after a restart."""
     after = seen.read_text() if seen.exists() else None
     for group in run.groups(after=after):
         print(f"train on {group.ref}: {group.rewards}")

@@ -1,4 +1,4 @@
-"""One line round a Gymnasium environment. Killed and run again, the interrupted episode goes on from its last step."""
+"""One line around a Gymnasium environment. Kill it and run it again: the interrupted episode resumes after its last step."""
 
 import sys
 from typing import Any
@@ -10,12 +10,12 @@ Lake = gymnasium.Env[Any, Any]
 
 
 def get_state(env: Lake) -> Any:
-    """What FrozenLake is, in a number."""
+    """The state of FrozenLake: one number."""
     return int(env.unwrapped.s)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def set_state(env: Lake, state: Any) -> None:
-    """Puts it back."""
+    """Sets the state."""
     env.unwrapped.s = state  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -30,7 +30,7 @@ def main() -> None:
         try:
             env.reset(seed=7)
         except keepstep.Ended:
-            continue  # an earlier process did it
+            continue  # an earlier process finished it
         for action in way[keepstep.current(env).turns :]:
             env.step(action)
         print(f"{keepstep.current(env).ref} is {keepstep.current(env).ended}")

@@ -1,4 +1,4 @@
-"""A loop of your own. Kill it at any moment and run it again: it goes on with the turn that it was in."""
+"""A loop of your own. Kill it at any moment and run it again: it resumes in the turn that it was in."""
 
 import sys
 from typing import TypedDict

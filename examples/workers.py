@@ -1,4 +1,4 @@
-"""A plan that several processes work off. Kill one, or all: run it again, and what remains is done."""
+"""A plan that several processes share. Kill one, or all, and run it again: the rest of the plan is done."""
 
 import multiprocessing
 import sys
@@ -7,7 +7,7 @@ import keepstep
 
 
 def work(run: keepstep.Run, worker: int) -> None:
-    """Takes what remains until nothing does. The run was sent here: it opened its store again."""
+    """Runs jobs until none is left. The run was sent to this process, where it opened its store again."""
     for job in run.remaining():
         with job.episode() as episode:
             while episode.turns < 10:

@@ -16,18 +16,18 @@ TOOLS: list[Any] = [{"type": "function", "function": {"name": "look_up", "parame
 
 async def use_tool(client: openai.AsyncOpenAI, episode: keepstep.Episode, tool_call: Any) -> dict[str, str]:
     async def look_up(shelf: int) -> str:
-        """A tool: anything that takes a while, may fail, and should not be asked twice for what it has answered."""
+        """A tool: anything that takes a while, may fail, and should not be called twice for the same answer."""
         answer: Any = await client.get(f"/shelves/{shelf}", cast_to=object)
         return str(answer["found"])
 
     shelf = json.loads(tool_call.function.arguments)["shelf"]
-    # The key tells calls apart that run at the same time, in whatever order they end.
+    # The key tells apart calls that run at the same time, in whatever order they end.
     found = await episode.call("look_up", look_up, shelf, key=tool_call.id)
     return {"role": "tool", "tool_call_id": tool_call.id, "content": found}
 
 
 async def rollout(client: openai.AsyncOpenAI, job: keepstep.Job) -> None:
-    # A tool that fails must not cost the model's answer: on_error="keep" leaves it to the next attempt.
+    # If a tool fails, the model's answer must not be lost: on_error="keep" keeps it for the next attempt.
     async with job.episode(on_error="keep") as episode:
         messages = episode.state("messages") or [
             {"role": "user", "content": f"{job.task}, sample {job.sample}"}
@@ -60,13 +60,13 @@ async def work(client: openai.AsyncOpenAI, jobs: keepstep.Jobs) -> None:
         try:
             await rollout(client, job)
         except Exception as error:
-            # It is on record as errored, and comes back until it failed three times in a row without getting on.
+            # It is recorded as errored, and yielded again until it failed three times in a row without progress.
             print(f"{job.ref}: {type(error).__name__}: {error}", file=sys.stderr)
 
 
 async def tell(run: keepstep.Run) -> None:
     while True:
-        # It looks at the whole plan: now and then, and beside the loop.
+        # This reads the whole plan: so only now and then, and in a thread.
         progress = await asyncio.to_thread(run.progress)
         print(f"\r{progress.done + progress.unscored} of {progress.planned}", end="", flush=True)
         await asyncio.sleep(1)
@@ -76,10 +76,10 @@ async def main(where: str, server: str) -> None:
     store = keepstep.open(where)
     run = store.run("agent", config={"model": "m-7b"})
     run.plan([f"task-{number}" for number in range(TASKS)], samples=SAMPLES, needs=["score"])
-    # The SDK waits and asks again: a short outage must not cost an attempt.
+    # The SDK waits and tries again: a short outage must not cost an attempt.
     async with openai.AsyncOpenAI(base_url=server, api_key="none", max_retries=4) as client:
         telling, given = asyncio.create_task(tell(run)), True
-        while given:  # what failed while the last jobs ran comes back
+        while given:  # episodes that failed while the last jobs ran are yielded again
             jobs = run.remaining()
             await asyncio.gather(*(work(client, jobs) for _ in range(CONCURRENCY)))
             given = jobs.given > 0

@@ -1,4 +1,4 @@
-"""Scores what is over, in a process of its own, beside the agent or after it. Kill it whenever you like, and run it again."""
+"""Scores episodes that are over, in a process of its own, while the agent runs or after it. Kill it at any time, and run it again."""
 
 import sys
 import time

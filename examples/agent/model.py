@@ -60,7 +60,7 @@ class Handler(BaseHTTPRequestHandler):
 
 class Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # Clients are killed all the time here: that is what it is for. Whatever else goes wrong is told.
+        # Clients are killed all the time here, on purpose. All other errors are reported.
         if not isinstance(sys.exc_info()[1], (ConnectionResetError, BrokenPipeError)):
             super().handle_error(request, client_address)
 

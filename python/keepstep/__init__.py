@@ -95,13 +95,13 @@ __all__ = [
     "register",
 ]
 
-# All of the package is there when its import is done, and nothing of ours is imported on first use: a thread that a fork
-# catches in the middle of that would leave a lock behind that nobody lets go in the child.
+# The whole package is imported at once, and nothing on first use: a fork while another thread imports would leave the child
+# with a lock that nobody releases.
 _core.look_up_all()
 
 if _core.IS_DEBUG_BUILD:
     warnings.warn(
-        "this keepstep is a debug build, many times slower: install it with `pip install .`",
+        "this keepstep is a debug build, which is many times slower: install a release build with `pip install .`",
         RuntimeWarning,
         stacklevel=2,
     )

@@ -99,12 +99,12 @@ __all__ = [
 __version__: str
 
 Level = Literal["kill", "power", "machine"]
-"""What a record survives: the death of the process, of the power, of the machine."""
+"""What a record survives: a killed process, a power cut, the loss of the machine."""
 
 Why = Literal[
     "finished", "truncated", "abandoned", "aborted", "errored", "cancelled", "crashed", "superseded"
 ]
-"""How an attempt ended. `finished` is final, `truncated` unless somebody asks for more; the others can be resumed."""
+"""How an attempt ended. `finished` is final, and so is `truncated` unless `retry` asks for more. All others can be resumed."""
 
 _E = TypeVar("_E")
 
@@ -118,24 +118,25 @@ def open(
     redact: Callable[[str, Any], Any] | Sequence[str] | None = None,
     skip: Collection[str] = (),
 ) -> Store:
-    """Opens a directory as a store, making it if it is not there. None is the null store: it records nothing.
+    """Opens a directory as a store, and creates it if it is not there. None is the null store, which records nothing.
 
     Parameters:
         where: the directory, or None.
-        level: what an acknowledged step has to survive; without it, the most that the storage gives: `power`, or `kill`
-            with a warning where a sync reaches no disk (tmpfs). One that cannot be reached raises `LevelOutOfReach`.
-        strict: refuse what can only be recorded as its `repr`, instead of warning about it once.
-        lease_s: after how many seconds of silence a process counts as dead whose lock does not tell.
-        stall_s: how long a step waits for room on a full disk before it raises `DiskFull`.
+        level: what an acknowledged step must survive. The default is the highest level that the storage supports:
+            `power`, or `kill` with a warning if a sync does not reach a disk (tmpfs). A level that it does not
+            support raises `LevelOutOfReach`.
+        strict: refuse a value that can only be recorded as its `repr`, instead of warning about it once.
+        lease_s: after how many seconds without a sign of life a process counts as dead, if its lock is no proof.
+        stall_s: how many seconds a step waits for room on a full disk before it raises `DiskFull`.
         redact: names of fields to hide at any depth, compared exactly, upper and lower case included; or a function
-            `(path, value)` that gives what to record instead.
+            `(path, value)` that returns what to record instead.
         skip: fields of steps that are not recorded, such as `"info"`.
     """
 
 def register(cls: type, *, encode: Callable[[Any], Any], decode: Callable[[Any], Any] | None = None) -> None:
-    """Records objects of exactly this class as what `encode` gives, and reads them back through `decode`.
+    """Records objects of exactly this class as what `encode` returns, and reads them back with `decode`.
 
-    Subclasses are classes of their own. Without `decode` they come back as the plain data that `encode` gave.
+    Subclasses are not included. Without `decode`, the objects come back as the plain data that `encode` returned.
     """
 
 def record(
@@ -153,10 +154,12 @@ def record(
 ) -> _E:
     """The same environment, recorded: each reset is an episode, each step is durable when it returns.
 
-    `task` may be a function of the environment and of what `reset` returned. Without a `sample` each reset goes on with
-    one that an earlier process left interrupted, else takes the next number. `environment` says how it comes back then:
-    `restore` (by `state`, a pair of functions that get and set it, or by methods of its own), `restart`, or `replay`.
-    `ending` is asked after each step how the episode ended, for environments that never say.
+    `task` is a name, or a function of the environment and of what `reset` returned. Without a `sample`, each reset
+    resumes a sample that an earlier process left interrupted, or else takes the next number. `environment` says how
+    an interrupted episode resumes: `restore` sets the recorded state (with `state`, a pair of functions (get, set),
+    or with methods of the environment), `restart` begins again at step 0, `replay` takes the recorded actions again.
+    The default is `restore` if the environment supports it, else `restart`. `ending` is called after each step and
+    returns how the episode ended, for environments that do not say it.
     """
 
 def current(env: object) -> Episode:
@@ -171,7 +174,7 @@ class Store:
 
     @property
     def level(self) -> Level | None:
-        """What an acknowledged step survives, unless more is asked for."""
+        """What an acknowledged step survives, unless a higher level is asked for."""
 
     def run(
         self,
@@ -182,30 +185,30 @@ class Store:
         new: bool = False,
         generation: int | None = None,
     ) -> Run:
-        """Opens a run, or begins it. Another config than it was made with is refused; `new` begins a new generation.
+        """Opens a run, or creates it. A config other than the recorded one is refused. `new` starts a new generation.
 
         Parameters:
-            name: its name.
-            config: what its episodes have in common; without it, a run that is there is taken as it is.
-            links: what it refers to, by name.
-            new: begin a new generation of the name.
-            generation: open this one, which must be there; without it the newest is meant.
+            name: the name of the run.
+            config: what all its episodes share. Without it, an existing run is opened with its own config.
+            links: what the run refers to, by name.
+            new: start a new generation of the name.
+            generation: open this generation, which must exist. The default is the newest.
         """
 
     def runs(self) -> Iterator[Run]:
         """All runs of the store."""
 
     def find(self, ref: str) -> View:
-        """An episode by its ref or the beginning of its id, to be read."""
+        """Finds an episode by its ref or by the start of its id, for reading."""
 
     def reap(self) -> int:
-        """Records `crashed` for attempts whose process is dead. How many there were."""
+        """Marks attempts of dead processes as `crashed`. Returns how many there were."""
 
     def stats(self) -> Mapping[str, int]:
-        """What this process has recorded, in numbers."""
+        """Counts of what this process has recorded."""
 
     def close(self) -> None:
-        """Writes all that waits. Episodes that are still open end as aborted."""
+        """Writes everything that is queued, and closes the store. Episodes that are still open end as `aborted`."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -216,95 +219,100 @@ class Opts(TypedDict, total=False):
     """How an episode is opened."""
 
     resume: Literal["continue", "restart", "refuse"]
-    """What an interrupted episode does: go on (the default), begin again from step 0, or raise."""
+    """What to do with an interrupted episode: resume it (the default), begin again from step 0, or raise."""
     at: int
-    """How many steps to inherit, the first observation counted. Calls and a pending turn behind them are not inherited."""
+    """How many steps to inherit, including the first observation. Calls and a pending turn after these are not inherited."""
     busy: Literal["raise", "wait", "take"]
-    """What a live owner means: raise `Busy` (the default), wait for it, or take the episode from it."""
+    """What to do if a live process owns the episode: raise `Busy` (the default), wait for it, or take the episode from it."""
     policy: int | str
-    """The version of the policy that is going to act."""
+    """The version of the policy that will act."""
     new_policy: Literal["continue", "restart", "refuse"]
-    """What one does that is half-done under another policy: go on (the default), begin again from step 0, or raise."""
+    """What to do if the last step had another policy: resume (the default), begin again from step 0, or raise."""
     retry: Collection[Why]
-    """Endings to go on from that are final otherwise: `["truncated"]`, as long as its group is not sealed."""
+    """Endings to resume from that are final otherwise: `["truncated"]`. Possible only while the group is not sealed."""
     parent: str
     """The ref of the episode that this one is part of, for sub-agents."""
     meta: Mapping[str, Any]
-    """What else is to be known of the attempt."""
+    """More data about the attempt."""
     on_error: Literal["fail", "keep"]
-    """What an exception in a turn means: the turn is a failed step (the default), or what was said stays for its next try."""
+    """What an exception in a turn does: make it a failed step (the default), or keep its intent for the next try."""
 
 class Run:
-    """A named set of episodes with one config. Pickles as its name: another process opens it again."""
+    """A named set of episodes with one config. It can be pickled: another process then opens the same run."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the run."""
 
     @property
     def store(self) -> Store:
-        """The store that it is in."""
+        """The store that the run is in."""
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """What its episodes have in common."""
+        """What all its episodes share."""
 
     @property
     def links(self) -> Mapping[str, str]:
-        """What it refers to."""
+        """What the run refers to, by name."""
 
     @property
     def generation(self) -> int:
-        """Which generation of its name this is, from 0."""
+        """Which generation of the name this is, from 0."""
 
     def episode(
         self, task: str | None = None, *, sample: int = 0, iteration: int = 0, **options: Unpack[Opts]
     ) -> Episode:
-        """An episode, to be entered: begun, or gone on with where an interrupted attempt stopped.
+        """An episode, to be entered with `with`. It is a new one, or resumes where an interrupted attempt stopped.
 
         Parameters:
-            task: what it is about; without one it gets a unique name.
+            task: the name of the task. Without one, the episode gets a unique name.
             sample: which sample of the task.
-            iteration: which visit of the task, for training that comes back to it.
-            **options: how it is opened, see `Opts`.
+            iteration: which visit to the task, for training that comes back to it.
+            **options: how to open it, see `Opts`.
         """
 
     def group(self, task: str, *, size: int, iteration: int = 0) -> Group:
-        """The samples of one task and iteration, sealed together. Another size than is planned, recorded or sealed is refused."""
+        """The samples of one task and iteration, to be sealed together. A size that differs from the one that was
+        planned, recorded or sealed is refused.
+        """
 
     def plan(
         self, tasks: Iterable[str], *, samples: int = 1, iteration: int = 0, needs: Collection[str] = ()
     ) -> None:
-        """Plans episodes: so many samples of each task. Durable when it returns; what is planned adds nothing.
+        """Plans samples of each task. Durable when it returns. Planning the same episodes again adds nothing.
 
         Parameters:
-            tasks: the tasks.
-            samples: how many episodes of each.
-            iteration: which visit of the tasks.
+            tasks: the names of the tasks.
+            samples: how many episodes of each task.
+            iteration: which visit to the tasks.
             needs: names of notes that an episode needs to count as done.
         """
 
     def remaining(self, *, retry: Collection[Why] = (), max_attempts: int = 3, pause_s: float = 1.0) -> Jobs:
-        """What remains to be run of the plan, claimed as it is given.
+        """Yields the episodes of the plan that are still to be run, each claimed for this process.
 
-        First what others left interrupted, then what is new, what this process left itself, what was truncated if that is
-        asked for, and what errored. When nothing is left it logs what was given up. What lacks a note that the plan needs
-        comes from `unscored`.
+        Episodes that other processes left interrupted come first. Then come new ones, those that this process left,
+        truncated ones if `retry` asks for them, and errored ones. When nothing is left, the log names the episodes
+        that were given up. Episodes that only lack a note come from `unscored`.
 
         Parameters:
-            retry: endings to go on from that are final otherwise: `["truncated"]`, once for each who asks.
-            max_attempts: how often in a row an episode may be `errored`, without getting on by more than the step that failed,
-                before it is given up. A higher number brings it back. An episode that this process leaves so often without
-                an end and without a new step, or does not open, is not given to it again.
-            pause_s: how many seconds an episode rests after this process saw it `errored`, doubled with each error in a row.
-                When nothing else is left, the next job is waited for.
+            retry: endings to resume from that are final otherwise: `["truncated"]`. Each process that asks gets such
+                an episode once.
+            max_attempts: how often in a row an episode may be `errored`, without an attempt that got further than the
+                step that failed, before it is given up. A higher number brings it back. An episode that this process
+                left this often without an end and without a new step, or released this often before it was opened, is
+                not given to it again.
+            pause_s: how many seconds to wait before an episode is given again after this process saw it `errored`;
+                doubled with each error in a row. If nothing else is left, the call waits for it.
         """
 
     def unscored(self) -> Jobs:
-        """What is over and lacks a note that the plan needs, claimed for scoring as it is given: annotate `job.ref`.
+        """Yields episodes that are over and lack a note that the plan needs. Each is claimed for scoring: annotate
+        `job.ref`.
 
-        What this process has in hand already is passed over, and so is what it annotated three times without the note that
-        is needed; the log says so.
+        Episodes that this process has claimed already are left out, and so are those that it annotated three times
+        without the note that is needed. The log names them.
         """
 
     def progress(self, *, max_attempts: int = 3) -> Progress:
@@ -317,18 +325,18 @@ class Run:
     def claim(
         self, *, retry: Collection[Why] = (), max_attempts: int = 3, pause_s: float = 1.0
     ) -> Job | None:
-        """One job of what remains to be run, or None if there is none now. Waits as `remaining` does."""
+        """Claims one job that is still to be run; None if there is none now. Waits as `remaining` does."""
 
     def annotate(self, ref: str, name: str, value: Any, *, source: str, step: int | None = None) -> Receipt:
         """Adds a note to an episode of this run, an attempt at it, or a step. Returns at once.
 
         Parameters:
-            ref: what it is about: `run/task#iteration.sample~attempt@step`, later parts optional. It must be there: an episode
-                that began, an attempt at it, a step that was recorded. A whole name costs a look-up; a task alone is
-                looked for, and must have one episode.
-            name: its name. The newest of a name and source counts; older ones stay readable.
-            value: what is noted. None is a value like any other: an episode that needs the note has it then.
-            source: who says so.
+            ref: what the note is about: `run/task#iteration.sample~attempt@step`; later parts are optional. It must
+                be there: an episode that began, an attempt at it, a step that was recorded. A full name costs one
+                look-up. A task alone is searched for, and must have one episode.
+            name: the name of the note. The newest of each name and source counts; older ones stay readable.
+            value: the value. None is a value like any other: it satisfies a plan that needs the note.
+            source: who gives the note.
             step: the step, if `ref` does not name it.
         """
 
@@ -345,20 +353,21 @@ class Run:
         after: str | None = None,
         follow: bool = False,
     ) -> Iterator[View]:
-        """The episodes of the run that fit; with `after` or `follow`, those that said how they ended, as they come.
+        """The episodes that match. With `after` or `follow`, only those that recorded their end, as the ends come in.
 
         Parameters:
             task: only of this task.
             iteration: only of this iteration.
-            ends: only those that ended so; how the others stand is `View.state`. `crashed` and `superseded` are found by others
-                and said by nobody, so they do not come with `after` or `follow`, which refuse them.
-            reward: only those whose reward is from the first to the second number.
+            ends: only episodes with one of these endings; `View.state` also tells of those without an end. `crashed`
+                and `superseded` are found by other processes, so they never come with `after` or `follow`, which
+                refuse them.
+            reward: only those whose reward is at least the first and at most the second number.
             policy: only those with a step of this policy version.
             since: only those with a step since this time, in seconds since 1970.
-            attempts: the last attempt at each, or all. Followed with `last`, the end of an attempt that was gone on from
-                may not be told.
-            after: go on after this cursor: exact, also in another process.
-            follow: first all that ended before, from the beginning or behind `after`, then wait for more, for ever.
+            attempts: the last attempt at each episode, or all attempts. With `last`, following may leave out the end
+                of an attempt that was resumed.
+            after: continue after this cursor. That is exact, also in another process.
+            follow: first all that ended before, from the beginning or from the cursor; then wait for more, for ever.
         """
 
     def groups(
@@ -375,7 +384,7 @@ class Run:
         """A table of the run, for pyarrow, polars, pandas, DuckDB and datasets."""
 
 class Job:
-    """An episode that remains of a plan, claimed for this process."""
+    """An episode of a plan that is still to be run, claimed for this process."""
 
     @property
     def task(self) -> str:
@@ -383,15 +392,15 @@ class Job:
 
     @property
     def sample(self) -> int:
-        """Which sample of it."""
+        """Which sample of the task."""
 
     @property
     def iteration(self) -> int:
-        """Which visit of it."""
+        """Which visit to the task."""
 
     @property
     def attempts(self) -> int:
-        """How many attempts at it were claimed before, also those that died before they recorded anything."""
+        """How many attempts at it were claimed before, including those that died before they recorded anything."""
 
     @property
     def why(self) -> Why | Literal["new", "unscored"]:
@@ -402,18 +411,18 @@ class Job:
         """How people and commands name the episode."""
 
     def episode(self, **options: Unpack[Opts]) -> Episode:
-        """The episode, to be entered."""
+        """The episode, to be entered with `with`."""
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """An episode that was `errored` as often as it may be."""
+    """An episode that was `errored` as often in a row as is allowed."""
 
     ref: str
     """How people and commands name the episode."""
     attempts: int
     """How many attempts at it were claimed."""
     errors: int
-    """How often in a row it was `errored`, without getting on."""
+    """How often in a row it was `errored` without progress."""
     error: str | None = None
     """Type and message of the last error."""
 
@@ -424,28 +433,28 @@ class Progress:
     planned: int = 0
     """How many episodes the plan has."""
     not_begun: int = 0
-    """Nobody had them yet."""
+    """No process has begun them."""
     running: int = 0
-    """Somebody has them now, or is not proven gone."""
+    """A process has them now, or is not proven dead."""
     interrupted: int = 0
-    """They were left; `remaining` gives them."""
+    """Their process left them or died; `remaining` yields them."""
     ended: Mapping[str, int] = ...
     """How the others ended: how many `finished`, `truncated`, `errored`."""
     unscored: int = 0
-    """Those of them that are over and lack a note that the plan needs; `Run.unscored` gives them."""
+    """Of those that ended: they are over and lack a note that the plan needs. `Run.unscored` yields them."""
     given_up: Sequence[GivenUp] = ()
-    """Those of them that were `errored` as often as they may be. `remaining` gives the other `errored` ones."""
+    """Of those that ended: they were `errored` as often in a row as is allowed. `remaining` yields the other `errored` ones."""
     pruned: int = 0
     """They were deleted."""
     damaged: int = 0
-    """What is known of them cannot be read: `keepstep verify` says more."""
+    """What is recorded of them cannot be read: `keepstep verify` says more."""
     done: int = 0
-    """How many are over and scored. What was given up or pruned is not done, and nothing remains of it."""
+    """How many are over and scored. Those that were given up or pruned are not done, but nothing remains to do for them."""
     left: int = 0
-    """Of how many something remains."""
+    """How many still have something to do."""
 
 class Tokens(NamedTuple):
-    """Token ids and what belongs to them, as arrays or lists of numbers."""
+    """Token ids and the arrays that belong to them, as arrays or lists of numbers."""
 
     prompt: Any = None
     """The ids of the prompt."""
@@ -456,45 +465,45 @@ class Tokens(NamedTuple):
     mask: Any = None
     """Which of them count for the loss."""
     arrays: Mapping[str, Any] = {}
-    """Others by name: routed experts, values, …"""
+    """Other arrays by name: routed experts, values, …"""
 
 class Said(TypedDict, total=False):
-    """What is durable before the action is taken."""
+    """The intent of a turn: what is durable before the action is taken."""
 
     action: Any
-    """What is done to the environment."""
+    """The action that will be taken."""
     prompt: Any
     """What the policy was given."""
     response: Any
-    """What it answered."""
+    """What the policy answered."""
     tokens: Tokens
-    """The same in tokens."""
+    """Prompt and response in tokens."""
     policy: int | str
     """The version of the policy that answered."""
     agent: str
-    """Which agent acts, where there are several."""
+    """Which agent acts, if there are several."""
 
 class Result(TypedDict, total=False):
-    """What came of an action."""
+    """The result of an action."""
 
     observation: Any
     """What the environment showed."""
     reward: float | None
-    """A number, or None if there is none: never 0 for a missing one."""
+    """The reward. A missing one is None, never 0."""
     reward_terms: Mapping[str, float]
-    """What the reward is made of."""
+    """The parts of the reward, by name."""
     discount: float | None
-    """The discount, as dm_env means it."""
+    """The discount, as in dm_env."""
     info: Any
-    """Whatever else the environment told."""
+    """What else the environment returned."""
     state: Mapping[str, Any]
-    """Named values to go on from; part of the step, so never ahead of it or behind it."""
+    """Named values to resume from. They are part of the step, so they are never ahead of it or behind it."""
 
 class Both(Said, Result):
-    """A whole step: what was said, and what came of it."""
+    """A whole step: its intent and its result."""
 
 class Scope:
-    """Something that is entered and left. Leaving it waits for what is in flight."""
+    """Something to enter and leave with `with` or `async with`. Leaving it waits for what is in flight."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -506,26 +515,26 @@ class Scope:
     ) -> None: ...
 
 class Turn(Scope):
-    """A step in the making."""
+    """A step in the making: its intent is recorded first, its result when the turn is left."""
 
     @property
     def index(self) -> int:
-        """The index of the step that it becomes."""
+        """The index of the step that the turn becomes."""
 
     @property
     def said(self) -> dict[str, Any]:
-        """What was said, as it was recorded: plain data, also if it was said just now."""
+        """The recorded intent as plain data, also in the turn that records it."""
 
     adopted: bool
-    """True if it was said before: by an attempt that was interrupted, or in a try that failed and was kept."""
+    """True if the intent was recorded before: by an interrupted attempt, or in a failed try that was kept."""
     error: str | None
-    """What the action raised, if it did."""
+    """What the action raised, if it raised."""
 
     def result(self, **result: Unpack[Result]) -> None:
-        """Says what came of it. Encoded now; durable when the turn is left."""
+        """Records the result of the action. It is encoded now, and durable when the turn is left."""
 
     def discard(self, reason: str) -> None:
-        """Gives the turn up, on record: it becomes no step, and the next turn has its index, and what its calls gave."""
+        """Discards the turn, on record: it becomes no step. The next turn gets its index and the results of its calls."""
 
 class Episode(Scope):
     """One attempt at an episode. It is opened when it is entered, or when it is first used."""
@@ -544,44 +553,45 @@ class Episode(Scope):
 
     @property
     def resumed(self) -> bool:
-        """True if it goes on from an earlier attempt."""
+        """True if it resumes an earlier attempt."""
 
     @property
     def turns(self) -> int:
-        """How many turns are completed; the first observation is not one, nor is a turn that failed."""
+        """How many turns are complete. The first observation does not count, nor does a failed turn."""
 
     @property
     def ended(self) -> str | None:
-        """How it ended, if it did."""
+        """How it ended; None if it has not."""
 
     @property
     def pending(self) -> Turn | None:
-        """A turn that was said and never got its result: the attempt was interrupted, or the last try was kept."""
+        """A turn with an intent and no result: the attempt was interrupted, or the last try was kept."""
 
     @property
     def history(self) -> Sequence[Step]:
-        """What was inherited, read as it is looked at."""
+        """The inherited steps. Each is read when it is used."""
 
     def state(self, name: str, default: Any = None) -> Any:
         """A named value as of the last step, or the default if there is none."""
 
     def first(self, observation: Any, *, info: Any = None, state: Mapping[str, Any] | None = None) -> Receipt:
-        """Records the first observation, before any step: a resumed attempt with steps has it. Returns at once."""
+        """Records the first observation, before any step. A resumed attempt that has steps has it already. Returns at once."""
 
     def turn(self, *, on_error: Literal["fail", "keep"] | None = None, **said: Unpack[Said]) -> Turn:
-        """A turn, to be entered: what is said is durable then, and the action may be taken.
+        """A turn, to be entered with `with`. Its intent is durable then, and the action may be taken.
 
         Parameters:
-            on_error: what an exception in it means: `"fail"`, it is a failed step, and the next turn says something new;
-                `"keep"`, what was said stays for the next try of it. Without it, what the episode was opened with.
-            **said: what is said.
+            on_error: what an exception in the turn does. With `"fail"` it becomes a failed step, and the next turn
+                has an intent of its own. With `"keep"` its intent is kept for the next try. The default is what the
+                episode was opened with.
+            **said: the intent.
         """
 
     def step(self, **both: Unpack[Both]) -> Receipt:
         """Records a turn and its result. Durable when it returns."""
 
     def submit(self, **both: Unpack[Both]) -> Receipt:
-        """Records a turn and its result. Returns at once: await the receipt, or wait() for it."""
+        """Records a turn and its result. Returns at once: await the receipt, or call its `wait()`."""
 
     def call(
         self,
@@ -593,19 +603,20 @@ class Episode(Scope):
         returns: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Calls a function and records what it returns; a resumed attempt gets the recording.
+        """Calls a function and records what it returns. A resumed attempt gets the recorded result.
 
-        What it gives is of the same type both times: of the class that was named, by `returns` or by the annotation of
-        the function, or plain data.
+        The result has the same type both times: the class that `returns` or the annotation of the function names, or
+        plain data.
 
         Parameters:
-            name: what it is called in the record.
-            fn: the function; if it gives an awaitable, so does this.
-            *args: its arguments. Others than were recorded are `Diverged`.
-            key: tells calls of one name apart; without it, their order within the turn does, so calls that tasks or threads
-                make at once need one.
+            name: the name of the call in the record.
+            fn: the function. If it returns an awaitable, so does `call`.
+            *args: its arguments. If they differ from the recorded ones, the call is `Diverged`.
+            key: tells calls of one name apart. Without it, their order in the turn does, so calls that several tasks
+                or threads make at once need one.
             returns: the class of the result, or a type such as `list[Reply]`.
-            **kwargs: its keyword arguments. One that is named `key` or `returns` is given by a lambda.
+            **kwargs: its keyword arguments. To pass one that is named `key` or `returns`, wrap the function in a
+                lambda.
         """
 
     def note(self, name: str, value: Any, *, source: str, step: int | None = None) -> Receipt:
@@ -619,94 +630,94 @@ class Episode(Scope):
         error: BaseException | str | None = None,
         said_by: str = "loop",
     ) -> Receipt:
-        """Says how it ended: set once. Returns at once.
+        """Records how the episode ended, once. Returns at once.
 
         Parameters:
             why: the reason that really applied.
             limit: which limit, if it was truncated: `"turns"`, `"time"`, `"tokens"`, …
             error: what went wrong, if something did.
-            said_by: who says so.
+            said_by: who gives the reason.
         """
 
     def trajectory(self) -> list[Any]:
-        """A list whose items are durable when `append` or `extend` returns; on resume it has them already."""
+        """A list whose items are durable when `append` or `extend` returns. In a resumed attempt it has the earlier items."""
 
 @final
 class Jobs:
-    """Jobs as they are claimed: `for` and `async for` alike. Many threads and tasks may share it, each gets jobs of its own."""
+    """Yields jobs and claims them, with `for` or `async for`. Threads and tasks may share it: each job goes to one of them."""
 
     given: int
-    """How many it gave so far."""
+    """How many jobs it has yielded so far."""
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> Job:
-        """The next job. Raises StopIteration when nothing is left now, and logs what was given up."""
+        """The next job. Raises StopIteration when nothing is left now, and logs the episodes that were given up."""
 
     def __aiter__(self) -> Self: ...
     async def __anext__(self) -> Job:
-        """As `next()`, without stopping the event loop: claiming waits for the disk."""
+        """As `next()`, without blocking the event loop: claiming waits for the disk."""
 
     def __repr__(self) -> str: ...
 
 class Group:
-    """The samples of one task and iteration, sealed all at once."""
+    """The samples of one task and iteration, sealed together."""
 
     task: str
     """The task."""
     iteration: int
-    """Which visit of it."""
+    """Which visit to the task."""
 
     @property
     def refs(self) -> tuple[str, ...]:
-        """How people and commands name its episodes, by sample."""
+        """The refs of its episodes, by sample."""
 
     def claim(self, **options: Unpack[Opts]) -> Episode | None:
-        """The next sample that needs work, as an episode; None if none does now."""
+        """Claims the next sample that needs work, as an episode; None if none needs work now."""
 
     def seal(
         self, rewards: Mapping[str, float] | None = None, *, source: str, least: int | None = None
     ) -> Sealing:
-        """Seals the group, all or none, with rewards by the refs of its episodes. Then trainers see it.
+        """Seals the group, all or none, with rewards by the refs of its episodes. Trainers see it from then on.
 
         Parameters:
             rewards: rewards by ref.
             source: who gives them.
-            least: seal also if members are missing, as long as there are so many.
+            least: seal even if members are missing, as long as this many are there.
         """
 
 class Sealing:
-    """A receipt of a seal: it is made before this exists, or, on an event loop, beside it."""
+    """The receipt of a seal. On an event loop the group is sealed in the background, elsewhere before you get the receipt."""
 
     ref: str
-    """The group."""
+    """The ref of the group."""
     step: int | None
-    """None: a seal is no step."""
+    """None: a seal is not a step."""
     missing: Mapping[int, str]
     """Which samples are missing, and how they ended."""
 
     @property
     def level(self) -> Level | None:
-        """What it survives by now: None while it is on its way."""
+        """What the seal survives; None until it is made."""
 
     def wait(self, timeout: float | None = None, *, level: Level | None = None) -> Sealing:
-        """Waits until it is durable at the level of the store, or at a higher one. Raises TimeoutError."""
+        """Waits until the seal is durable at the level of the store, or at `level` if that is higher. Raises TimeoutError."""
 
     def __await__(self) -> Generator[Any, None, Sealing]: ...
 
 class Stream:
-    """An append-only set of entries that many processes share; one freezes it."""
+    """An append-only set of entries that many processes share until one of them freezes it."""
 
     def put(self, id: str, value: Any) -> Receipt:
-        """Puts an entry. The same again is fine; another value under the same id is refused."""
+        """Adds an entry. Adding the same one again is fine; another value under the same id is refused."""
 
     def read(self) -> Mapping[str, Any]:
-        """What is in it now, by id."""
+        """The entries that are in it now, by id."""
 
     def freeze(self) -> Mapping[str, Any]:
-        """Closes it for good and gives what is in it. Whoever puts afterwards is fenced."""
+        """Closes the stream for good and returns its entries. After that, `put` raises `Fenced`."""
 
     def drop(self) -> None:
-        """Hides it for good. Its bytes stay: nothing deletes streams yet."""
+        """Hides the stream for good. Its bytes stay: nothing deletes streams yet."""
 
 @final
 class Receipt:
@@ -744,20 +755,20 @@ class Ending(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A call that was recorded by `episode.call`. What is None was not recorded, unless its name stands in `damaged`."""
+    """A call that `episode.call` recorded. A field that is None was not recorded, unless `damaged` names it."""
 
     step: int | None = None
     """The turn that it belongs to."""
     name: str | None = None
-    """What was called."""
+    """The name of the call."""
     key: str | None = None
-    """Its key, if it was given one."""
+    """Its key, if it has one."""
     arguments: Any = None
-    """What it was called with: a list, or with keywords a mapping of `args` and `kwargs`."""
+    """Its arguments: a list, or with keywords a mapping of `args` and `kwargs`."""
     result: Any = None
-    """What came back, as plain data."""
+    """What it returned, as plain data."""
     error: str | None = None
-    """What was raised instead: type, message and traceback."""
+    """What it raised instead: type, message and traceback."""
     time: float | None = None
     """When it was recorded, in seconds since 1970."""
     damaged: tuple[str, ...] = ()
@@ -765,11 +776,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Step:
-    """A step. A field that is None was not recorded, unless its name stands in `damaged`.
+    """A step. A field that is None was not recorded, unless `damaged` names it.
 
-    An item that was appended to a recording list (`episode.trajectory()`) is a step with a `value`. If that is a
-    mapping with an "observation", the observation is also there by name (with its "info"); if it has an "action_type"
-    or an "action", the whole item is the action.
+    An item of a recording list (`episode.trajectory()`) is a step with a `value`. If that is a mapping with an
+    "observation", this is also the observation of the step (and its "info" the info). If it has an "action_type" or
+    an "action" instead, the whole item is the action.
     """
 
     index: int
@@ -781,43 +792,43 @@ class Step:
     observation: Any = None
     """What the environment showed."""
     action: Any = None
-    """What was done to it."""
+    """The action that was taken."""
     reward: float | None = None
     """The reward; None if there was none."""
     reward_terms: Mapping[str, float] | None = None
-    """What the reward is made of."""
+    """The parts of the reward, by name."""
     discount: float | None = None
-    """The discount, as dm_env means it."""
+    """The discount, as in dm_env."""
     prompt: Any = None
     """What the policy was given."""
     response: Any = None
-    """What it answered."""
+    """What the policy answered."""
     tokens: Tokens | None = None
-    """The same in tokens."""
+    """Prompt and response in tokens."""
     policy: int | str | None = None
     """The version of the policy that answered."""
     agent: str | None = None
     """Which agent acted."""
     info: Any = None
-    """Whatever else the environment told."""
+    """What else the environment returned."""
     state: Mapping[str, Any] | None = None
-    """What was kept to go on from."""
+    """The named values to resume from."""
     error: str | None = None
     """What the action raised."""
     value: Any = None
     """An item of a recording list."""
     damaged: tuple[str, ...] = ()
-    """Fields whose bytes were lost."""
+    """Names of fields whose bytes are lost."""
 
     @property
     def failed(self) -> bool:
-        """True if the action raised: there is an error instead of a result, and it is not one of `episode.turns`."""
+        """True if the action raised: the step has an error instead of a result, and does not count in `episode.turns`."""
 
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
 
 class View:
-    """An attempt at an episode as it stood when it was read, with what it inherited."""
+    """An attempt at an episode as it was when it was read, including what it inherited."""
 
     @property
     def ref(self) -> str:
@@ -837,11 +848,11 @@ class View:
 
     @property
     def iteration(self) -> int:
-        """Which visit of the task."""
+        """Which visit to the task."""
 
     @property
     def sample(self) -> int:
-        """Which sample of it."""
+        """Which sample of the task."""
 
     @property
     def attempt(self) -> int:
@@ -849,7 +860,7 @@ class View:
 
     @property
     def state(self) -> str:
-        """How it ended; of one that did not, `running`, `silent` or `interrupted`."""
+        """How it ended. If it has not: `running`, `silent` or `interrupted`."""
 
     @property
     def counts(self) -> bool:
@@ -869,77 +880,78 @@ class View:
 
     @property
     def cursor(self) -> str:
-        """Where to go on behind this one: give it to `episodes(after=…)`.
+        """The place after this view, to give to `episodes(after=…)`.
 
-        It is exact for views that came from `follow` or `after`. Those of a plain list have the empty cursor, which
-        stands before everything that ended: nothing is ever missed by going on from it.
+        It is exact for views that came with `follow` or `after`. Views of a plain list have the empty cursor, which
+        is before everything that ended: nothing is missed if you continue from it.
         """
 
     @property
     def steps(self) -> Sequence[Step]:
-        """Its steps, each read when it is asked for."""
+        """Its steps. Each is read when it is used."""
 
     @property
     def ending(self) -> Ending | None:
-        """How it ended; None if it had not when it was listed."""
+        """How it ended; None if it had not ended when it was listed."""
 
     @property
     def policies(self) -> tuple[int | str, ...]:
-        """The policies that acted in it, in the order in which they came. Reads all its steps."""
+        """The policies that acted in it, in the order of their steps. Reads all its steps."""
 
     @property
     def pending(self) -> Step | None:
-        """A turn that was said and has no result."""
+        """A turn with an intent and no result."""
 
     @property
     def parent(self) -> str | None:
-        """What it belongs to, if that was said."""
+        """The ref of the episode that it is part of, if one was given."""
 
     @property
     def meta(self) -> Any:
-        """What was given along when it was opened."""
+        """The `meta` that it was opened with."""
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong: a card that it rests on cannot be read or is not there, or records of it are lost; None if nothing is known.
+        """What is wrong with it; None if nothing is known. A file that it depends on is missing or unreadable, or
+        records of it are lost.
 
-        A record that is damaged inside of a log whose index is whole is found when it is read: see `Step.damaged`, and
-        `keepstep verify`, which reads all.
+        Damage inside a record may be found only when the record is read: see `Step.damaged`, and `keepstep verify`,
+        which reads everything.
         """
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What was lost of it as a whole; damaged fields are named in `Step.damaged`."""
+        """What was lost of it as a whole. `Step.damaged` names damaged fields."""
 
     @property
     def calls(self) -> Sequence[Call]:
-        """The calls that `episode.call` recorded in it, in the order in which they came back. Reads them alone."""
+        """The calls that `episode.call` recorded in it, in the order in which they returned. Reads only these."""
 
     @property
     def notes(self) -> Mapping[str, Any]:
-        """Notes on the episode and this attempt, by name. Of several sources the newest counts."""
+        """Notes on the episode and this attempt, by name. If several sources gave one, the newest counts."""
 
     @property
     def notes_by_source(self) -> Mapping[tuple[str, str], Any]:
-        """The same by name and source: what each source said last."""
+        """The same notes by name and source: the newest of each."""
 
     def notes_on(self, step: int) -> Mapping[str, Any]:
-        """Notes on one step, by name. Of several sources the newest counts."""
+        """Notes on one step, by name. If several sources gave one, the newest counts."""
 
     def attempts(self) -> Sequence[View]:
         """All attempts at the episode that really began, in order, as they stand now."""
 
     def follow(self) -> Iterator[Step]:
-        """Its steps from the first on, and those that come in, until the attempt has ended or its recorder is gone.
+        """Its steps from the first on, then new ones as they come, until it has ended or its process is gone.
 
-        A step comes as soon as it is durable: that it is the LAST is known only if its end was there by then.
+        A step comes as soon as it is durable, so it is marked LAST only if the end was recorded by then.
         """
 
     def afollow(self) -> AsyncIterator[Step]:
         """As `follow`, without blocking the event loop."""
 
     def __eq__(self, other: object) -> bool:
-        """The same attempt, as far as it was recorded when each was read."""
+        """True for the same attempt, if as much of it was recorded when each was read."""
 
     def __hash__(self) -> int: ...
 
@@ -951,7 +963,7 @@ class GroupView:
     members: tuple[View, ...]
     """The attempts that count, by sample."""
     rewards: tuple[float | None, ...]
-    """As they were sealed, by member; without any, the sums of the rewards of the steps."""
+    """The sealed rewards, by member. If none were sealed: the sums of the rewards of the steps."""
     missing: Mapping[int, str]
     """Which samples are missing, and how they ended."""
     source: str
@@ -959,10 +971,10 @@ class GroupView:
     time: float
     """When it was sealed, in seconds since 1970."""
     cursor: str
-    """Where to go on behind this one: give it to `groups(after=…)`."""
+    """The place after this group, to give to `groups(after=…)`."""
 
 class Table:
-    """A table, read from the store in batches each time somebody asks: `pyarrow.table(t)`, `polars.DataFrame(t)`,
+    """A table that is read from the store in batches each time it is used: `pyarrow.table(t)`, `polars.DataFrame(t)`,
     `duckdb.sql("from t")`, `t.to_pandas()`; batch by batch with `pyarrow.RecordBatchReader.from_stream(t)`.
     """
 
@@ -975,13 +987,13 @@ class Table:
         """The names of its columns."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The Arrow C stream. It has its own schema: casting is left to whoever asks for another."""
+        """The Arrow C stream. It always has the table's own schema: to get another one, cast what you read."""
 
     def __arrow_c_schema__(self) -> object:
         """The Arrow C schema."""
 
     def to_pandas(self) -> Any:
-        """All of it as a pandas DataFrame. Needs pandas and pyarrow."""
+        """The whole table as a pandas DataFrame. Needs pandas and pyarrow."""
 
 class Media:
     """An image, a sound, …: its media type and its bytes. PIL images are recorded as this."""
@@ -996,7 +1008,8 @@ class Media:
         """The PIL image (needs pillow)."""
 
 class Array:
-    """An array whose elements nothing here has a type for: numpy is missing, or `ml_dtypes` for bfloat16 and float8.
+    """An array whose elements have no type in the installed libraries: numpy is missing, or `ml_dtypes` for bfloat16
+    and float8.
 
     `data` has the elements in C order, little-endian.
     """
@@ -1004,14 +1017,14 @@ class Array:
     dtype: str
     """The type of its elements."""
     shape: tuple[int, ...]
-    """How many there are in each dimension."""
+    """How many elements there are in each dimension."""
     data: bytes
     """The elements."""
 
     def __init__(self, dtype: str, shape: tuple[int, ...], data: bytes) -> None: ...
 
 class Repr(str):
-    """What an object looked like that could not be recorded; `type` is the name of its class."""
+    """The `repr` of an object that could not be recorded as data; `type` is the name of its class."""
 
     type: str
     """The name of its class."""
@@ -1019,13 +1032,13 @@ class Repr(str):
     def __new__(cls, type: str, text: str) -> Repr: ...
 
 class Lost:
-    """Bytes in storage were damaged: here stood a value with this hash."""
+    """Stands for a value whose bytes are damaged; `hash` is the hash of the value."""
 
     hash: bytes
-    """The hash of what stood here."""
+    """The hash of the lost value."""
 
     def __init__(self, hash: bytes) -> None: ...
     def __bool__(self) -> bool: ...
 
 class RecordedAsRepr(UserWarning):
-    """Objects of this class cannot be recorded as data: their text was recorded. `keepstep.register` changes that."""
+    """Objects of this class cannot be recorded as data, so their `repr` was recorded. `keepstep.register` changes that."""

@@ -1,6 +1,6 @@
 """Arrays of numpy and tensors of torch: where their bytes are, and back to numpy.
 
-Neither is imported to record something: whoever has an array has imported its library.
+Neither library is imported to record something: a program that has an array has imported its library.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ BUILTIN_DECODERS["numpy.generic"] = _scalar_back
 
 
 def tensor_parts(tensor: Any) -> tuple[str, tuple[int, ...], Any, int, int] | None:
-    """As `array_parts`, for a tensor of torch. None for what has no bytes in a row (sparse, quantized, meta)."""
+    """As `array_parts`, for a tensor of torch. None for tensors without contiguous bytes (sparse, quantized, meta)."""
     torch = sys.modules["torch"]
     theirs = str(tensor.dtype).partition(".")[2]
     name = _SMALL.get(theirs) or (theirs if theirs in _NUMPY.values() else None)
@@ -165,7 +165,7 @@ def tensor_parts(tensor: Any) -> tuple[str, tuple[int, ...], Any, int, int] | No
 
 
 def array_of(name: str, shape: tuple[int, ...], data: bytearray) -> Any:
-    """The numpy array of these bytes, or what stands for it where numpy has no such elements."""
+    """The numpy array of these bytes, or an `Array` if numpy has no such elements."""
     try:
         import numpy
 

@@ -1,6 +1,6 @@
-"""Python's own types beside the plain ones: what they are recorded as, and how they come back as themselves.
+"""Python's own types beyond plain data: how they are recorded, and how they are read back as themselves.
 
-Modules are looked up among those that are loaded: an object of a class cannot be there without its module.
+Only modules that are already loaded are looked at: without its module, no object of a class can exist.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Plan = tuple[str, "str | None", Any]
 
 
 def _in_order(items: Iterable[Any]) -> list[Any]:
-    """The items of a set, in the same order in every process where that can be."""
+    """The items of a set, in the same order in every process if possible."""
     items = list(items)
     try:
         return sorted(items)
@@ -108,7 +108,7 @@ def _array_back(data: dict[str, Any]) -> Any:
 
 
 def _dict_back(pairs: list[Any]) -> Any:
-    """A dictionary whose keys were not plain; the pairs, if two of them are the same now or one cannot be a key."""
+    """A dictionary whose keys were not plain. The pairs instead, if two keys are equal now or one cannot be a key."""
     try:
         made = {key: value for key, value in pairs}
     except TypeError:
@@ -116,7 +116,7 @@ def _dict_back(pairs: list[Any]) -> Any:
     return made if len(made) == len(pairs) else [(key, value) for key, value in pairs]
 
 
-# The name that is recorded, what is recorded, and the way back. The classes themselves are the keys.
+# By class: the name in the record, how to encode an object, and how to decode it.
 _TABLE: dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any] | None]] = {
     set: ("set", _in_order, set),
     frozenset: ("frozenset", _in_order, frozenset),
@@ -145,7 +145,7 @@ _TABLE_BY_NAME: dict[tuple[str, str], tuple[Callable[[Any], Any], Callable[[Any]
     ("fractions", "Fraction"): (lambda it: [it.numerator, it.denominator], _fraction_back),
     ("uuid", "UUID"): (lambda it: it.bytes, _uuid_back),
     ("collections", "deque"): (_deque, _deque_back),
-    # By its own order: what it does to its items is not seen in the dict below it.
+    # In its own order, which the underlying dict does not show.
     ("collections", "OrderedDict"): (lambda it: dict(it.items()), _ordered_back),
     ("collections", "Counter"): (dict, _counter_back),
     ("collections", "defaultdict"): (dict, None),
@@ -165,14 +165,14 @@ BUILTIN_DECODERS: dict[str, Callable[[Any], Any]] = {
 
 
 def builtin_plan(cls: type) -> Plan | None:
-    """How objects of exactly this class of Python's own are recorded."""
+    """How objects of exactly this class are recorded, if it is one of Python's own."""
     found = _TABLE.get(cls)
     if found is not None:
         return "call", found[0], found[1]
     for (module, name), (encode, _) in _TABLE_BY_NAME.items():
         if cls is getattr(sys.modules.get(module), name, None):
             return "call", f"{module}.{name}", encode
-    # A path of another class, and what was derived from OrderedDict, keep their own names.
+    # Other path classes, and classes derived from OrderedDict, keep their own names.
     own = f"{cls.__module__}.{cls.__qualname__}"
     if issubclass(cls, pathlib.PurePath):
         return "call", own, os.fspath

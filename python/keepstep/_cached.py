@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 else:
 
     class cached_property(functools.cached_property):
-        """Threads that ask at once may each compute it; what was computed first is kept."""
+        """Threads that ask at once may each compute it; the first result is kept."""
 
         def __get__(self, instance: Any, owner: type | None = None) -> Any:
             if instance is None:
                 return self
-            # Stands before this from now on: it has no __set__.
+            # From now on the value in `__dict__` is found first, since this descriptor has no __set__.
             return instance.__dict__.setdefault(self.attrname, self.func(instance))
 
 

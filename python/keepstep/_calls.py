@@ -1,4 +1,4 @@
-"""Calls whose results are recorded: made once, and given again to whoever comes to the same place."""
+"""Calls whose results are recorded: each is made once, and a resumed attempt gets the recorded result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Calling:
-    """One call on its way."""
+    """One call of `episode.call`."""
 
     __slots__ = (
         "_args",
@@ -54,18 +54,18 @@ class Calling:
         self._name, self._fn, self._args, self._kwargs, self._key = name, fn, args, kwargs, key
         self._place = Place(episode, self._turn, name, key)
         self._written: Written | None = None
-        # Before the call: what it comes back as depends on nothing that it gives.
+        # Decided before the call: the type of the result does not depend on what the call returns.
         self._back, self._returns = back_of(fn, returns), returns
 
     def made(self) -> tuple[bool, Any]:
-        """Makes the call, or finds it: whether its result is to be awaited, and the result or what gives it.
+        """Makes the call, or finds its recorded result. Returns whether to await it, and the result or an awaitable of it.
 
-        With a key it waits for another thread that is making the same call.
+        With a key, it waits for another thread that is making the same call.
         """
         flights, flight = self._episode._flights, Flight(self._place, None)
         while (other := flights.begin(flight)) is not None:
             if other.loop is not None and is_on_loop():
-                # Waiting here would stop the loop: what is to be awaited waits when it is.
+                # Waiting here would stop the loop: the awaitable waits instead.
                 return self._made(None)
             flights.wait(flight, other)
         try:
@@ -82,7 +82,7 @@ class Calling:
         with inside(flight):
             came = self._make(found)
         if inspect.isawaitable(came):
-            # Nothing tells from outside that this function gives an awaitable: so the record does.
+            # The function itself does not show that it returns an awaitable, so the record says it.
             return True, self._one_at_a_time(found, lambda: came, awaited=True)
         warn_of_blocking_call(self._name)
         came, given = self._came(found, came)
@@ -93,9 +93,9 @@ class Calling:
         return False, given
 
     def awaited(self) -> Any:
-        """The same for a function that is known to give an awaitable: it is called when that is awaited.
+        """The same for a function that is known to return an awaitable. It is called when the awaitable is awaited.
 
-        Which call of the turn it is, is said now: those of a `gather` are told apart by the order in which they are written.
+        The call gets its number in the turn now: the calls of a `gather` are numbered in the order in which they are written.
         """
         try:
             return self._awaited(*self._known())
@@ -108,16 +108,16 @@ class Calling:
         return await self._one_at_a_time(found, lambda: self._make(found), awaited=False)
 
     async def _one_at_a_time(self, call: Any, make: Callable[[], Any], *, awaited: bool) -> Any:
-        """Makes the call, when the same one is not on its way: a key is one call, live as in the record.
+        """Makes the call as soon as no call with the same key is running: a key is one call.
 
-        Whoever had to wait looks again, and is given what was recorded, or told that it asked for something else.
+        A caller that had to wait looks again. It gets the recorded result, or an error if its call is a different one.
         """
         flights, flight = self._episode._flights, Flight(self._place, asyncio.get_running_loop())
         is_made = False
         try:
             while (other := flights.begin(flight)) is not None:
                 await flights.wait_on_loop(flight, other)
-            # Another may have been recorded since this one was written, or while it was waited for.
+            # Another call may have been recorded since this one got its number, or during the wait.
             if self._key is not None and self._native.steps == self._turn:
                 is_known, found = self._known()
                 if is_known is not None:
@@ -148,7 +148,7 @@ class Calling:
         if was_awaited is not None:
             self._episode._is_unread = False
             self._answered()
-        # With arguments, only what is made now can be compared: of what is given again there is nothing to compare.
+        # With arguments, only calls that are made now can be compared: a recorded call has nothing to compare with.
         if self._key is None and (was_awaited is None or not arguments):
             self._written = Written(found if arguments else None, self._fn, weakref.ref(caller()))
             flights.write(self._place, self._written)
@@ -158,7 +158,7 @@ class Calling:
         return bool(self._native.is_called_so(call, arguments))
 
     def _answered(self) -> None:
-        """Arguments are compared by the engine; where there are none, only the functions tell calls of one key apart."""
+        """The engine compares arguments. Without arguments, only the functions tell calls with one key apart."""
         if not self._args and not self._kwargs:
             self._episode._flights.answer(self._place, self._fn)
 
@@ -170,7 +170,7 @@ class Calling:
             raise
 
     def _failed(self, call: Any, raised: BaseException) -> None:
-        """An error is recorded; of what was cancelled nobody knows what came of it. Either may be tried again."""
+        """Records an error. What a cancelled call did is not known, so that is not recorded. Both may be tried again."""
         self._episode._flights.fail(self._place, call, self._fn)
         if isinstance(raised, Exception):
             self._record_failed(call, raised)
@@ -189,7 +189,7 @@ class Calling:
         return given
 
     def _came(self, call: Any, value: Any) -> tuple[Any, Any]:
-        """What is recorded of a result, and what is given to the caller: the same as a resumed attempt is given."""
+        """What is recorded of a result, and what the caller gets: the same as a resumed attempt would get."""
         try:
             came = self._native.came(call, value)
             given = came.back()
@@ -213,7 +213,7 @@ class Calling:
 
     def _hint(self) -> str:
         named = "the annotation of the function" if self._returns is None else "`returns`"
-        return f"name the class that it really is by {named}, or register it with keepstep.register"
+        return f"name its real class in {named}, or register it with keepstep.register"
 
     def _given_again(self, found: Any) -> Any:
         if self._back is None:
@@ -222,9 +222,9 @@ class Calling:
             return self._back.make(found, "result")
         except Misfit as misfit:
             raise Diverged(
-                f"call {self._name!r}: what was recorded is not what is asked for now: {misfit}; name the class that it was "
-                f"recorded as, give the call another key=, resume before it with at={self._turn}, or begin again with "
-                'resume="restart"'
+                f"call {self._name!r}: the recorded result is not of the class that is named now: {misfit}; name the class "
+                f"that it was recorded as, give the call another key=, resume before it with at={self._turn}, or begin "
+                'again with resume="restart"'
             ) from None
 
     def _record_failed(self, call: Any, raised: Exception) -> None:
@@ -236,9 +236,9 @@ class Calling:
             self._episode._note_failure()
 
     def _tell_late(self, over: KeepstepError) -> None:
-        """A call that began before the episode was over, such as one of several at once of which another failed."""
+        """Logs that a call ended after its episode, such as one of several at once of which another failed."""
         logger.warning(
-            "%s of %s came to its end too late to be recorded: %s",
+            "%s of %s ended too late to be recorded: %s",
             shown(str(self._place)),
             shown(self._episode.ref),
             shown(str(over)),
@@ -246,19 +246,19 @@ class Calling:
 
 
 def check_function(name: str, given: Any) -> None:
-    """Refuses what a function gave in place of the function: a recorded call has to be found before it is made."""
+    """Refuses the result of a function in place of the function: a recorded call must be found before it is made."""
     if callable(given):
         return
     # A coroutine has the name of its function.
     function = getattr(given, "__name__", "")
     function = function if function.isidentifier() else "ask"
-    fix = f"give the function itself, and its arguments behind it: episode.call({name!r}, {function}, ...)"
+    fix = f"give the function itself, and its arguments after it: episode.call({name!r}, {function}, ...)"
     _close(given)
     raise _checks.wrong("fn", given, fix)
 
 
 def _close(came: Any) -> None:
-    """Gives up what was made for nothing, and never begun: Python would warn that nobody awaits it."""
+    """Closes a coroutine that never started: Python would warn that nobody awaits it."""
     if inspect.iscoroutine(came) and inspect.getcoroutinestate(came) == inspect.CORO_CREATED:
         came.close()
 
@@ -268,5 +268,5 @@ async def _failing(failed: Exception) -> Any:
 
 
 async def settled(came: Any) -> Any:
-    """An awaitable of what is there, or will be."""
+    """Makes an awaitable of a result, or of an awaitable."""
     return (await came) if inspect.isawaitable(came) else came

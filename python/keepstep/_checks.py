@@ -1,4 +1,4 @@
-"""Arguments, looked at where they come in: what is wrong is told by its name, its value and what to give instead."""
+"""Checks of arguments: an error names the argument, its value, and what to give instead."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .errors import BadInput
 _SHOWN = 60
 
 MOST = (1 << 63) - 1
-"""The largest number that is kept as one."""
+"""The largest whole number that is accepted."""
 SAMPLES_MAX = 1 << 20
-"""So many samples can one task have."""
+"""How many samples one task may have."""
 TIMES_MAX = (1 << 32) - 1
-"""Nothing is tried more often."""
+"""The largest number of tries."""
 
 
 def wrong(name: str, given: object, fix: str) -> BadInput:
-    """What is said of an argument that is not what it should be."""
+    """The error for an argument of a wrong type or value."""
     shown = repr_of(given)
     shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
     kind = "text" if isinstance(given, str) else type(given).__name__
@@ -35,7 +35,7 @@ def text(name: str, given: Any, *, empty: bool = True) -> str:
     try:
         given.encode()
     except UnicodeEncodeError as error:
-        fix = f"give a text that UTF-8 has: character {error.start} is half of a surrogate pair"
+        fix = f"give a text that UTF-8 can encode: character {error.start} is half of a surrogate pair"
         raise wrong(name, given, fix) from None
     if not given and not empty:
         raise BadInput(f"{name}: is empty: give a text")
@@ -48,7 +48,7 @@ def text_or_none(name: str, given: Any) -> str | None:
 
 
 def whole(name: str, given: Any, least: int = 0, most: int = MOST) -> int:
-    """A whole number; what counts as one elsewhere does so here (numpy's), but True does not."""
+    """A whole number. Those of numpy are accepted, True is not."""
     fix = f"give a whole number, {least} or more"
     if isinstance(given, bool):
         raise wrong(name, given, fix)
@@ -86,10 +86,10 @@ def number_or_none(name: str, given: Any, fix: str = "give a number") -> float |
 
 
 def seconds(name: str, given: Any, *, zero: bool = True) -> float:
-    """A number of seconds; how small it may be is for whoever waits to say."""
+    """A number of seconds."""
     fix = "give a number of seconds, 0 or more" if zero else "give a number of seconds above 0"
     number = number_or_none(name, given, fix)
-    # Not a number is not 0 or more either.
+    # NaN is refused too.
     if number is None or not (number > 0 or (zero and number == 0)):
         raise wrong(name, given, fix)
     return number
@@ -109,14 +109,14 @@ def pair_or_none(name: str, given: Any) -> tuple[float, float] | None:
 
 
 def flag(name: str, given: Any) -> bool:
-    """True or False; what is neither is seldom meant."""
+    """True or False. Other values are refused: they are mostly mistakes."""
     if not isinstance(given, bool):
         raise wrong(name, given, "give True or False")
     return given
 
 
 def texts(name: str, given: Any, *, empty: bool = True) -> list[str]:
-    """Several texts; one alone is a mistake that would be read letter by letter."""
+    """Several texts. A single one is refused: it would be read letter by letter."""
     if isinstance(given, (str, bytes)):
         raise BadInput(f"{name}: is the text {given!r}: give a collection, such as [{given!r}]")
     if not isinstance(given, Iterable):

@@ -5,18 +5,18 @@ import sys
 
 from . import _core
 
-# How the command starts itself again. Ctrl-C reaches what it started too, and must not find Python still importing: the
-# module that is built in says it first.
+# How the command starts itself again. Ctrl-C reaches the new process too, perhaps while Python still imports modules: so the
+# handler is set first, with a built-in module.
 _AGAIN = "import _signal as s; s.signal(s.SIGINT, s.SIG_DFL); from keepstep._command import main; main()"
 
 
 def main() -> None:
     """Runs the command with the arguments of the process, and exits."""
     if sys.argv[1:2] == ["demo"]:
-        # The command has a demo of its own, for where there is no Python; this one shows what people write.
+        # The command has a demo of its own, for machines without Python; this one shows what people write.
         from ._demo import main as demo
 
         sys.exit(demo(sys.argv[2:]))
-    # Python would only note an interrupt, and look at the note when the command returns.
+    # Python would handle an interrupt only when the command returns.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(_core.command(sys.executable, ["-c", _AGAIN], ["keepstep", *sys.argv[1:]]))

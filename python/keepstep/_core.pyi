@@ -1,4 +1,4 @@
-"""The native half of keepstep. Not for others: it may change with every version."""
+"""The native half of keepstep. It is private, and may change with every version."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Literal, final

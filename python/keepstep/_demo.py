@@ -1,7 +1,7 @@
-"""`keepstep demo`: episodes are killed with -9 half-way, listed, resumed, and compared with a run that nobody killed.
+"""`keepstep demo`: episodes are killed with -9 half-way, listed, resumed, and compared with an uninterrupted run.
 
-All that it says of what survived is read from the disk afterwards. What was acknowledged it knows from the recorder, which
-told it through a pipe; the pipe outlives it.
+What survived is read from the disk afterwards. What was acknowledged is known from the recorder, which writes it to a pipe;
+the pipe survives the kill.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ EXIT_DONE, EXIT_FAILED, EXIT_LOST, EXIT_STOPPED = 0, 1, 3, 130
 COMPARED = ("index", "kind", "observation", "action", "prompt", "response", "reward", "info", "state")
 
 Told = Counter[tuple[str, int]]
-"""How often each step, by task and index, was told to be durable."""
+"""How often the recorder reported each step, by task and index, as durable."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the demo, and gives the exit code."""
+    """Runs the demo, and returns the exit code."""
     given = _parser().parse_args(arguments)
     try:
         return Demo(given.store, given.episodes, given.steps, given.pause_ms).play()
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 class Demo:
-    """One showing."""
+    """One run of the demo."""
 
     def __init__(self, store: str, episodes: int, steps_max: int, pause_ms: int) -> None:
         self._where = store
@@ -80,7 +80,9 @@ class Demo:
         return told
 
     def _record(self, run: str, total: int, kill_at: int | None = None) -> tuple[Told, bool]:
-        """Records in a process of its own, which is killed after so many steps. What it told, and whether it was killed."""
+        """Records in a process of its own, which is killed after `kill_at` steps. Returns what it reported, and whether it was
+        killed.
+        """
         options = {
             "store": self._where,
             "run": run,
@@ -91,11 +93,11 @@ class Demo:
         command = [sys.executable, "-m", "keepstep._demo_agent", *named, *self._tasks]
         bar = screen.Progress(total, "steps acknowledged")
         told, was_killed = Told(), False
-        # In a session of its own: Ctrl-C reaches us alone, and what we started says nothing of it.
+        # In a session of its own, so that Ctrl-C reaches only this process, and the recorder prints nothing.
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as recorder:
             assert recorder.stdout is not None
             try:
-                # Goes on after the kill: what is still in the pipe had been acknowledged too.
+                # Continues after the kill: the steps that are still in the pipe were acknowledged too.
                 for line in recorder.stdout:
                     task, _, index = line.strip().partition(" ")
                     told[task, int(index)] += 1
@@ -109,16 +111,16 @@ class Demo:
         bar.leave()
         was_killed = was_killed and recorder.returncode < 0
         if recorder.returncode != 0 and not was_killed:
-            raise OSError(f"the recorder failed with exit code {recorder.returncode}, as it says above")
+            raise OSError(f"the recorder failed with exit code {recorder.returncode}: see its output above")
         return told, was_killed
 
     def _list(self) -> None:
-        screen.say(f"What the disk has, by `{self._command('ls', self._where, self._run)}`:")
+        screen.say(f"What is on disk, by `{self._command('ls', self._where, self._run)}`:")
         subprocess.run([sys.executable, "-m", "keepstep", "ls", self._where, self._run], check=True)
         screen.say()
 
     def _show_survivors(self, store: Store, told: Told) -> int:
-        """What was acknowledged beside what is there. How much is missing."""
+        """Shows what was acknowledged next to what is there. Returns how much is missing."""
         rows, lost, more = [], 0, 0
         for view in self._views(store, self._run):
             promised = {index for task, index in told if task == view.task}
@@ -127,36 +129,34 @@ class Demo:
             more += len(found - promised)
             ending = "running" if view.ending is None else view.ending.why
             rows.append([view.ref, len(promised), len(found), len(promised - found), ending])
-        screen.say("The same by the API, beside what the recorder had been promised:")
+        screen.say("The same by the API, next to what was acknowledged to the recorder:")
         screen.table(["EPISODE", "ACKNOWLEDGED", "FOUND", "LOST", "ENDED"], rows)
         promised_all = len(told)
         lost += promised_all - sum(row[1] for row in rows if isinstance(row[1], int))
         if lost:
-            _say_lost(counted(lost, "acknowledged step"))
+            _say_wrong(f"{counted(lost, 'acknowledged step')} lost")
         else:
             screen.say(f"{counted(promised_all, 'step')} acknowledged, none lost.")
         if more:
-            screen.say(f"{counted(more, 'step')} had been on the way: there too, and whole.")
+            screen.say(f"{counted(more, 'step')} in flight when it was killed: there too, and whole.")
         screen.say()
         return lost
 
     def _go_on(self, store: Store, told: Told, total: int) -> None:
         views = self._views(store, self._run)
         rest = sum(view.ending is None or view.ending.why == "crashed" for view in views)
-        screen.say(
-            f"Going on with {counted(rest, 'unfinished episode')}, from the last durable step of each."
-        )
+        screen.say(f"Resuming {counted(rest, 'unfinished episode')}, each from its last durable step.")
         again, _ = self._record(self._run, total - sum(len(view.steps) for view in views))
         told.update(again)
         screen.say()
 
     def _record_whole(self, total: int) -> None:
-        screen.say("The same again in one go, to compare with.")
+        screen.say("Recording the same episodes in one go, to compare.")
         self._record(self._whole_run, total)
         screen.say()
 
     def _show_comparison(self, store: Store, told: Told) -> int:
-        """The resumed episodes beside whole ones. How many steps are lost, doubled or different."""
+        """Shows the resumed episodes next to uninterrupted ones. Returns how many steps are lost, doubled or different."""
         resumed = {view.task: view for view in self._views(store, self._run)}
         whole = {view.task: view for view in self._views(store, self._whole_run)}
         rows, wrong = [], 0
@@ -183,7 +183,7 @@ class Demo:
             ["EPISODE", "ATTEMPTS", "STEPS", "IN ONE GO", "LOST", "DOUBLED", "DIFFERENT", "ENDED"], rows
         )
         if wrong:
-            _say_lost(counted(wrong, "difference"))
+            _say_wrong(f"{counted(wrong, 'difference')} found")
         else:
             screen.say("Killed and resumed, or in one go: the same steps, none lost, none doubled.")
         return wrong
@@ -229,13 +229,13 @@ def _facts(step: Step) -> list[object]:
     return [getattr(step, name) for name in COMPARED]
 
 
-def _say_lost(what: str) -> None:
-    screen.say(f"error: {what}, where there must be none")
+def _say_wrong(what: str) -> None:
+    screen.say(f"error: {what}")
     screen.say("hint: this must never happen: keep the directory, and report it")
 
 
 def _new_name(store: Store) -> str:
-    """A name that the store does not have yet, so that the demo can be seen twice."""
+    """A name that the store does not have yet, so that the demo can run twice."""
     taken = {run.name for run in store.runs()}
     names = ("demo" if number == 1 else f"demo-{number}" for number in range(1, len(taken) + 2))
     return next(name for name in names if name not in taken)
@@ -244,7 +244,7 @@ def _new_name(store: Store) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="keepstep demo",
-        description="Record a few episodes, kill the recorder with -9, show what survived,\nand go on to the end",
+        description="Record a few episodes, kill the recorder with -9, show what survived,\nand resume the episodes to their end",
         epilog="""examples:
   keepstep demo                       records to ./runs/demo
   keepstep demo /mnt/data/demo        on another disk

@@ -1,6 +1,6 @@
 """The agent of `keepstep demo`: a small text environment, a scripted chat policy, and the loop that records them.
 
-The loop is what anybody would write. Run twice, it goes on where it was killed.
+The loop is what anybody would write. Run again after a kill, it resumes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Shop(_Environment):
         return self._seen("You enter the shop."), {"shelves": count}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """What comes of an action: observation, reward, terminated, truncated, info."""
+        """Takes an action. Returns observation, reward, terminated, truncated, info."""
         verb, _, thing = action.partition(" ")
         info = {"at": self._at}
         if verb == "take" and thing == self._shelves[self._at] and thing in self._list:
@@ -78,7 +78,7 @@ class Shop(_Environment):
         return {"shelves": self._shelves, "list": self._list, "at": self._at, "is_over": self.is_over}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Goes on from a snapshot."""
+        """Continues from a snapshot."""
         self._shelves, self._list = list(snapshot["shelves"]), list(snapshot["list"])
         self._at, self.is_over = snapshot["at"], snapshot["is_over"]
 
@@ -110,7 +110,7 @@ def seed_of(task: str) -> int:
 
 
 def steps_of(seed: int, turns_max: int) -> int:
-    """How many steps an episode will have, the first observation counted: nothing here is left to chance."""
+    """How many steps an episode will have, including the first observation: shop and policy are deterministic."""
     shop = Shop(shelves_max=turns_max * 7 // 5)
     seen, _ = shop.reset(seed=seed)
     turns = 0
@@ -123,7 +123,7 @@ def steps_of(seed: int, turns_max: int) -> int:
 async def rollout(
     episode: keepstep.Episode, seed: int, turns_max: int, pause_s: float, tell: Callable[[int], None]
 ) -> None:
-    """One episode, from its beginning or from its last durable step. Tells the index of each durable step."""
+    """One episode, from its beginning or from its last durable step. Passes the index of each durable step to `tell`."""
 
     async def ask(messages: list[Message]) -> str:
         await asyncio.sleep(random.uniform(0, 2 * pause_s))
@@ -140,7 +140,7 @@ async def rollout(
             messages = [{"role": "system", "content": RULES}, {"role": "user", "content": observation}]
             await episode.first(observation, info=info, state={"shop": shop.snapshot(), "messages": messages})
             tell(0)
-        # Whether it is over is part of the state: it may be killed between the last turn and the end.
+        # Whether it is over is part of the state: a kill may come between the last turn and the end.
         while not shop.is_over and episode.turns < turns_max:
             reply = await episode.call("llm", ask, messages)
             async with episode.turn(prompt=messages, response=reply, action=action_in(reply)) as turn:
@@ -175,7 +175,7 @@ async def record_all(jobs: list[keepstep.Job], turns_max: int, pause_s: float) -
 
 
 def _tell(task: str, index: int) -> None:
-    # One write each, so that what was told before a kill is in the pipe.
+    # One write each, so that everything that was reported before a kill is in the pipe.
     sys.stdout.write(f"{task} {index}\n")
     sys.stdout.flush()
 
@@ -192,7 +192,7 @@ def main() -> None:
     with keepstep.open(given.store) as store:
         run = store.run(given.run, config={"turns_max": given.turns_max})
         run.plan(given.tasks)
-        # Whoever started this says that it was stopped.
+        # The process that started this one reports the interrupt.
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(record_all(list(run.remaining()), given.turns_max, given.pause_s))
 

@@ -52,7 +52,7 @@ class Progress:
             say(f"  {self}")
 
     def leave(self) -> None:
-        """Lets the bar stand as it is."""
+        """Leaves the bar as it is."""
         if self._is_terminal:
             say()
 

@@ -12,7 +12,7 @@ from .errors import BadInput
 Why = Literal[
     "finished", "truncated", "abandoned", "aborted", "errored", "cancelled", "crashed", "superseded"
 ]
-# What follows from each is said by the engine; the tests hold `Why` to it, which type checkers have to read.
+# The engine defines what each ending means. Type checkers need the literal `Why`; a test compares the two.
 WHYS: tuple[str, ...] = tuple(name for name, *_ in _core.ENDINGS)
 FINAL: frozenset[str] = frozenset(name for name, is_final, _, _ in _core.ENDINGS if is_final)
 """The endings after which an episode is over: `view.state in FINAL`."""
@@ -30,7 +30,7 @@ class Ending(NamedTuple):
 
 
 def why_of(raised: BaseException) -> Why:
-    """The ending that an exception means for the episode that it leaves."""
+    """The ending of an episode that is left by this exception."""
     if isinstance(raised, asyncio.CancelledError):
         return "cancelled" if is_own_cancellation() else "errored"
     if isinstance(raised, Exception):
@@ -45,19 +45,19 @@ def why_left(raised: BaseException | None) -> Why:
 
 
 def ending_by(ask: Callable[[Any, Any], Ending | None] | None, env: Any, result: Any) -> Ending | None:
-    """How the episode ended with this step, if whoever is asked by `ending=` knows it."""
+    """How the episode ended with this step, if the function that was given as `ending=` says so."""
     said = None if ask is None else ask(env, result)
     if said is None:
         return None
     if not isinstance(said, Ending):
-        raise BadInput(f"ending: gave {said!r}: give a keepstep.Ending, or None")
+        raise BadInput(f"ending: returned {said!r}: return a keepstep.Ending, or None")
     return said if said.said_by else said._replace(said_by="ending=")
 
 
 def is_own_cancellation() -> bool:
-    """True if the running task itself was cancelled, not some inner task of an environment's.
+    """True if the running task itself was cancelled, not an inner task of an environment.
 
-    Python 3.10 cannot tell them apart: there it counts as ours.
+    Python 3.10 cannot tell them apart: there every cancellation counts as the task's own.
     """
     try:
         task = asyncio.current_task()
@@ -79,6 +79,6 @@ def error_of(raised: BaseException) -> dict[str, Any]:
 
 
 def text_of(raised: BaseException) -> str:
-    """What is kept of an exception, as the text that is read back of it."""
+    """What is kept of an exception, as the text that readers get."""
     kept = error_of(raised)
     return f"{kept['type']}: {kept['message']}\n{kept['traceback']}"

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from . import _core
     from ._views import Step
 
-# How often an event loop looks again for an episode that somebody has. It sleeps itself: a thread that waits could not be
-# cancelled, and would keep the process from exiting.
+# The longest pause before an event loop tries again to open an episode that another process owns. The loop sleeps itself: a
+# waiting thread could not be cancelled, and would keep the process from exiting.
 _PAUSE_MAX_S = 0.2
 
 _has_warned_of_unread = False
@@ -59,9 +59,9 @@ class Episode(Scope):
         on_error: str = "fail",
         is_told: bool = False,
     ) -> None:
-        """`open` may wait for an owner; then `open_at_once` does not, and raises Busy.
+        """`open` may wait for the owner; `open_at_once`, if there is one, raises Busy instead.
 
-        `is_told`: the caller said what becomes of recorded steps.
+        `is_told`: the caller has said what to do with recorded steps.
         """
         self._on_error = check_on_error(on_error)
         self._ref = ref
@@ -69,7 +69,7 @@ class Episode(Scope):
         self._open_at_once = open_at_once
         self._native_episode: _core.Episode | None = None
         self._is_told = is_told
-        # True while it has steps of an earlier attempt that the program has not looked at.
+        # True while it has inherited steps that the program has not looked at.
         self._is_unread = False
         self._last: Any = None
         self._trajectory: list[Any] | None = None
@@ -92,22 +92,22 @@ class Episode(Scope):
 
     @property
     def resumed(self) -> bool:
-        """True if it goes on from an earlier attempt."""
+        """True if it resumes an earlier attempt."""
         return self._looked_at.resumed is not None
 
     @property
     def turns(self) -> int:
-        """How many turns are completed; the first observation is not one, nor is a turn that failed."""
+        """How many turns are complete. The first observation does not count, nor does a failed turn."""
         return self._looked_at.turns
 
     @property
     def ended(self) -> str | None:
-        """How it ended, if it did."""
+        """How it ended; None if it has not."""
         return self._native.ended
 
     @property
     def pending(self) -> Turn | None:
-        """A turn that was said and never got its result: the attempt was interrupted, or the last try was kept."""
+        """A turn with an intent and no result: the attempt was interrupted, or the last try was kept."""
         said = self._looked_at.pending
         if said is None:
             return None
@@ -115,7 +115,7 @@ class Episode(Scope):
 
     @property
     def history(self) -> Sequence[Step]:
-        """What was inherited, read as it is looked at."""
+        """The inherited steps. Each is read when it is used."""
         return History(self._looked_at)
 
     def state(self, name: str, default: Any = None) -> Any:
@@ -124,7 +124,7 @@ class Episode(Scope):
         return default if found is None else found[0]
 
     def first(self, observation: Any, *, info: Any = None, state: Mapping[str, Any] | None = None) -> Any:
-        """Records the first observation, before any step: a resumed attempt with steps has it. Returns at once."""
+        """Records the first observation, before any step. A resumed attempt that has steps has it already. Returns at once."""
         given = {"observation": observation}
         if info is not None:
             given["info"] = info
@@ -133,12 +133,13 @@ class Episode(Scope):
         return self._keep(self._native.first(given))
 
     def turn(self, *, on_error: str | None = None, **said: Any) -> Turn:
-        """A turn, to be entered: what is said is durable then, and the action may be taken.
+        """A turn, to be entered with `with`. Its intent is durable then, and the action may be taken.
 
         Parameters:
-            on_error: what an exception in it means: `"fail"`, it is a failed step, and the next turn says something new;
-                `"keep"`, what was said stays for the next try of it. Without it, what the episode was opened with.
-            **said: what is said.
+            on_error: what an exception in the turn does. With `"fail"` it becomes a failed step, and the next turn
+                has an intent of its own. With `"keep"` its intent is kept for the next try. The default is what the
+                episode was opened with.
+            **said: the intent.
         """
         return Turn(self, said, self._on_error if on_error is None else check_on_error(on_error))
 
@@ -153,7 +154,7 @@ class Episode(Scope):
         return native.step(both)
 
     def submit(self, **both: Any) -> Any:
-        """Records a turn and its result. Returns at once: await the receipt, or wait() for it."""
+        """Records a turn and its result. Returns at once: await the receipt, or call its `wait()`."""
         if not both:
             raise _nothing_given("submit")
         native = self._native_episode
@@ -174,19 +175,20 @@ class Episode(Scope):
         returns: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Calls a function and records what it returns; a resumed attempt gets the recording.
+        """Calls a function and records what it returns. A resumed attempt gets the recorded result.
 
-        What it gives is of the same type both times: of the class that was named, by `returns` or by the annotation of
-        the function, or plain data.
+        The result has the same type both times: the class that `returns` or the annotation of the function names, or
+        plain data.
 
         Parameters:
-            name: what it is called in the record.
-            fn: the function; if it gives an awaitable, so does this.
-            *args: its arguments. Others than were recorded are `Diverged`.
-            key: tells calls of one name apart; without it, their order within the turn does, so calls that tasks or threads
-                make at once need one.
+            name: the name of the call in the record.
+            fn: the function. If it returns an awaitable, so does `call`.
+            *args: its arguments. If they differ from the recorded ones, the call is `Diverged`.
+            key: tells calls of one name apart. Without it, their order in the turn does, so calls that several tasks
+                or threads make at once need one.
             returns: the class of the result, or a type such as `list[Reply]`.
-            **kwargs: its keyword arguments. One that is named `key` or `returns` is given by a lambda.
+            **kwargs: its keyword arguments. To pass one that is named `key` or `returns`, wrap the function in a
+                lambda.
         """
         _checks.text("name", name)
         if key is not None:
@@ -212,13 +214,13 @@ class Episode(Scope):
         error: BaseException | str | None = None,
         said_by: str = "loop",
     ) -> Any:
-        """Says how it ended: set once. Returns at once.
+        """Records how the episode ended, once. Returns at once.
 
         Parameters:
             why: the reason that really applied.
             limit: which limit, if it was truncated: `"turns"`, `"time"`, `"tokens"`, …
             error: what went wrong, if something did.
-            said_by: who says so.
+            said_by: who gives the reason.
         """
         _checks.text("why", why)
         _checks.text_or_none("limit", limit)
@@ -227,7 +229,7 @@ class Episode(Scope):
         return self._keep(self._native.end(why, limit, kept, said_by))
 
     def trajectory(self) -> list[Any]:
-        """A list whose items are durable when `append` or `extend` returns; on resume it has them already."""
+        """A list whose items are durable when `append` or `extend` returns. In a resumed attempt it has the earlier items."""
         if self._trajectory is None:
             from ._trajectory import RecordingList
 
@@ -241,7 +243,7 @@ class Episode(Scope):
 
     @property
     def _looked_at(self) -> _core.Episode:
-        """The same for a program that looks where it stands."""
+        """The same, and notes that the program has looked at what was recorded."""
         native = self._native
         self._is_unread = False
         return native
@@ -314,7 +316,7 @@ class Episode(Scope):
         await super().__aexit__(kind, raised, trace)
 
     def _waits_for_calls(self, raised: BaseException | None) -> bool:
-        """Whether leaving it waits for calls that are under way, which others paid for: not if it is over, or told to stop."""
+        """True if leaving waits for running calls, to record their results: not if it is over, or told to stop."""
         native = self._native_episode
         if native is None or (raised is not None and why_of(raised) != "errored"):
             return False
@@ -323,7 +325,7 @@ class Episode(Scope):
         return False
 
     def _say_what_left(self, raised: BaseException | None) -> None:
-        """The wait behind an error was cut short: the error is how it ended, not what cut the wait short."""
+        """The wait after an error was interrupted: the error is the ending, not the interruption."""
         if raised is not None:
             self._leave(raised, "errored")
 
@@ -336,8 +338,8 @@ class Episode(Scope):
                 return self._last
             if raised is None:
                 self._warn_of_silence()
-                return native.end("aborted", None, None, "left without a word")
-            # Its own: nothing more can be said. That of another episode is an exception like any other.
+                return native.end("aborted", None, None, "left without end()")
+            # This episode is fenced: nothing more can be recorded. `Fenced` of another episode is an error like any other.
             if native.is_fenced:
                 return None
             return self.end(why or why_of(raised), error=raised, said_by="exception")
@@ -348,36 +350,36 @@ class Episode(Scope):
             return None
 
     def _left(self) -> None:
-        # A forked child has nothing to give back, and what was closed gave everything back.
+        # A forked child has nothing to release, and a closed store has released everything.
         if self._native_episode is not None:
             with contextlib.suppress(Forked, Closed):
                 self._native_episode.leave()
 
     def _said(self, was_adopted: bool) -> None:
-        """A turn was said: who says what was recorded knows where it stands."""
+        """A turn was entered. A program that adopts the pending turn knows where it stands."""
         if was_adopted:
             self._is_unread = False
         elif self._is_unread:
             self._warn_of_unread()
 
     def _warn_of_unread(self) -> None:
-        """Says once that a program seems to begin from scratch, on top of what it recorded before."""
+        """Warns once that a program seems to begin from scratch, after steps that it inherited."""
         global _has_warned_of_unread
         self._is_unread = False
         if _has_warned_of_unread or self._native_episode is None:
             return
         _has_warned_of_unread = True
         warn_caller(
-            f"{self.ref} goes on behind step {self._native_episode.inherited - 1}, which was recorded before, and the "
-            "program did not look at where it stands: begin with episode.state(...), episode.turns or episode.history, or open "
-            'it with resume="restart" to begin again; resume="continue" says that it is meant so',
+            f"{self.ref} was resumed at step {self._native_episode.inherited}, but the program did not read what was recorded "
+            "before: read episode.state(...), episode.turns or episode.history first, or open the episode with "
+            'resume="restart" to begin again from step 0; if this is intended, give resume="continue"',
             RuntimeWarning,
         )
 
     def _warn_of_silence(self) -> None:
         warn_caller(
-            f"{self.ref} was left without end(): it is recorded as aborted, and goes on when it is opened again; "
-            'say episode.end("finished") when it is done',
+            f"{self.ref} was left without end(): it is recorded as aborted, and resumes when it is opened again; "
+            'call episode.end("finished") when it is done',
             RuntimeWarning,
         )
 
@@ -388,25 +390,24 @@ class Episode(Scope):
         try:
             return f"<Episode {native.ref}: {native.steps} steps, {native.ended or 'running'}>"
         except Forked:
-            return f"<Episode {native.ref}: of the process that this one was forked from>"
+            return f"<Episode {native.ref}: belongs to the process that this one was forked from>"
 
 
 def _nothing_given(verb: str) -> BadInput:
-    """A step of nothing would count as a turn, and tell nobody what was done."""
+    """An empty step would count as a turn, and say nothing."""
     fields = ", ".join(sorted(typing.get_type_hints(Both)))
-    return BadInput(f"{verb}: is given no field: give some of {fields}")
+    return BadInput(f"{verb}: has no fields: give some of {fields}")
 
 
 def _with_advice(over: Ended) -> Ended:
-    """What can be done by whoever opens an episode that is over, as by running a program once more."""
+    """Says what to do if an episode is over when it is opened, such as by running a program again."""
     return Ended(
-        f"{over}; record it under another sample=, begin the run anew with new=True, or ask run.remaining() for what a plan "
-        "has left"
+        f"{over}; use another sample=, start a new run with new=True, or make a plan and loop over run.remaining()"
     )
 
 
 def _is_async(fn: Callable[..., Any]) -> bool:
-    """True if what a function gives is to be awaited: told without calling it, since a recorded call is not made again."""
+    """True if a function returns an awaitable. It is not called for this, since a recorded call is not made again."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     plain = inspect.unwrap(fn)
@@ -418,8 +419,8 @@ async def _opened_in_thread(open: Callable[[], _core.Episode]) -> _core.Episode:
     try:
         return await asyncio.wrap_future(opening)
     except asyncio.CancelledError:
-        # A thread that has begun goes on: what it opens belongs to nobody, and is given back before the cancellation is let
-        # through. Who cancels once more does not wait for that.
+        # A thread that has started cannot be stopped: the episode that it opens is released before the cancellation
+        # continues. A second cancellation does not wait for that.
         if not opening.cancel():
             given_back = submit_in_thread(functools.partial(_give_back, opening))
             await asyncio.wait([asyncio.wrap_future(given_back)])
@@ -427,24 +428,26 @@ async def _opened_in_thread(open: Callable[[], _core.Episode]) -> _core.Episode:
 
 
 def _give_back(opening: Future[_core.Episode]) -> None:
-    """Ends what was opened for nobody, and lets others have it. Nobody is there to be told of what fails."""
+    """Ends and releases an episode whose opening was cancelled. Nobody waits for this, so failures are logged."""
     if opening.exception() is not None:
         return
     native = opening.result()
     try:
         native.end("cancelled", None, None, "cancelled while it was opened").wait()
     except (Ended, Closed):
-        # A store that was closed meanwhile has said how it ended.
+        # A store that was closed meanwhile has recorded its end.
         pass
     except Exception:
-        logger.exception("%s was cancelled while it was opened, and has no end", shown(native.ref))
+        logger.exception(
+            "%s was cancelled while it was opened, and its end could not be recorded", shown(native.ref)
+        )
     finally:
         with contextlib.suppress(Forked, Closed):
             native.leave()
 
 
 class History(Sequence["Step"]):
-    """The steps that an attempt inherited, read as they are looked at."""
+    """The steps that an attempt inherited. Each is read when it is used."""
 
     __slots__ = ("_native",)
 
@@ -463,7 +466,7 @@ class History(Sequence["Step"]):
             return [self[index] for index in range(*at.indices(len(self)))]
         index = at + len(self) if at < 0 else at
         if not 0 <= index < len(self):
-            raise IndexError(f"step {at} of {len(self)} inherited ones")
+            raise IndexError(f"there is no inherited step {at}: there are {len(self)}")
         return self._read(index)
 
     def __iter__(self) -> Iterator[Step]:

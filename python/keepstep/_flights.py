@@ -1,6 +1,6 @@
-"""Calls that are under way: which are the same, which nothing tells apart, and who waits for whom.
+"""Calls that are running: which are the same, which cannot be told apart, and which wait for which.
 
-A key is one call, however many threads and event loops ask for it. Whoever would wait for itself is told so, and does not hang.
+A key is one call, however many threads and event loops ask for it. A call that would wait for itself is refused: it never hangs.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .errors import BadInput, Ended
 if TYPE_CHECKING:
     from ._episode import Episode
 
-# After so long whoever leaves an episode is told what it waits for.
+# After how many seconds the log says what leaving an episode waits for.
 TOLD_AFTER_S = 5.0
-# With so many calls of its name, the newest of the turn, one without a key is compared: what is kept of a turn is bounded.
+# A call without a key is compared with this many calls of its name, the newest of the turn: so memory is bounded.
 COMPARED_MAX = 100
 
 
 class Place(NamedTuple):
-    """Where a call stands: with a key, calls of the same place are one call."""
+    """What a call is known by. With a key, calls of the same place are one call."""
 
     episode: Episode
     turn: int
@@ -44,19 +44,19 @@ class Place(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What tells a call without a key from others of its name and turn: its arguments, its function, and who makes it."""
+    """What tells a call without a key apart from others of its name and turn: arguments, function, and the caller."""
 
     # None if it has none.
     arguments: Any
     fn: Any
-    # The task or thread, which may be gone: what one of them does, it does in its program's order.
+    # The task or thread, which may be gone. The calls of one task or thread come in the order of its program.
     who: weakref.ref[Any]
 
     def is_like(self, other: Written) -> bool:
-        """True if a resumed attempt that makes the two in another order would swap their answers, and nobody would be told.
+        """True if a resumed attempt that makes the two calls in another order would swap their results without an error.
 
-        Several tasks or threads begin their calls in any order, and another the next time. What has other arguments is told
-        by these, and the same function with the same arguments may give either answer.
+        Several tasks or threads may begin their calls in another order each time. Calls with different arguments are told
+        apart by these. For the same function with the same arguments, either result will do.
         """
         if self.who == other.who or _is_same_function(self.fn, other.fn):
             return False
@@ -74,22 +74,22 @@ class Flight:
         self.place, self.loop = place, loop
         self.thread = threading.get_ident()
         self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
-        # Nobody who waits for it can cancel it.
+        # So that no waiter can cancel it.
         self.done.set_running_or_notify_cancel()
-        # What tells it apart from others without a key, once it is made.
+        # What tells it apart from other calls without a key, once it is made.
         self.written: Written | None = None
 
 
 # The calls that the running code is part of, outermost first.
 _inside: ContextVar[tuple[Flight, ...]] = ContextVar("keepstep_calls", default=())
 _lock = threading.Lock()
-# For which calls the code inside a call waits.
+# By call: the calls that the code inside it waits for.
 _waits: dict[Place, list[Place]] = {}
 _warned: set[str] = set()
 
 
 class Flights:
-    """The calls of one episode that are under way."""
+    """The running calls of one episode."""
 
     __slots__ = ("_answered", "_failed", "_is_left", "_keyed", "_now", "_turn", "_written")
 
@@ -98,26 +98,28 @@ class Flights:
         self._keyed: dict[Place, Flight] = {}
         # By name: the calls of the turn without a key.
         self._written: dict[str, deque[Written]] = {}
-        # Those of them that failed, with their functions: whoever tries one again makes the same call.
+        # Those of them that failed, with their functions: trying one again is the same call.
         self._failed: dict[str, deque[tuple[Any, Any]]] = {}
-        # By name and key: the functions of the calls of the turn that have an answer, and show no arguments.
+        # By name and key: the functions of the calls of the turn that have a result and no arguments.
         self._answered: dict[tuple[str, str], Any] = {}
         self._turn = 0
         self._is_left = False
 
     def begin(self, flight: Flight) -> Flight | None:
-        """None if it is begun now, or the one that is on its way under the same key."""
+        """Begins a call and returns None, or returns the call that is already running with the same key."""
         place = flight.place
         with _lock:
             if self._is_left and not any(it.place.episode is place.episode for it in _inside.get()):
-                raise Ended(f"{place.episode.ref} is being left: {place} is not made any more")
+                raise Ended(
+                    f"{place.episode.ref} is being left, so {place} was not made: make all calls before you leave the episode"
+                )
             if place.key is not None and (other := self._keyed.setdefault(place, flight)) is not flight:
                 return other
             self._now.add(flight)
             return None
 
     def end(self, flight: Flight) -> None:
-        """It came to its end, or was given up."""
+        """The call has ended, or was given up."""
         with _lock:
             self._now.discard(flight)
             if self._keyed.get(flight.place) is flight:
@@ -126,7 +128,7 @@ class Flights:
             flight.done.set_result(None)
 
     def write(self, place: Place, written: Written) -> None:
-        """Remembers a call without a key, as its program comes to it, and warns if its answer could be swapped."""
+        """Remembers a call without a key when the program makes it, and warns if its result could be swapped."""
         if place.name in _warned:
             return
         with _lock:
@@ -142,14 +144,14 @@ class Flights:
             self._turn = turn
 
     def fail(self, place: Place, call: Any, fn: Any) -> None:
-        """Remembers a call without a key that failed or was cancelled: it has its number, and no answer."""
+        """Remembers a call without a key that failed or was cancelled: it has its number in the turn, and no result."""
         if place.key is None:
             with _lock:
                 self._go_to(place.turn)
                 self._failed.setdefault(place.name, deque(maxlen=COMPARED_MAX)).append((call, fn))
 
     def again(self, place: Place, fn: Any, is_called_so: Callable[[Any], bool]) -> Any:
-        """The call that failed before and is now tried again, if this is one: a resumed attempt comes to it once."""
+        """The failed call that this one tries again, if there is one: a resumed attempt makes only one of them."""
         with _lock:
             self._go_to(place.turn)
             alike = [it for it in self._failed.get(place.name, ()) if _is_same_call(it[1], fn)]
@@ -161,13 +163,13 @@ class Flights:
         return None
 
     def try_again(self) -> None:
-        """The turn is tried again as a whole: its calls are numbered from the first on, by functions that are made anew."""
+        """The whole turn is tried again: its calls are numbered from the first on, and may have new function objects."""
         with _lock:
             self._failed.clear()
             self._answered.clear()
 
     def answer(self, place: Place, fn: Any) -> None:
-        """Refuses the answer of a key to another call than the one that it was the key of, as far as the functions tell."""
+        """Refuses the result of a key to a different call, as far as the functions show that it is different."""
         if place.key is None:
             return
         with _lock:
@@ -175,45 +177,46 @@ class Flights:
             known = self._answered.setdefault((place.name, place.key), fn)
         if not _is_same_call(known, fn):
             raise BadInput(
-                f"key: {place.key!r} was the key of another call of {place.name!r} in this turn, which has its answer: give "
-                "each call a key of its own, and the arguments behind the function, so that they are compared"
+                f"key: {place.key!r} is the key of another call of {place.name!r} in this turn, which has its result already: "
+                "give each call a key of its own, and pass arguments after the function, so that they are compared"
             )
 
     def tell_apart(self, flight: Flight, written: Written) -> None:
-        """Refuses a call without a key that is made beside another, if nothing says which of the two is which."""
+        """Refuses a call without a key while another one runs, if nothing tells the two apart."""
         with _lock:
             if any(written.is_like(other) for other in self._beside(flight.place)):
                 raise BadInput(
-                    f"key: is missing: {flight.place} is made beside another of that name in the same turn, and nothing "
-                    "tells the two apart when the attempt is resumed: give each a key=, such as the id of the tool call"
+                    f"key: is missing: {flight.place} is made while another call of that name runs in the same turn, and "
+                    "nothing would tell the two apart when the attempt is resumed: give each a key=, such as the id of the "
+                    "tool call"
                 )
             flight.written = written
-        # The other may have been under way when this one was written, and be over now.
+        # The other may have been running when this one got its number, and be over now.
         self._warn_of_order(flight.place, written)
 
     def _beside(self, place: Place) -> list[Written]:
         return [it.written for it in self._now if it.written is not None and it.place == place]
 
     def _warn_of_order(self, place: Place, written: Written) -> None:
-        """Says once for a name that several tasks or threads make calls of it, one after the other, that nothing tells apart.
+        """Warns once for each name if several tasks or threads make calls, one after the other, that nothing tells apart.
 
-        Said when they are made: whoever is given a recorded answer cannot know whose it was.
+        It warns when the calls are made: later, nothing shows whose result a recorded one was.
         """
         if place.name in _warned:
             return
         with _lock:
             earlier = self._written.get(place.name, ()) if self._turn == place.turn else ()
-            # Mostly all are of one caller, whose references are one object.
+            # Mostly all calls have one caller, whose references are one object.
             others = [it for it in earlier if it.who is not written.who]
             beside = {id(it) for it in self._beside(place)}
         alike = [it for it in others if written.is_like(it)]
-        # What is made beside it is refused.
+        # Calls that run at the same time are refused elsewhere.
         if not alike or any(id(it) in beside for it in alike):
             return
         _warned.add(place.name)
         warn_caller(
-            f"{place} is made in one turn by several tasks or threads, with the same arguments or none: a resumed attempt is "
-            "given the answers in the order in which they ask, which may be another one then: give each a key=",
+            f"{place} is made by several tasks or threads in one turn, with the same arguments or none: a resumed attempt gets "
+            "the results in the order in which it makes the calls, which may differ: give each call a key=",
             RuntimeWarning,
         )
 
@@ -223,13 +226,13 @@ class Flights:
             other.done.result()
 
     async def wait_on_loop(self, flight: Flight, other: Flight) -> None:
-        """The same without stopping the event loop."""
+        """The same without blocking the event loop."""
         with _waiting(flight.place):
-            # Not awaited itself: whoever is cancelled here does not cancel the other.
+            # Not awaited itself: a cancellation here must not cancel the other.
             await asyncio.wait([asyncio.wrap_future(other.done)])
 
     def leave(self) -> None:
-        """Waits on this thread for the calls of other threads, so that what they give is recorded. None begins any more."""
+        """Waits on this thread for the calls of other threads, so that their results are recorded. No new ones begin."""
         if waited := self._left():
             dones = [flight.done for flight in waited]
             if concurrent.futures.wait(dones, TOLD_AFTER_S).not_done:
@@ -237,7 +240,7 @@ class Flights:
                 concurrent.futures.wait(dones)
 
     async def leave_on_loop(self) -> None:
-        """The same without stopping the event loop, for those of its tasks too."""
+        """The same without blocking the event loop, for the calls of its tasks too."""
         if waited := self._left(asyncio.get_running_loop()):
             dones = [asyncio.wrap_future(flight.done) for flight in waited]
             _, late = await asyncio.wait(dones, timeout=TOLD_AFTER_S)
@@ -246,7 +249,7 @@ class Flights:
                 await asyncio.wait(dones)
 
     def _left(self, loop: asyncio.AbstractEventLoop | None = None) -> list[Flight]:
-        """Those that come to an end while somebody waits: none that waits itself, or whose event loop does not run."""
+        """The calls that can end during the wait: not those that the waiter is part of, or whose event loop does not run."""
         here, inside = threading.get_ident(), _inside.get()
         with _lock:
             self._is_left = True
@@ -260,7 +263,7 @@ class Flights:
 
 
 def caller() -> Any:
-    """The task that runs, or the thread: what one of them does, it does in its program's order."""
+    """The running task, or the thread: the calls of one of them come in the order of its program."""
     if asyncio._get_running_loop() is not None and (task := asyncio.current_task()) is not None:
         return task
     return threading.current_thread()
@@ -276,14 +279,14 @@ def inside(flight: Flight | None) -> Iterator[None]:
     try:
         yield
     finally:
-        # A coroutine that nobody awaits to its end is closed wherever that is found out.
+        # A coroutine that is never awaited to its end may be closed in another context.
         with contextlib.suppress(ValueError):
             _inside.reset(token)
 
 
 @contextlib.contextmanager
 def _waiting(place: Place) -> Iterator[None]:
-    """Somebody waits for the call of that place. Refused if that waits for the one who would wait here."""
+    """Notes that the running calls wait for the call of that place. Refused if that one waits for one of them."""
     mine = [flight.place for flight in _inside.get() if flight.place.key is not None]
     with _lock:
         circle = next((found for found in (_path(place, it) for it in mine) if found), None)
@@ -303,7 +306,7 @@ def _waiting(place: Place) -> Iterator[None]:
 
 
 def _path(start: Place, end: Place) -> list[Place] | None:
-    """How one call waits for another, in steps; None if it does not."""
+    """The chain by which one call waits for another; None if it does not."""
     ways, seen = [[start]], {start}
     while ways:
         way = ways.pop()
@@ -319,7 +322,7 @@ def _path(start: Place, end: Place) -> list[Place] | None:
 def _told(circle: list[Place]) -> str:
     asked, asking = circle[0], circle[-1]
     if asked == asking:
-        return f"key: {asked} asks for itself while it is made, and would wait for ever: give the inner call another key"
+        return f"key: {asked} asks for itself while it runs, and would wait for ever: give the inner call another key"
     chain = ", which waits for ".join(str(place) for place in circle)
     return f"key: {asking} asks for {chain}: they would wait for one another for ever: give one of them another key"
 
@@ -331,7 +334,7 @@ def _is_same_function(one: Any, other: Any) -> bool:
 
 
 def _is_same_call(one: Any, other: Any) -> bool:
-    """True if two functions do the same, as far as that can be seen: a lambda that is written once is made many times."""
+    """True if two functions do the same, as far as that can be seen: one lambda in the source makes many objects."""
     if _is_same_function(one, other):
         return True
     if isinstance(one, functools.partial) and isinstance(other, functools.partial):
@@ -343,7 +346,7 @@ def _is_same_call(one: Any, other: Any) -> bool:
     return all(_are_equal(_seen_by(one, name), _seen_by(other, name)) for name in _SEEN)
 
 
-# What a function sees beside its arguments.
+# What a function sees besides its arguments.
 _SEEN = ("__closure__", "__defaults__", "__kwdefaults__")
 
 
@@ -357,22 +360,22 @@ def _are_equal(one: Any, other: Any) -> bool:
     try:
         return one is other or bool(one == other)
     except Exception:
-        # Nothing can be told: arrays are compared one by one.
+        # Cannot be told: comparing arrays gives an array.
         return True
 
 
 def _tell_of_waiting(flights: list[Flight]) -> None:
     names = sorted({str(flight.place) for flight in flights if not flight.done.done()})
     logger.warning(
-        "%s is left, and waits for what is under way, so that its answer is recorded: %s; cancel it, or press Ctrl-C, "
-        "to leave it at once",
+        "leaving %s waits for running calls, so that their results are recorded: %s; to leave at once, cancel the task or "
+        "press Ctrl-C",
         shown(flights[0].place.episode.ref),
         shown(", ".join(names)),
     )
 
 
 def _after_fork() -> None:
-    """Whoever held the lock, or was waiting, does not exist in the child."""
+    """The threads that held the lock or were waiting do not exist in the child."""
     global _lock
     _lock = threading.Lock()
     _waits.clear()

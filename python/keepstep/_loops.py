@@ -43,39 +43,39 @@ def is_on_loop() -> bool:
 
 
 def warn_if_on_loop(instead: str = "`await` the receipt", *, waits_for: str = "the disk") -> None:
-    """Says once that a call which waits stops every task of this event loop, and what does not. Receipts ask for it too."""
+    """Warns once that a blocking call stops all tasks of this event loop, and says what to use. Receipts call it too."""
     global _has_warned
     if _has_warned or not is_on_loop():
         return
     _has_warned = True
     warn_caller(
-        f"a blocking keepstep call waits for {waits_for} on the thread of a running event loop, and all its tasks with it: "
-        f"{instead}",
+        f"a blocking keepstep call waits for {waits_for} on the thread of a running event loop, so all tasks of the loop "
+        f"wait too: {instead}",
         RuntimeWarning,
     )
 
 
 def warn_of_blocking_call(name: str) -> None:
-    """Says once that a plain function of the caller stops every task of this event loop: not the disk, which takes less."""
+    """Warns once that a function that is not async stops all tasks of this event loop while it runs."""
     global _has_warned_of_calls
     if _has_warned_of_calls or not is_on_loop():
         return
     _has_warned_of_calls = True
     warn_caller(
-        f"call {name!r} runs a function that is not async on the thread of a running event loop: all its tasks wait until the "
-        "function has returned and its result is recorded: give an async function, or "
+        f"call {name!r} runs a function that is not async on the thread of a running event loop: all tasks of the loop wait "
+        "until the function has returned and its result is recorded: give an async function, or "
         f"`await asyncio.to_thread(episode.call, {name!r}, ...)`",
         RuntimeWarning,
     )
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:
-    """Warns at the line of whoever called this package, with text that a terminal may have. The engine asks for it too."""
+    """Warns at the line that called this package, with text that is safe on a terminal. The engine calls it too."""
     warnings.warn(shown(message), category, stacklevel=_level_of_caller())
 
 
 def _level_of_caller() -> int:
-    """How many frames up the first one outside of this package is."""
+    """How many frames up the first one outside this package is."""
     here = os.path.dirname(__file__)
     level, frame = 2, sys._getframe(2)
     while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename).startswith(here):
@@ -84,12 +84,12 @@ def _level_of_caller() -> int:
 
 
 async def in_thread(work: Callable[..., T], *args: Any) -> T:
-    """Does something that waits for the disk without blocking the event loop. The thread cannot be cancelled."""
+    """Runs something that waits for the disk in a thread, to not block the event loop. The thread cannot be cancelled."""
     return await asyncio.get_running_loop().run_in_executor(_threads(), work, *args)
 
 
 def submit_in_thread(work: Callable[[], T]) -> Future[T]:
-    """Starts something that waits for the disk, beside the caller."""
+    """Starts something that waits for the disk in a thread. Returns at once."""
     return _threads().submit(work)
 
 

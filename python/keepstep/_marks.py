@@ -1,4 +1,4 @@
-"""What stands for itself among the values that are read back: media, marked texts, lost values, raw arrays."""
+"""Classes of keepstep among the values that are read back: media, reprs, lost values, raw arrays."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _DISPLAYED = ("image/png", "image/jpeg", "image/gif", "image/webp", "audio/wav",
 
 
 class RecordedAsRepr(UserWarning):
-    """Objects of this class cannot be recorded as data: their text was recorded. `keepstep.register` changes that."""
+    """Objects of this class cannot be recorded as data, so their `repr` was recorded. `keepstep.register` changes that."""
 
 
 class _Frozen:
-    """Compared by what it holds, and never changed."""
+    """Compared by its content, and immutable."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -70,7 +70,7 @@ class Media(_Frozen):
 
 
 class Repr(str):
-    """What an object looked like that could not be recorded; `type` is the name of its class."""
+    """The `repr` of an object that could not be recorded as data; `type` is the name of its class."""
 
     __slots__ = ("type",)
     type: str
@@ -88,7 +88,7 @@ class Repr(str):
 
 
 class Lost(_Frozen):
-    """Bytes in storage were damaged: here stood a value with this hash."""
+    """Stands for a value whose bytes are damaged; `hash` is the hash of the value."""
 
     __slots__ = ("hash",)
     hash: bytes
@@ -104,7 +104,8 @@ class Lost(_Frozen):
 
 
 class Array(_Frozen):
-    """An array whose elements nothing here has a type for: numpy is missing, or `ml_dtypes` for bfloat16 and float8.
+    """An array whose elements have no type in the installed libraries: numpy is missing, or `ml_dtypes` for bfloat16
+    and float8.
 
     `data` has the elements in C order, little-endian.
     """

@@ -1,6 +1,6 @@
 """The null store: the same API, records nothing, costs nothing that can be measured.
 
-These stand where the native objects stand; the classes over them are the same.
+These classes take the place of the native ones; the public classes over them are the same.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class NullReceipt:
-    """A receipt of what was not recorded."""
+    """A receipt for something that was not recorded."""
 
     __slots__ = ()
     level: str | None = None
@@ -32,7 +32,7 @@ RECEIPT = NullReceipt()
 
 
 class NullRecorded:
-    """What would be recorded: it is read back as from a store, so that a loop sees the same with one and without."""
+    """A value that would be recorded. It is read back as from a store, so that a loop gets the same with and without one."""
 
     __slots__ = ("_given",)
 
@@ -49,7 +49,7 @@ class NullRecorded:
 
 
 class NullResult(NullRecorded):
-    """The same of what a call gave, which is refused if it could not come back."""
+    """The same for the result of a call, which is refused if it could not be read back."""
 
     __slots__ = ()
 
@@ -71,7 +71,7 @@ class NullCall:
         try:
             return bool(self._arguments == other._arguments)
         except Exception:
-            # Arrays do not say it in one word.
+            # Comparing arrays gives an array, not one answer.
             return False
 
 
@@ -92,7 +92,7 @@ class NullEpisode:
         self._has_first = False
         self._failed = 0
         self._said: dict[str, Any] | None = None
-        # Left to the next try, since this one failed.
+        # True if the intent is kept for the next try, since this one failed.
         self._kept = False
         self._state: dict[str, Any] = {}
 
@@ -179,7 +179,7 @@ class NullEpisode:
 
 
 class NullJob:
-    """A job of a plan that nobody keeps."""
+    """A job of a plan that is not recorded."""
 
     attempts = 0
     why = "new"
@@ -192,7 +192,7 @@ class NullJob:
 
 
 class NullRemaining:
-    """Gives each job of a plan that nobody keeps once; none of them is to be scored."""
+    """Yields each job of a plan that is not recorded, once; none of them needs a score."""
 
     def __init__(self, run: NullRun, scores: bool) -> None:
         self._run, self._scores = run, scores
@@ -220,7 +220,7 @@ class NullRemaining:
 
 
 class NullGroup:
-    """A group that nobody seals."""
+    """A group whose seal is not recorded."""
 
     id = "0" * 32
 
@@ -246,7 +246,7 @@ class NullGroup:
 
 
 class NullStream:
-    """A stream that forgets when it is gone."""
+    """A stream that keeps nothing."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -301,7 +301,7 @@ class NullRun:
         return NullJob(self.ref_of(task, iteration, sample), task, iteration, sample)
 
     def progress(self, max_attempts: int) -> dict[str, Any]:
-        # Nobody keeps how it went: what was given counts as done.
+        # How the jobs ended is not recorded: each job that was given counts as done.
         given, left = self._given, len(self._planned)
         ended = {"finished": given} if given else {}
         return {
@@ -330,7 +330,7 @@ class NullCloser:
 
 
 class NullStore:
-    """Stands where a native store stands."""
+    """Takes the place of a native store."""
 
     level: str | None = None
     id = "0" * 32

@@ -1,4 +1,4 @@
-"""How far a plan is, and what was given up of it."""
+"""How far a plan is, and which of its episodes were given up."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SHOWN_MAX = 20
-"""So many that were given up are told by name: more would hide what else a log says."""
+"""How many episodes are logged by name: more would hide the rest of the log."""
 CHARS_MAX = 300
-"""An error is logged up to here; `progress` has more of it."""
+"""How many characters of an error are logged; `progress` has more of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """An episode that was `errored` as often as it may be."""
+    """An episode that was `errored` as often in a row as is allowed."""
 
     ref: str
     """How people and commands name the episode."""
     attempts: int
     """How many attempts at it were claimed."""
     errors: int
-    """How often in a row it was `errored`, without getting on."""
+    """How often in a row it was `errored` without progress."""
     error: str | None = None
     """Type and message of the last error."""
 
@@ -39,7 +39,7 @@ class GivenUp:
             error = error[:CHARS_MAX] + "…"
         times = "once" if self.errors == 1 else f"{self.errors} times"
         return (
-            f"{self.ref} is given up: errored {times}, the last with {error} "
+            f"{self.ref} is given up: it errored {times}, the last time with {error} "
             f"(`max_attempts={self.errors + 1}` tries it again)"
         )
 
@@ -51,25 +51,25 @@ class Progress:
     planned: int = 0
     """How many episodes the plan has."""
     not_begun: int = 0
-    """Nobody had them yet."""
+    """No process has begun them."""
     running: int = 0
-    """Somebody has them now, or is not proven gone."""
+    """A process has them now, or is not proven dead."""
     interrupted: int = 0
-    """They were left; `remaining` gives them."""
+    """Their process left them or died; `remaining` yields them."""
     ended: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """How the others ended: how many `finished`, `truncated`, `errored`."""
     unscored: int = 0
-    """Those of them that are over and lack a note that the plan needs; `Run.unscored` gives them."""
+    """Of those that ended: they are over and lack a note that the plan needs. `Run.unscored` yields them."""
     given_up: Sequence[GivenUp] = ()
-    """Those of them that were `errored` as often as they may be. `remaining` gives the other `errored` ones."""
+    """Of those that ended: they were `errored` as often in a row as is allowed. `remaining` yields the other `errored` ones."""
     pruned: int = 0
     """They were deleted."""
     damaged: int = 0
-    """What is known of them cannot be read: `keepstep verify` says more."""
+    """What is recorded of them cannot be read: `keepstep verify` says more."""
     done: int = 0
-    """How many are over and scored. What was given up or pruned is not done, and nothing remains of it."""
+    """How many are over and scored. Those that were given up or pruned are not done, but nothing remains to do for them."""
     left: int = 0
-    """Of how many something remains."""
+    """How many still have something to do."""
 
     def __repr__(self) -> str:
         counts = [
@@ -81,7 +81,7 @@ class Progress:
             (self.damaged, "damaged"),
         ]
         told = ", ".join(f"{count} {what}" for count, what in counts if count)
-        # Nothing remains of these, and nobody would call them done.
+        # Nothing remains to do for these, but they are not done.
         rest = [(len(self.given_up), "given up"), (self.pruned, "pruned")]
         done = f"{self.done} of {self.planned} done"
         done += "".join(f", {count} {what}" for count, what in rest if count)
@@ -89,26 +89,26 @@ class Progress:
 
 
 def progress_of(told: Mapping[str, Any]) -> Progress:
-    """As the engine tells it."""
+    """From what the engine returns."""
     given_up = tuple(GivenUp(*each) for each in told["given_up"])
     ended = MappingProxyType(dict(told["ended"]))
-    # The engine's counts all of which nothing remains.
+    # The engine's `done` counts all episodes for which nothing remains to do.
     done = told["planned"] - told["left"] - len(given_up) - told.get("pruned", 0)
     return Progress(**{**told, "ended": ended, "given_up": given_up, "done": done})
 
 
-# What was told in this process of jobs that came to nothing: where, which run, what kind of trouble, and what.
+# What this process has logged about jobs: the store, the run, the kind of trouble, and the episode.
 _told: set[tuple[Any, ...]] = set()
 _TOLD_MAX = 10_000
 
 
 def log_held(run: Run, remaining: Any) -> None:
-    """Says in the log what is to be scored and was not given, and where notes may have been lost: each once."""
+    """Logs, once each, the episodes that need a score and were not given, and where notes may have been lost."""
     warn_of_troubles(_untold(run, "unread", remaining.unread_notes()))
     for ref in _untold(run, "held", remaining.held_here()):
         logger.warning(
-            "%s lacks a note and is not given again: this process has the job of it; annotate it, or let the job go, "
-            "then ask for `unscored` again",
+            "%s lacks a note and is not given again: this process still has its job; annotate it, or release the job, "
+            "then call `unscored` again",
             shown(ref),
         )
     in_vain = [(ref, ", ".join(needs)) for ref, needs in remaining.scored_in_vain()]
@@ -122,13 +122,13 @@ def log_held(run: Run, remaining: Any) -> None:
 
 
 def _untold(run: Run, kind: str, found: Iterable[T]) -> list[T]:
-    """What was not told yet, as much as is told at once: the rest is told when somebody asks again."""
+    """What was not logged yet, as much as is logged at once: the rest is logged the next time."""
     # A copy of a store has runs of the same generation_id.
     place = (run.store.where, run._core.generation_id, kind)
     new = [each for each in found if (*place, each) not in _told]
     if len(new) > SHOWN_MAX:
         logger.warning(
-            "%d of run %s have the same trouble: %d are told now, the others when nothing is left again",
+            "%d episodes of run %s have the same problem: %d are named now, the others the next time that nothing is left",
             len(new),
             shown(run.name),
             SHOWN_MAX,
@@ -139,18 +139,18 @@ def _untold(run: Run, kind: str, found: Iterable[T]) -> list[T]:
 
 
 def log_given_up(run: Run, remaining: Any) -> None:
-    """Says in the log what was given up, and what is not given again: each once in this process."""
+    """Logs the episodes that were given up, and those that are not given again: each once in this process."""
     for ref, times in _untold(run, "returned", remaining.returned()):
         logger.warning(
-            "%s is not given again by this process: its job was let go %d times before its episode was opened, so what "
-            "failed did so before anything could be recorded; other processes get it when this one is gone",
+            "%s is not given again by this process: its job was released %d times before its episode was opened, so what "
+            "failed was not recorded; other processes get it when this one has exited",
             shown(ref),
             times,
         )
     for ref, times in _untold(run, "left", remaining.left()):
         logger.warning(
             "%s is not given again by this process: it was left %d times without an end and without a new step; end it "
-            "with `episode.end(...)`, or by an error; other processes get it when this one is gone",
+            "with `episode.end(...)` or an exception; other processes get it when this one has exited",
             shown(ref),
             times,
         )
@@ -159,5 +159,5 @@ def log_given_up(run: Run, remaining: Any) -> None:
         logger.warning("%s", shown(str(each)))
     if len(given_up) > SHOWN_MAX:
         logger.warning(
-            "and %d more are given up: `run.progress().given_up` has all", len(given_up) - SHOWN_MAX
+            "and %d more are given up: `run.progress().given_up` names all", len(given_up) - SHOWN_MAX
         )

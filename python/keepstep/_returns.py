@@ -1,7 +1,7 @@
-"""What a recorded result comes back as: the class that the caller named, or plain data.
+"""The type of a recorded result when it is read back: the class that the caller named, or plain data.
 
 The class is decided before the call, by what the caller wrote: `returns=`, or the function's own annotation. No class is
-ever looked up by a recorded name. What is made of the recording is made in the same way when the call was made just now.
+ever looked up by a recorded name. A call that was just made gets its result in the same way as a recorded one.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from .errors import BadInput
 
 
 class Misfit(Exception):
-    """The data is not what the class is made of."""
+    """The data does not fit the class."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path} {why}")
 
 
 class CannotName(Exception):
-    """A class that nobody knows how to make of data."""
+    """A class that cannot be made from data."""
 
 
 class Back:
-    """How data becomes what was named. This one leaves it as it is."""
+    """How data becomes an object of the named class. This one leaves the data as it is."""
 
-    # True if there is a class in it that plain data does not come back as by itself.
+    # True if it makes objects of a class that plain data does not have.
     makes_classes = False
 
     def fits(self, data: Any) -> bool:
-        """True if it may be what was named: asked where there is a choice."""
+        """True if the data may be of this class: asked if there is a choice."""
         return True
 
     def make(self, data: Any, path: str) -> Any:
-        """What was named. Raises Misfit."""
+        """The object. Raises Misfit."""
         return data
 
 
@@ -53,7 +53,7 @@ PLAIN = Back()
 
 
 class Instance(Back):
-    """What comes back as itself."""
+    """A class whose objects are read back as themselves."""
 
     def __init__(self, cls: type) -> None:
         self._cls = (cls, int) if cls is float else cls
@@ -101,7 +101,7 @@ class Member(Back):
         try:
             return self._cls(data)
         except (ValueError, TypeError):
-            raise Misfit(path, f"is {_kind(data)}, no value of {self._cls.__qualname__}") from None
+            raise Misfit(path, f"is {_kind(data)}, which is no value of {self._cls.__qualname__}") from None
 
 
 class Choice(Back):
@@ -117,10 +117,10 @@ class Choice(Back):
     def make(self, data: Any, path: str) -> Any:
         fitting = [option for option in self._options if option.fits(data)]
         if not fitting and isinstance(data, Mapping):
-            # What a server invents is made into the first of the classes, as SDKs do it.
+            # Data that fits none of the classes becomes the first one, as in SDKs.
             fitting = [option for option in self._options if isinstance(option, Structure)]
         if not fitting:
-            raise Misfit(path, f"is {_kind(data)}, which fits none of the classes that it may have")
+            raise Misfit(path, f"is {_kind(data)}, which fits none of the named classes")
         whole = [option for option in fitting if not isinstance(option, Structure) or option.knows_all(data)]
         return (whole or fitting)[0].make(data, path)
 
@@ -138,10 +138,11 @@ class Items(Back):
 
     def make(self, data: Any, path: str) -> Any:
         if not self.fits(data):
-            raise Misfit(path, f"is {_kind(data)}, not a {self._cls.__name__} of that length")
+            length = "" if self._each is None else f" of {len(self._each)} items"
+            raise Misfit(path, f"is {_kind(data)}, not a {self._cls.__name__}{length}")
         backs = self._each if self._each is not None else [self._item] * len(data)
         made = (back.make(it, f"{path}[{at}]") for at, (back, it) in enumerate(zip(backs, data, strict=True)))
-        # Where any sequence would do it stays what it was.
+        # If any sequence is allowed, a tuple stays a tuple.
         keeps = self._cls is list and isinstance(data, tuple)
         return tuple(made) if keeps else self._cls(made)
 
@@ -166,8 +167,8 @@ class Entries(Back):
 
 
 class Structure(Back):
-    """Something with named fields. What a field holds that its annotation does not say is left as it is: whether all of
-    it came back is seen by comparing."""
+    """A class with named fields. A value that does not fit the annotation of its field is left as it is: a later
+    comparison shows whether everything was read back."""
 
     makes_classes = True
 
@@ -176,7 +177,7 @@ class Structure(Back):
 
     @functools.cached_property
     def _fields(self) -> dict[str, Back]:
-        """Looked at when they are needed: classes refer to one another."""
+        """Computed on first use: classes refer to one another."""
         return {name: _back_in_class(hint) for name, hint in self._hints().items()}
 
     def _hints(self) -> dict[str, Any]:
@@ -201,20 +202,20 @@ class Structure(Back):
         return True
 
     def knows_all(self, data: Any) -> bool:
-        """True if there is nothing in the data that it has no field for."""
+        """True if it has a field for everything in the data."""
         return isinstance(data, Mapping) and data.keys() <= self._fields.keys()
 
     def make(self, data: Any, path: str) -> Any:
         if isinstance(data, self._cls):
             return data
         if not isinstance(data, Mapping) or not all(isinstance(name, str) for name in data):
-            raise Misfit(path, f"is {_kind(data)}, of which no {self._cls.__qualname__} can be made")
+            raise Misfit(path, f"is {_kind(data)}, which cannot become a {self._cls.__qualname__}")
         values = {name: self._value(name, value, f"{path}.{name}") for name, value in data.items()}
         try:
             return self._made(values)
         except Exception as raised:
             raise Misfit(
-                path, f"cannot be made a {self._cls.__qualname__} again: {message_of(raised)}"
+                path, f"cannot become a {self._cls.__qualname__} again: {message_of(raised)}"
             ) from raised
 
     def _value(self, name: str, value: Any, path: str) -> Any:
@@ -281,7 +282,7 @@ class TypedEntries(Structure):
 
 
 class Model(Structure):
-    """A pydantic model, those of the SDKs included. Made without validation: SDKs do not validate what a server gave."""
+    """A pydantic model, such as those of the SDKs. Made without validation: SDKs do not validate a server's answer either."""
 
     def _hints(self) -> dict[str, Any]:
         return {name: field.annotation for name, field in self._cls.model_fields.items()}
@@ -303,7 +304,7 @@ class Model(Structure):
         return field is not None and not field.is_required() and field.default is None
 
 
-# What stands for any sequence, or any mapping.
+# Annotations that mean any sequence, or any mapping.
 _SEQUENCES = {
     collections.abc.Sequence,
     collections.abc.MutableSequence,
@@ -317,13 +318,13 @@ _AWAITABLES = {collections.abc.Awaitable, collections.abc.Coroutine}
 
 
 def back_of(fn: Callable[..., Any], returns: Any) -> Back | None:
-    """How the result of a function comes back; None if as plain data."""
+    """How the result of a function is read back; None if as plain data."""
     if returns is not None:
         try:
             return _back(returns)
         except CannotName as cannot:
             raise BadInput(
-                f"returns: is {returns!r}, and {cannot} cannot be made of what is recorded: give a pydantic model, "
+                f"returns: is {returns!r}, but {cannot} cannot be made from recorded data: give a pydantic model, "
                 "a dataclass, a named tuple, an enum, or a list or dict of such; or register it with keepstep.register"
             ) from None
     try:
@@ -338,7 +339,7 @@ def _annotation_of(fn: Callable[..., Any]) -> Any:
         fn = fn.func
     fn = inspect.unwrap(fn)
     if not inspect.isroutine(fn):
-        # A class gives objects of its own; other things that can be called have a method for it.
+        # A class returns its own objects when it is called; other callables have a `__call__` method.
         if isinstance(fn, type):
             return fn
         fn = type(fn).__call__
@@ -364,7 +365,7 @@ def _back_in_class(hint: Any) -> Back:
 
 
 def _back(hint: Any) -> Back:
-    """How data becomes what a hint names. Raises CannotName."""
+    """How data becomes the type that a hint names. Raises CannotName."""
     if hint is None:
         hint = type(None)
     if isinstance(hint, typing.TypeVar) or hint in (Any, object):
@@ -411,10 +412,10 @@ def _back_of_class(cls: Any) -> Back:
     return made
 
 
-# The classes of an SDK's answer have hundreds of fields: they are looked at once.
+# The classes of an SDK's answer have hundreds of fields: each class is looked at once.
 @functools.lru_cache(maxsize=512)
 def _made_again(cls: Any) -> Back | None:
-    """How a class that says what it is made of is made again."""
+    """How to make an object of a class that names its fields."""
     if issubclass(cls, dict) and hasattr(cls, "__total__"):
         return TypedEntries(cls)
     if issubclass(cls, enum.Enum):

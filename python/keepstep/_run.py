@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 
 def _on_error_of(options: dict[str, Any]) -> Any:
-    """Takes what the engine does not know out of the options of an episode, and looks at what it knows less well."""
+    """Takes `on_error`, which the engine does not know, out of the options of an episode, and checks `retry`."""
     if "retry" in options:
         options["retry"] = _checks.some_of("retry", options["retry"], RETRIED)
     return options.pop("on_error", "fail")
 
 
 def _is_told(options: Mapping[str, Any]) -> bool:
-    """True if the caller says what becomes of recorded steps: then nobody has to be warned of them."""
+    """True if the caller says what to do with recorded steps: then no warning about them is needed."""
     return "resume" in options or "at" in options
 
 
 class Run:
-    """A named set of episodes with one config. Pickles as its name: another process opens it again."""
+    """A named set of episodes with one config. It can be pickled: another process then opens the same run."""
 
     __slots__ = ("__weakref__", "_core", "_store")
 
@@ -48,39 +48,39 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the run."""
         return str(self._core.name)
 
     @property
     def store(self) -> Store:
-        """The store that it is in."""
+        """The store that the run is in."""
         return self._store
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """What its episodes have in common."""
+        """What all its episodes share."""
         return self._core.config or {}
 
     @property
     def links(self) -> Mapping[str, str]:
-        """What it refers to."""
+        """What the run refers to, by name."""
         return dict(self._core.links)
 
     @property
     def generation(self) -> int:
-        """Which generation of its name this is, from 0."""
+        """Which generation of the name this is, from 0."""
         return int(self._core.generation)
 
     def episode(
         self, task: str | None = None, *, sample: int = 0, iteration: int = 0, **options: Any
     ) -> Episode:
-        """An episode, to be entered: begun, or gone on with where an interrupted attempt stopped.
+        """An episode, to be entered with `with`. It is a new one, or resumes where an interrupted attempt stopped.
 
         Parameters:
-            task: what it is about; without one it gets a unique name.
+            task: the name of the task. Without one, the episode gets a unique name.
             sample: which sample of the task.
-            iteration: which visit of the task, for training that comes back to it.
-            **options: how it is opened, see `Opts`.
+            iteration: which visit to the task, for training that comes back to it.
+            **options: how to open it, see `Opts`.
         """
         iteration, sample = _checks.whole("iteration", iteration), _checks.whole("sample", sample)
         if task is not None:
@@ -95,7 +95,9 @@ class Run:
         return Episode(ref, functools.partial(open, options), at_once, on_error, is_told)
 
     def group(self, task: str, *, size: int, iteration: int = 0) -> Group:
-        """The samples of one task and iteration, sealed together. Another size than is planned, recorded or sealed is refused."""
+        """The samples of one task and iteration, to be sealed together. A size that differs from the one that was
+        planned, recorded or sealed is refused.
+        """
         _checks.text("task", task, empty=False)
         size = _checks.whole("size", size, 1, _checks.SAMPLES_MAX)
         iteration = _checks.whole("iteration", iteration)
@@ -104,12 +106,12 @@ class Run:
     def plan(
         self, tasks: Iterable[str], *, samples: int = 1, iteration: int = 0, needs: Collection[str] = ()
     ) -> None:
-        """Plans episodes: so many samples of each task. Durable when it returns; what is planned adds nothing.
+        """Plans samples of each task. Durable when it returns. Planning the same episodes again adds nothing.
 
         Parameters:
-            tasks: the tasks.
-            samples: how many episodes of each.
-            iteration: which visit of the tasks.
+            tasks: the names of the tasks.
+            samples: how many episodes of each task.
+            iteration: which visit to the tasks.
             needs: names of notes that an episode needs to count as done.
         """
         named = _checks.texts("tasks", tasks, empty=False)
@@ -118,19 +120,21 @@ class Run:
         self._core.plan(named, samples, iteration, _checks.texts("needs", needs, empty=False))
 
     def remaining(self, *, retry: Collection[Why] = (), max_attempts: int = 3, pause_s: float = 1.0) -> Jobs:
-        """What remains to be run of the plan, claimed as it is given.
+        """Yields the episodes of the plan that are still to be run, each claimed for this process.
 
-        First what others left interrupted, then what is new, what this process left itself, what was truncated if that is
-        asked for, and what errored. When nothing is left it logs what was given up. What lacks a note that the plan needs
-        comes from `unscored`.
+        Episodes that other processes left interrupted come first. Then come new ones, those that this process left,
+        truncated ones if `retry` asks for them, and errored ones. When nothing is left, the log names the episodes
+        that were given up. Episodes that only lack a note come from `unscored`.
 
         Parameters:
-            retry: endings to go on from that are final otherwise: `["truncated"]`, once for each who asks.
-            max_attempts: how often in a row an episode may be `errored`, without getting on by more than the step that failed,
-                before it is given up. A higher number brings it back. An episode that this process leaves so often without
-                an end and without a new step, or does not open, is not given to it again.
-            pause_s: how many seconds an episode rests after this process saw it `errored`, doubled with each error in a row.
-                When nothing else is left, the next job is waited for.
+            retry: endings to resume from that are final otherwise: `["truncated"]`. Each process that asks gets such
+                an episode once.
+            max_attempts: how often in a row an episode may be `errored`, without an attempt that got further than the
+                step that failed, before it is given up. A higher number brings it back. An episode that this process
+                left this often without an end and without a new step, or released this often before it was opened, is
+                not given to it again.
+            pause_s: how many seconds to wait before an episode is given again after this process saw it `errored`;
+                doubled with each error in a row. If nothing else is left, the call waits for it.
         """
         endings = _checks.some_of("retry", retry, RETRIED)
         most = _checks.whole("max_attempts", max_attempts, 1, _checks.TIMES_MAX)
@@ -138,10 +142,11 @@ class Run:
         return Jobs(self, self._core.remaining(endings, most, pause, False), log_given_up)
 
     def unscored(self) -> Jobs:
-        """What is over and lacks a note that the plan needs, claimed for scoring as it is given: annotate `job.ref`.
+        """Yields episodes that are over and lack a note that the plan needs. Each is claimed for scoring: annotate
+        `job.ref`.
 
-        What this process has in hand already is passed over, and so is what it annotated three times without the note that
-        is needed; the log says so.
+        Episodes that this process has claimed already are left out, and so are those that it annotated three times
+        without the note that is needed. The log names them.
         """
         return Jobs(self, self._core.remaining([], 1, 0.0, True), log_held)
 
@@ -157,19 +162,19 @@ class Run:
     def claim(
         self, *, retry: Collection[Why] = (), max_attempts: int = 3, pause_s: float = 1.0
     ) -> Job | None:
-        """One job of what remains to be run, or None if there is none now. Waits as `remaining` does."""
+        """Claims one job that is still to be run; None if there is none now. Waits as `remaining` does."""
         return next(self.remaining(retry=retry, max_attempts=max_attempts, pause_s=pause_s), None)
 
     def annotate(self, ref: str, name: str, value: Any, *, source: str, step: int | None = None) -> Any:
         """Adds a note to an episode of this run, an attempt at it, or a step. Returns at once.
 
         Parameters:
-            ref: what it is about: `run/task#iteration.sample~attempt@step`, later parts optional. It must be there: an episode
-                that began, an attempt at it, a step that was recorded. A whole name costs a look-up; a task alone is
-                looked for, and must have one episode.
-            name: its name. The newest of a name and source counts; older ones stay readable.
-            value: what is noted. None is a value like any other: an episode that needs the note has it then.
-            source: who says so.
+            ref: what the note is about: `run/task#iteration.sample~attempt@step`; later parts are optional. It must
+                be there: an episode that began, an attempt at it, a step that was recorded. A full name costs one
+                look-up. A task alone is searched for, and must have one episode.
+            name: the name of the note. The newest of each name and source counts; older ones stay readable.
+            value: the value. None is a value like any other: it satisfies a plan that needs the note.
+            source: who gives the note.
             step: the step, if `ref` does not name it.
         """
         _checks.text("ref", ref)
@@ -190,20 +195,21 @@ class Run:
         after: str | None = None,
         follow: bool = False,
     ) -> Iterator[View]:
-        """The episodes of the run that fit; with `after` or `follow`, those that said how they ended, as they come.
+        """The episodes that match. With `after` or `follow`, only those that recorded their end, as the ends come in.
 
         Parameters:
             task: only of this task.
             iteration: only of this iteration.
-            ends: only those that ended so; how the others stand is `View.state`. `crashed` and `superseded` are found by others
-                and said by nobody, so they do not come with `after` or `follow`, which refuse them.
-            reward: only those whose reward is from the first to the second number.
+            ends: only episodes with one of these endings; `View.state` also tells of those without an end. `crashed`
+                and `superseded` are found by other processes, so they never come with `after` or `follow`, which
+                refuse them.
+            reward: only those whose reward is at least the first and at most the second number.
             policy: only those with a step of this policy version.
             since: only those with a step since this time, in seconds since 1970.
-            attempts: the last attempt at each, or all. Followed with `last`, the end of an attempt that was gone on from
-                may not be told.
-            after: go on after this cursor: exact, also in another process.
-            follow: first all that ended before, from the beginning or behind `after`, then wait for more, for ever.
+            attempts: the last attempt at each episode, or all attempts. With `last`, following may leave out the end
+                of an attempt that was resumed.
+            after: continue after this cursor. That is exact, also in another process.
+            follow: first all that ended before, from the beginning or from the cursor; then wait for more, for ever.
         """
         from . import _views
 
@@ -242,7 +248,7 @@ class Run:
         return _views.table(self._core, of, columns)
 
     def __reduce__(self) -> tuple[Callable[..., Run], tuple[Any, ...]]:
-        # Nobody could look the config of the null store's runs up again.
+        # The config of the null store's runs is recorded nowhere, so it is sent along.
         config = self.config if self._store.where is None else None
         return _reopen, (self._store._how, self.name, self._core.generation_id, config)
 
@@ -264,7 +270,7 @@ def _reopen(how: Any, name: str, generation_id: str, config: Mapping[str, Any] |
 
 
 class Job:
-    """An episode that remains of a plan, claimed for this process."""
+    """An episode of a plan that is still to be run, claimed for this process."""
 
     __slots__ = ("_core", "_run")
 
@@ -279,17 +285,17 @@ class Job:
 
     @property
     def sample(self) -> int:
-        """Which sample of it."""
+        """Which sample of the task."""
         return int(self._core.sample)
 
     @property
     def iteration(self) -> int:
-        """Which visit of it."""
+        """Which visit to the task."""
         return int(self._core.iteration)
 
     @property
     def attempts(self) -> int:
-        """How many attempts at it were claimed before, also those that died before they recorded anything."""
+        """How many attempts at it were claimed before, including those that died before they recorded anything."""
         return int(self._core.attempts)
 
     @property
@@ -303,7 +309,7 @@ class Job:
         return str(self._core.ref)
 
     def episode(self, **options: Any) -> Episode:
-        """The episode, to be entered."""
+        """The episode, to be entered with `with`."""
         on_error = _on_error_of(options)
         open = functools.partial(self._core.open, options)
         return Episode(self.ref, open, on_error=on_error, is_told=_is_told(options))
@@ -313,13 +319,13 @@ class Job:
 
 
 NAP_S = 1.0
-"""Whoever waits for a job looks again so often: somebody may have died meanwhile."""
+"""How many seconds a wait for a job lasts at most before it looks again: a process may have died meanwhile."""
 KEPT_NAP_S = 0.01
-"""So long takes what a thread has to do until the job of a cancelled task can be had."""
+"""How many seconds to wait for a thread that is taking a job for a cancelled task."""
 
 
 class Jobs:
-    """Jobs as they are claimed: `for` and `async for` alike. Many threads and tasks may share it, each gets jobs of its own."""
+    """Yields jobs and claims them, with `for` or `async for`. Threads and tasks may share it: each job goes to one of them."""
 
     __slots__ = ("_at_the_end", "_kept", "_left_alone", "_native", "_run", "given")
 
@@ -327,7 +333,7 @@ class Jobs:
         self._run = run
         self._native = native
         self._at_the_end = at_the_end
-        # Taken for a task that was cancelled meanwhile: whoever asks next gets them.
+        # Jobs that were taken for a task that was cancelled meanwhile: the next caller gets them.
         self._kept: deque[Job] = deque()
         # What threads are taking for such tasks.
         self._left_alone: set[Future[Job | float | None]] = set()
@@ -337,7 +343,7 @@ class Jobs:
         return self
 
     def __next__(self) -> Job:
-        """The next job. Raises StopIteration when nothing is left now, and logs what was given up."""
+        """The next job. Raises StopIteration when nothing is left now, and logs the episodes that were given up."""
         warn_if_on_loop("use `async for`, or `await anext(jobs, None)` for one job", waits_for="a job")
         while not isinstance(job := self._take(), Job):
             if job is None:
@@ -349,7 +355,7 @@ class Jobs:
         return self
 
     async def __anext__(self) -> Job:
-        """As `next()`, without stopping the event loop: claiming waits for the disk."""
+        """As `next()`, without blocking the event loop: claiming waits for the disk."""
         while not isinstance(job := await self._take_beside(), Job):
             if job is None:
                 raise StopAsyncIteration
@@ -361,7 +367,7 @@ class Jobs:
         try:
             return await asyncio.wrap_future(taking)
         except BaseException:
-            # A thread that has begun goes on. What it takes would count as let go, if nobody had it.
+            # A thread that has started cannot be stopped. A job that it takes is kept, or it would count as released.
             self._left_alone.add(taking)
             taking.add_done_callback(self._keep)
             raise
@@ -403,7 +409,7 @@ class Jobs:
 
 
 class Group:
-    """The samples of one task and iteration, sealed all at once."""
+    """The samples of one task and iteration, sealed together."""
 
     __slots__ = ("_core", "_run", "iteration", "task")
 
@@ -415,11 +421,11 @@ class Group:
 
     @property
     def refs(self) -> tuple[str, ...]:
-        """How people and commands name its episodes, by sample."""
+        """The refs of its episodes, by sample."""
         return tuple(ref for ref, _ in self._core.members())
 
     def claim(self, **options: Any) -> Episode | None:
-        """The next sample that needs work, as an episode; None if none does now."""
+        """Claims the next sample that needs work, as an episode; None if none needs work now."""
         on_error = check_on_error(_on_error_of(options))
         warn_if_on_loop("use `await asyncio.to_thread(group.claim)`")
         native = self._core.claim(options)
@@ -430,12 +436,12 @@ class Group:
     def seal(
         self, rewards: Mapping[str, float] | None = None, *, source: str, least: int | None = None
     ) -> Any:
-        """Seals the group, all or none, with rewards by the refs of its episodes. Then trainers see it.
+        """Seals the group, all or none, with rewards by the refs of its episodes. Trainers see it from then on.
 
         Parameters:
             rewards: rewards by ref.
             source: who gives them.
-            least: seal also if members are missing, as long as there are so many.
+            least: seal even if members are missing, as long as this many are there.
         """
         given = _checks.mapping_or_none("rewards", rewards)
         by_id = None if given is None else [self._rewarded(ref, reward) for ref, reward in given.items()]
@@ -457,7 +463,7 @@ class Group:
 
 
 class Stream:
-    """An append-only set of entries that many processes share; one freezes it."""
+    """An append-only set of entries that many processes share until one of them freezes it."""
 
     __slots__ = ("_core",)
 
@@ -465,20 +471,20 @@ class Stream:
         self._core = native
 
     def put(self, id: str, value: Any) -> Any:
-        """Puts an entry. The same again is fine; another value under the same id is refused."""
+        """Adds an entry. Adding the same one again is fine; another value under the same id is refused."""
         _checks.text("id", id, empty=False)
         return self._core.put(id, value)
 
     def read(self) -> Mapping[str, Any]:
-        """What is in it now, by id."""
+        """The entries that are in it now, by id."""
         return dict(self._core.read())
 
     def freeze(self) -> Mapping[str, Any]:
-        """Closes it for good and gives what is in it. Whoever puts afterwards is fenced."""
+        """Closes the stream for good and returns its entries. After that, `put` raises `Fenced`."""
         return dict(self._core.freeze())
 
     def drop(self) -> None:
-        """Hides it for good. Its bytes stay: nothing deletes streams yet."""
+        """Hides the stream for good. Its bytes stay: nothing deletes streams yet."""
         self._core.drop()
 
     def __repr__(self) -> str:

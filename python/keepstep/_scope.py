@@ -16,7 +16,7 @@ INTERRUPTED_S = 1.0
 
 
 class Scope:
-    """Something that is entered and left. Leaving it waits for what is in flight."""
+    """Something to enter and leave with `with` or `async with`. Leaving it waits for what is in flight."""
 
     __slots__ = ()
 
@@ -55,10 +55,10 @@ class Scope:
 
     def _settle(self, receipt: Any, raised: BaseException | None) -> None:
         try:
-            # Who pressed Ctrl-C does not wait for a full disk; what was handed over goes on being written.
+            # After Ctrl-C, do not wait for a full disk; what is queued is still written.
             receipt.wait(INTERRUPTED_S if isinstance(raised, KeyboardInterrupt) else None)
         except Exception:
-            # What the caller raised is what the caller hears of.
+            # The caller's own exception must reach the caller.
             if raised is None:
                 raise
             self._note_failure()
@@ -70,14 +70,14 @@ class Scope:
         raise NotImplementedError
 
     def _leave(self, raised: BaseException | None) -> Any:
-        """Hands over what leaving means, and gives the receipt to wait for. Never waits itself."""
+        """Queues what leaving records, and returns the receipt to wait for. Never waits itself."""
         raise NotImplementedError
 
     def _left(self) -> None:
-        """It was left, whatever became of that: nothing of it may keep others waiting."""
+        """Called after leaving, even if that failed: releases what others may wait for."""
 
     def _note_failure(self) -> None:
-        """Logs an exception of ours that must not hide the caller's."""
+        """Logs an exception of keepstep that must not hide the caller's."""
         from ._log import logger, shown
 
-        logger.exception("%s could not be recorded to its end", shown(repr(self)))
+        logger.exception("%s could not be recorded completely", shown(repr(self)))

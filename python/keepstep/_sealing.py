@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Sealing:
-    """A receipt of a seal: it is made before this exists, or, on an event loop, beside it."""
+    """The receipt of a seal. On an event loop the group is sealed in the background, elsewhere before you get the receipt."""
 
     __slots__ = ("_done", "_level", "_store", "missing", "ref")
     step: int | None = None
@@ -33,11 +33,11 @@ class Sealing:
 
     @property
     def level(self) -> Level | None:
-        """What it survives by now: None while it is on its way."""
+        """What the seal survives; None until it is made."""
         return self._level if self._is_made() else None
 
     def wait(self, timeout: float | None = None, *, level: Level | None = None) -> Sealing:
-        """Waits until it is durable at the level of the store, or at a higher one. Raises TimeoutError."""
+        """Waits until the seal is durable at the level of the store, or at `level` if that is higher. Raises TimeoutError."""
         reached = self._level if level is None else self._store._reached(level)
         if self._done is not None:
             if not self._done.done():
@@ -45,15 +45,15 @@ class Sealing:
             try:
                 self.missing = self._done.result(timeout)
             except FutureTimeout:
-                # Until Python 3.10 this is not the builtin one.
-                raise TimeoutError(f"{self.ref} is not sealed yet; it goes on being written") from None
-        # A seal is synced at every level of the store, so what can be reached is.
+                # In Python 3.10 this is not the builtin TimeoutError.
+                raise TimeoutError(f"{self.ref} is not sealed yet; it is still being written") from None
+        # A seal is always synced, so it has every level that the storage supports.
         self._level = reached
         return self
 
     def __await__(self) -> Any:
         if self._done is not None:
-            # Who stops waiting does not withdraw the seal, which may not have begun.
+            # Cancelling the wait does not cancel the seal, which may not have begun.
             self.missing = yield from asyncio.shield(asyncio.wrap_future(self._done)).__await__()
         return self
 

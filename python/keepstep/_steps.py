@@ -9,13 +9,13 @@ from typing import Any, Literal, TypedDict, overload
 
 from ._tokens import Tokens
 
-# An item of a recording list that is a mapping with one of these is an action.
+# An item of a recording list that is a mapping with one of these keys is an action.
 _ACTION_KEYS = ("action_type", "action")
 _SHOWN_MAX = 60
 
 
 class Said(TypedDict, total=False):
-    """What is durable before the action is taken."""
+    """The intent of a turn: what is durable before the action is taken."""
 
     action: Any
     prompt: Any
@@ -26,7 +26,7 @@ class Said(TypedDict, total=False):
 
 
 class Result(TypedDict, total=False):
-    """What came of an action."""
+    """The result of an action."""
 
     observation: Any
     reward: float | None
@@ -37,16 +37,16 @@ class Result(TypedDict, total=False):
 
 
 class Both(Said, Result):
-    """A whole step: what was said, and what came of it."""
+    """A whole step: its intent and its result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Step:
-    """A step. A field that is None was not recorded, unless its name stands in `damaged`.
+    """A step. A field that is None was not recorded, unless `damaged` names it.
 
-    An item that was appended to a recording list (`episode.trajectory()`) is a step with a `value`. If that is a
-    mapping with an "observation", the observation is also there by name (with its "info"); if it has an "action_type"
-    or an "action", the whole item is the action.
+    An item of a recording list (`episode.trajectory()`) is a step with a `value`. If that is a mapping with an
+    "observation", this is also the observation of the step (and its "info" the info). If it has an "action_type" or
+    an "action" instead, the whole item is the action.
     """
 
     index: int
@@ -70,7 +70,7 @@ class Step:
 
     @property
     def failed(self) -> bool:
-        """True if the action raised: there is an error instead of a result, and it is not one of `episode.turns`."""
+        """True if the action raised: the step has an error instead of a result, and does not count in `episode.turns`."""
         return self.error is not None or "error" in self.damaged
 
     def __eq__(self, other: object) -> bool:
@@ -93,20 +93,20 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A call that was recorded by `episode.call`. What is None was not recorded, unless its name stands in `damaged`."""
+    """A call that `episode.call` recorded. A field that is None was not recorded, unless `damaged` names it."""
 
     step: int | None = None
     """The turn that it belongs to."""
     name: str | None = None
-    """What was called."""
+    """The name of the call."""
     key: str | None = None
-    """Its key, if it was given one."""
+    """Its key, if it has one."""
     arguments: Any = None
-    """What it was called with: a list, or with keywords a mapping of `args` and `kwargs`."""
+    """Its arguments: a list, or with keywords a mapping of `args` and `kwargs`."""
     result: Any = None
-    """What came back, as plain data."""
+    """What it returned, as plain data."""
     error: str | None = None
-    """What was raised instead: type, message and traceback."""
+    """What it raised instead: type, message and traceback."""
     time: float | None = None
     """When it was recorded, in seconds since 1970."""
     damaged: tuple[str, ...] = ()
@@ -114,12 +114,12 @@ class Call:
 
 
 def call_of(recorded: Mapping[str, Any]) -> Call:
-    """The call of what the engine gives."""
+    """A call from what the engine returns."""
     return Call(**{**recorded, "error": error_text(recorded["error"])})
 
 
 def step_of(recorded: Mapping[str, Any]) -> Step:
-    """The step of what the engine gives: a dictionary of the fields that are there."""
+    """A step from what the engine returns: a dictionary of the fields that are there."""
     known = dict(recorded)
     if known.get("time") is None:
         known["time"] = 0.0
@@ -150,7 +150,7 @@ def error_text(error: Any) -> str | None:
 
 
 class Steps(Sequence[Step]):
-    """The steps of an attempt, each read when it is asked for. Iterating holds one at a time."""
+    """The steps of an attempt. Each is read when it is used. Iterating holds one at a time."""
 
     __slots__ = ("_count", "_fetch", "_known")
 
@@ -200,7 +200,7 @@ class Steps(Sequence[Step]):
 
 
 def same(a: Any, b: Any) -> bool:
-    """True if two recorded values are the same: arrays element by element, and NaN is itself."""
+    """True if two recorded values are the same: arrays are compared element by element, and NaN equals NaN."""
     if a is b:
         return True
     if hasattr(a, "dtype") or hasattr(b, "dtype"):

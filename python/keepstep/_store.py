@@ -48,17 +48,18 @@ def open(
     redact: Callable[[str, Any], Any] | Sequence[str] | None = None,
     skip: Collection[str] = (),
 ) -> Store:
-    """Opens a directory as a store, making it if it is not there. None is the null store: it records nothing.
+    """Opens a directory as a store, and creates it if it is not there. None is the null store, which records nothing.
 
     Parameters:
         where: the directory, or None.
-        level: what an acknowledged step has to survive; without it, the most that the storage gives: `power`, or `kill`
-            with a warning where a sync reaches no disk (tmpfs). One that cannot be reached raises `LevelOutOfReach`.
-        strict: refuse what can only be recorded as its `repr`, instead of warning about it once.
-        lease_s: after how many seconds of silence a process counts as dead whose lock does not tell.
-        stall_s: how long a step waits for room on a full disk before it raises `DiskFull`.
+        level: what an acknowledged step must survive. The default is the highest level that the storage supports:
+            `power`, or `kill` with a warning if a sync does not reach a disk (tmpfs). A level that it does not
+            support raises `LevelOutOfReach`.
+        strict: refuse a value that can only be recorded as its `repr`, instead of warning about it once.
+        lease_s: after how many seconds without a sign of life a process counts as dead, if its lock is no proof.
+        stall_s: how many seconds a step waits for room on a full disk before it raises `DiskFull`.
         redact: names of fields to hide at any depth, compared exactly, upper and lower case included; or a function
-            `(path, value)` that gives what to record instead.
+            `(path, value)` that returns what to record instead.
         skip: fields of steps that are not recorded, such as `"info"`.
     """
     if where is not None:
@@ -81,19 +82,19 @@ def open(
 
 
 def place_of(where: str | PathLike[str]) -> str:
-    """The directory that is meant, from the root on. An address such as `s3://bucket` is refused, not made a folder of."""
+    """The absolute path of the directory. An address such as `s3://bucket` is refused, not made a directory."""
     fix = "give a directory, or None for the null store"
     try:
         given = os.fspath(where)
     except TypeError:
         raise _checks.wrong("where", where, fix) from None
     if isinstance(given, bytes):
-        raise _checks.wrong("where", where, f"{fix}: os.fsdecode makes a text of bytes")
+        raise _checks.wrong("where", where, f"{fix}: os.fsdecode turns bytes into text")
     _checks.text("where", given)
     if not given:
         raise BadInput(f"where: is empty: {fix}")
     if "\0" in given:
-        raise _checks.wrong("where", given, f"{fix}: no name of a file has a NUL")
+        raise _checks.wrong("where", given, f"{fix}: a path cannot contain NUL")
     _core.refuse_address(given)
     return os.path.abspath(given)
 
@@ -126,13 +127,13 @@ class Store:
 
     @property
     def level(self) -> Level | None:
-        """What an acknowledged step survives, unless more is asked for."""
+        """What an acknowledged step survives, unless a higher level is asked for."""
         return self._core.level  # type: ignore[no-any-return]
 
     def _reached(self, level: Level) -> Level | None:
-        """What a record survives that was synced, if so much is asked for: at least what the store promises.
+        """What a synced record survives if this level is asked for: at least the level of the store.
 
-        Raises `LevelOutOfReach` if this storage cannot give it.
+        Raises `LevelOutOfReach` if this storage does not support it.
         """
         _checks.one_of("level", level, typing.get_args(Level))
         return self._core.reach(level)  # type: ignore[no-any-return]
@@ -146,14 +147,14 @@ class Store:
         new: bool = False,
         generation: int | None = None,
     ) -> Run:
-        """Opens a run, or begins it. Another config than it was made with is refused; `new` begins a new generation.
+        """Opens a run, or creates it. A config other than the recorded one is refused. `new` starts a new generation.
 
         Parameters:
-            name: its name.
-            config: what its episodes have in common; without it, a run that is there is taken as it is.
-            links: what it refers to, by name.
-            new: begin a new generation of the name.
-            generation: open this one, which must be there; without it the newest is meant.
+            name: the name of the run.
+            config: what all its episodes share. Without it, an existing run is opened with its own config.
+            links: what the run refers to, by name.
+            new: start a new generation of the name.
+            generation: open this generation, which must exist. The default is the newest.
         """
         _checks.text("name", name, empty=False)
         _checks.mapping_or_none("config", config)
@@ -166,7 +167,7 @@ class Store:
         except ConfigChanged:
             if config is not None:
                 raise
-        # Who says nothing of the config takes the run as it is: most who read it do not know its config.
+        # Without a config, the run is opened as it is: most readers do not know its config.
         natives = [run for run in self._core.runs() if run.name == name and number in (None, run.generation)]
         return Run(self, max(natives, key=lambda run: run.generation))
 
@@ -175,7 +176,7 @@ class Store:
         return (Run(self, native) for native in self._core.runs())
 
     def find(self, ref: str) -> View:
-        """An episode by its ref or the beginning of its id, to be read."""
+        """Finds an episode by its ref or by the start of its id, for reading."""
         from . import _views
 
         _checks.text("ref", ref)
@@ -183,15 +184,15 @@ class Store:
         return _views.find(self._core, ref)
 
     def reap(self) -> int:
-        """Records `crashed` for attempts whose process is dead. How many there were."""
+        """Marks attempts of dead processes as `crashed`. Returns how many there were."""
         return int(self._core.reap())
 
     def stats(self) -> Mapping[str, int]:
-        """What this process has recorded, in numbers."""
+        """Counts of what this process has recorded."""
         return dict(self._core.stats())
 
     def close(self) -> None:
-        """Writes all that waits. Episodes that are still open end as aborted."""
+        """Writes everything that is queued, and closes the store. Episodes that are still open end as `aborted`."""
         self._core.close()
 
     def __enter__(self) -> Self:
@@ -209,14 +210,14 @@ class Store:
         return "<Store: null>" if self.where is None else f"<Store {self.where}>"
 
 
-# Of all stores that something uses: an episode does also when nobody has the store's own object any more.
+# Of all stores in use: an episode uses its store even if the Store object itself is gone.
 _closers: list[_core.Closer] = []
 _shared: dict[tuple[int, How], Store] = {}
 _lock = threading.RLock()
 
 
 def shared_store(how: How) -> Store:
-    """The store that this process uses for what other processes sent it: opened once."""
+    """The store for runs that other processes sent to this one: opened once."""
     if how.where is None:
         return Store(how)
     with _lock:
@@ -228,7 +229,7 @@ def shared_store(how: How) -> Store:
 
 @atexit.register
 def _close_all() -> None:
-    """A process that exits cleanly leaves no episode without a word."""
+    """At a clean exit, all episodes that are still open get an end."""
     while _closers:
         # Threads that are still running may open more meanwhile.
         with _lock:

@@ -8,7 +8,7 @@ from ._steps import table_html
 
 
 class Table:
-    """A table, read from the store in batches each time somebody asks: `pyarrow.table(t)`, `polars.DataFrame(t)`,
+    """A table that is read from the store in batches each time it is used: `pyarrow.table(t)`, `polars.DataFrame(t)`,
     `duckdb.sql("from t")`, `t.to_pandas()`; batch by batch with `pyarrow.RecordBatchReader.from_stream(t)`.
     """
 
@@ -28,7 +28,7 @@ class Table:
         return tuple(self._core.columns)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The Arrow C stream. It has its own schema: casting is left to whoever asks for another."""
+        """The Arrow C stream. It always has the table's own schema: to get another one, cast what you read."""
         return self._core.arrow_stream()
 
     def __arrow_c_schema__(self) -> object:
@@ -36,7 +36,7 @@ class Table:
         return self._core.arrow_schema()
 
     def to_pandas(self) -> Any:
-        """All of it as a pandas DataFrame. Needs pandas and pyarrow."""
+        """The whole table as a pandas DataFrame. Needs pandas and pyarrow."""
         try:
             import pyarrow  # type: ignore[import-untyped]
         except ImportError as missing:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 
 class Tokens(NamedTuple):
-    """Token ids and what belongs to them, as arrays or lists of numbers."""
+    """Token ids and the arrays that belong to them, as arrays or lists of numbers."""
 
     prompt: Any = None
     ids: Any = None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class GrowingList(list[Any]):
-    """A real list, for loops that grow one and pass it on. It can grow, and nothing else."""
+    """A real list, for loops that grow one and pass it on. It can only grow."""
 
     __slots__ = ()
 

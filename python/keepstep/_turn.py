@@ -1,4 +1,4 @@
-"""A turn: what was said is durable before the action is taken, its result when the turn is left."""
+"""A turn: its intent is durable before the action is taken, its result when the turn is left."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ ON_ERROR = ("fail", "keep")
 
 
 def check_on_error(given: str) -> str:
-    """Refuses what is not a way to deal with an exception in a turn."""
+    """Refuses an unknown value of `on_error`."""
     if given not in ON_ERROR:
         raise BadInput(f"on_error: is {given!r}: give one of {', '.join(map(repr, ON_ERROR))}")
     return given
 
 
 class Turn(Scope):
-    """A step in the making."""
+    """A step in the making: its intent is recorded first, its result when the turn is left."""
 
     __slots__ = (
         "_end",
@@ -48,7 +48,7 @@ class Turn(Scope):
         self._episode = episode
         self._said = said
         self._on_error = on_error
-        # What was said, as it is recorded: read back when it is looked at.
+        # The recorded intent: read back when it is used.
         self._recorded: Any = None
         self._index = index
         self._entered = False
@@ -59,14 +59,14 @@ class Turn(Scope):
 
     @property
     def index(self) -> int:
-        """The index of the step that it becomes."""
+        """The index of the step that the turn becomes."""
         if self._index is None:
             raise BadInput("turn: has no index before it is entered: use `with episode.turn(...) as turn`")
         return self._index
 
     @property
     def said(self) -> dict[str, Any]:
-        """What was said, as it was recorded: plain data, also if it was said just now."""
+        """The recorded intent as plain data, also in the turn that records it."""
         if self._recorded is not None:
             self._said, self._recorded = self._recorded.back(), None
         elif self._index is None:
@@ -77,22 +77,22 @@ class Turn(Scope):
         return said
 
     def result(self, **result: Any) -> None:
-        """Says what came of it. Encoded now; durable when the turn is left."""
+        """Records the result of the action. It is encoded now, and durable when the turn is left."""
         self._check_open("result")
         self._settled = self._episode._native.result(result, False)
 
     def discard(self, reason: str) -> None:
-        """Gives the turn up, on record: it becomes no step, and the next turn has its index, and what its calls gave."""
+        """Discards the turn, on record: it becomes no step. The next turn gets its index and the results of its calls."""
         self._check_open("discard")
         self._settled = self._episode._native.discard(_checks.text("reason", reason))
         self._episode._flights.try_again()
-        self._end = "was given up"
+        self._end = "was discarded"
 
     def _check_open(self, what: str) -> None:
         if self._settled is not None:
-            raise BadInput(f"{what}: turn {self._index} {self._end} already: say the next turn first")
+            raise BadInput(f"{what}: turn {self._index} {self._end} already: enter the next turn first")
         if not self._entered and not self.adopted:
-            raise BadInput(f"{what}: the turn has not been said: use `with episode.turn(...) as turn`")
+            raise BadInput(f"{what}: the turn has not been entered: use `with episode.turn(...) as turn`")
 
     def _enter(self) -> None:
         if self._may_enter():
@@ -108,9 +108,9 @@ class Turn(Scope):
             await said[3]
 
     def _may_enter(self) -> bool:
-        """True if it must be said first; a pending one was said before."""
+        """True if its intent must be recorded first; that of a pending turn is on record."""
         if self._entered:
-            raise BadInput("turn: was entered before: say a new one with `episode.turn(...)`")
+            raise BadInput("turn: was entered before: make a new one with `episode.turn(...)`")
         self._entered = True
         if self._index is None:
             return True
@@ -130,7 +130,7 @@ class Turn(Scope):
                 "call turn.result(...), or turn.discard(reason)"
             )
         if why_of(raised) != "errored":
-            # Cancelled or told to stop: what the action did is not known, so it stays pending.
+            # Cancelled or told to stop: nobody knows what the action did, so the turn stays pending.
             return None
         self.error = f"{type(raised).__name__}: {message_of(raised)}"
         native = self._episode._native
@@ -138,7 +138,7 @@ class Turn(Scope):
             if self._on_error == "keep":
                 self._settled = native.keep(error_of(raised))
                 self._episode._flights.try_again()
-                self._end = "was left to the next try"
+                self._end = "was kept for the next try"
             else:
                 self._settled = native.result({"error": error_of(raised)}, False)
         except Exception:
@@ -149,6 +149,6 @@ class Turn(Scope):
         if self._settled is not None:
             state = self._end
         else:
-            state = "pending" if self._entered or self.adopted else "not said yet"
+            state = "pending" if self._entered or self.adopted else "not entered yet"
         index = "?" if self._index is None else self._index
         return f"<Turn {index} of {self._episode.ref}: {state}>"

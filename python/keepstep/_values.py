@@ -1,6 +1,6 @@
-"""How objects are recorded and read back: one decision per class, taken once, and the few types that stand for themselves.
+"""How objects are recorded and read back: this is decided once for each class.
 
-Nothing is imported here on behalf of the data, nothing is pickled, and no class is ever looked up by a recorded name.
+Nothing is imported because of the data, nothing is pickled, and no class is ever looked up by a recorded name.
 The walk itself is in Rust; it asks `plan_of` once for each class that it does not know.
 """
 
@@ -18,7 +18,7 @@ from .errors import BadInput
 
 __all__ = ["Array", "Lost", "Media", "RecordedAsRepr", "Repr", "register"]
 
-# What `register` was told, by class and by the name that it is recorded under.
+# What `register` was given, by class and by the name that the class is recorded under.
 _encoders: dict[type, Callable[[Any], Any]] = {}
 decoders: dict[str, Callable[[Any], Any]] = {}
 builtin_decoders = BUILTIN_DECODERS
@@ -28,22 +28,24 @@ tensor_parts = _arrays.tensor_parts
 
 
 def register(cls: type, *, encode: Callable[[Any], Any], decode: Callable[[Any], Any] | None = None) -> None:
-    """Records objects of exactly this class as what `encode` gives, and reads them back through `decode`.
+    """Records objects of exactly this class as what `encode` returns, and reads them back with `decode`.
 
-    Subclasses are classes of their own. Without `decode` they come back as the plain data that `encode` gave.
+    Subclasses are not included. Without `decode`, the objects come back as the plain data that `encode` returned.
     """
     from ._core import _forget_plans
 
     if not isinstance(cls, type):
         raise BadInput(f"cls is {cls!r}: give a class")
     if cls in _PLAIN:
-        raise BadInput(f"cls is {cls.__name__}: what is recorded as itself cannot be registered; subclass it")
+        raise BadInput(
+            f"cls is {cls.__name__}: this class is recorded as itself and cannot be registered; register a subclass"
+        )
     for name, function in (("encode", encode), ("decode", decode)):
         if not callable(function) and not (name == "decode" and function is None):
             raise BadInput(f"{name} is {function!r}: give a function of one argument")
     named = name_of(cls)
     if named in builtin_decoders:
-        raise BadInput(f"cls is {named}: it comes back as itself already")
+        raise BadInput(f"cls is {named}: this class is recorded as itself, and needs no registration")
     _encoders[cls] = encode
     if decode is None:
         decoders.pop(named, None)
@@ -56,7 +58,7 @@ _PLAIN = frozenset({type(None), bool, int, float, str, bytes, list, dict, tuple,
 
 
 def is_recorded_as_itself(cls: type) -> bool:
-    """True if objects of exactly this class come back as themselves, whoever asks."""
+    """True if objects of exactly this class are read back as themselves."""
     if cls in _PLAIN:
         return True
     if cls in _encoders:
@@ -73,7 +75,7 @@ def name_of(cls: type) -> str:
 def plan_of(cls: type) -> tuple[str, str | None, Any]:
     """How objects of a class are recorded: the kind of plan, the type name to keep, and what the plan needs.
 
-    Kinds: `call` and `registered` (record what a function gives), `fields` (attributes by name), `dict`, `list`, `str`, `int`, `float`, `bytes`
+    Kinds: `call` and `registered` (record what a function returns), `fields` (attributes by name), `dict`, `list`, `str`, `int`, `float`, `bytes`
     (as the builtin that it derives from), `array`, `tensor`, `media`, `raw`, `marked`, and `repr`, the last resort.
     """
     if cls in _encoders:
@@ -98,7 +100,7 @@ def _own(cls: type) -> tuple[str, str | None, Any] | None:
 
 
 def _loaded(module: str, name: str) -> type | None:
-    """A class of a module that somebody else has imported."""
+    """A class of a module, if the program has imported that."""
     found = getattr(sys.modules.get(module), name, None)
     return found if isinstance(found, type) else None
 
@@ -138,7 +140,7 @@ builtin_decoders["keepstep.Lost"] = Lost
 
 
 def _structure(cls: type) -> tuple[str, str | None, Any] | None:
-    """Classes that say which fields they have."""
+    """Classes that name their fields."""
     name = name_of(cls)
     if _is(cls, "enum", "Enum"):
         return "call", name, lambda member: member.value
@@ -159,7 +161,7 @@ def _structure(cls: type) -> tuple[str, str | None, Any] | None:
 
 
 def _model_fields(model: Any) -> dict[str, Any]:
-    """The fields of a pydantic object as they are, unknown ones that it keeps included."""
+    """The fields of a pydantic object as they are, including extra ones."""
     fields = dict(model.__dict__)
     fields.update(getattr(model, "__pydantic_extra__", None) or {})
     return fields

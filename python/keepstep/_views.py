@@ -1,7 +1,7 @@
-"""Reading a run: episodes as they stand, episodes and groups as they come.
+"""Reading a run: a list of its episodes, or episodes and groups as they come in.
 
-A view knows at once what a list says of an attempt. Its steps, notes, ending and policies are read when they are asked
-for; what was read of the smaller ones is kept.
+A view has what a list says of an attempt. Its steps, notes, ending and policies are read when they are used; all but the
+steps are kept.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Ending", "GroupView", "Step", "Steps", "View", "episodes", "find", "groups", "step_of", "table"]
 
-# A wait is cut into slices of this length, so that Ctrl-C is heard.
+# A wait is cut into slices of this length, so that Ctrl-C works.
 _SLICE_S = 0.2
 
 
 class View:
-    """An attempt at an episode as it stood when it was read, with what it inherited."""
+    """An attempt at an episode as it was when it was read, including what it inherited."""
 
     _core: Any
 
@@ -37,7 +37,7 @@ class View:
         object.__setattr__(self, "_core", native)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a view does not change: {name}")
+        raise AttributeError(f"{name}: a view cannot be changed")
 
     @property
     def ref(self) -> str:
@@ -61,12 +61,12 @@ class View:
 
     @property
     def iteration(self) -> int:
-        """Which visit of the task."""
+        """Which visit to the task."""
         return int(self._core.iteration)
 
     @property
     def sample(self) -> int:
-        """Which sample of it."""
+        """Which sample of the task."""
         return int(self._core.sample)
 
     @property
@@ -76,7 +76,7 @@ class View:
 
     @property
     def state(self) -> str:
-        """How it ended; of one that did not, `running`, `silent` or `interrupted`."""
+        """How it ended. If it has not: `running`, `silent` or `interrupted`."""
         return str(self._core.state)
 
     @property
@@ -101,21 +101,21 @@ class View:
 
     @property
     def cursor(self) -> str:
-        """Where to go on behind this one: give it to `episodes(after=…)`.
+        """The place after this view, to give to `episodes(after=…)`.
 
-        It is exact for views that came from `follow` or `after`. Those of a plain list have the empty cursor, which
-        stands before everything that ended: nothing is ever missed by going on from it.
+        It is exact for views that came with `follow` or `after`. Views of a plain list have the empty cursor, which
+        is before everything that ended: nothing is missed if you continue from it.
         """
         return str(self._core.cursor)
 
     @cached_property
     def steps(self) -> Steps:
-        """Its steps, each read when it is asked for."""
+        """Its steps. Each is read when it is used."""
         return Steps(self._core.steps, self._core.step)
 
     @cached_property
     def ending(self) -> Ending | None:
-        """How it ended; None if it had not when it was listed."""
+        """How it ended; None if it had not ended when it was listed."""
         found = self._core.ending()
         if found is None:
             return None
@@ -124,47 +124,48 @@ class View:
 
     @cached_property
     def policies(self) -> tuple[int | str, ...]:
-        """The policies that acted in it, in the order in which they came. Reads all its steps."""
+        """The policies that acted in it, in the order of their steps. Reads all its steps."""
         return tuple(self._core.policies())
 
     @cached_property
     def pending(self) -> Step | None:
-        """A turn that was said and has no result."""
+        """A turn with an intent and no result."""
         found = self._core.pending()
         return None if found is None else step_of(found)
 
     @property
     def parent(self) -> str | None:
-        """What it belongs to, if that was said."""
+        """The ref of the episode that it is part of, if one was given."""
         return self._origin[0]
 
     @property
     def meta(self) -> Any:
-        """What was given along when it was opened."""
+        """The `meta` that it was opened with."""
         return self._origin[1]
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong: a card that it rests on cannot be read or is not there, or records of it are lost; None if nothing is known.
+        """What is wrong with it; None if nothing is known. A file that it depends on is missing or unreadable, or
+        records of it are lost.
 
-        A record that is damaged inside of a log whose index is whole is found when it is read: see `Step.damaged`, and
-        `keepstep verify`, which reads all.
+        Damage inside a record may be found only when the record is read: see `Step.damaged`, and `keepstep verify`,
+        which reads everything.
         """
         return self._core.trouble  # type: ignore[no-any-return]
 
     @cached_property
     def missing(self) -> tuple[str, ...]:
-        """What was lost of it as a whole; damaged fields are named in `Step.damaged`."""
+        """What was lost of it as a whole. `Step.damaged` names damaged fields."""
         return tuple(self._core.missing())
 
     @cached_property
     def calls(self) -> Sequence[Call]:
-        """The calls that `episode.call` recorded in it, in the order in which they came back. Reads them alone."""
+        """The calls that `episode.call` recorded in it, in the order in which they returned. Reads only these."""
         return tuple(call_of(call) for call in self._core.calls())
 
     @cached_property
     def notes(self) -> Mapping[str, Any]:
-        """Notes on the episode and this attempt, by name. Of several sources the newest counts."""
+        """Notes on the episode and this attempt, by name. If several sources gave one, the newest counts."""
         newest: dict[str, tuple[float, Any]] = {}
         for step, name, _, time, value in self._notes:
             if step is None and time >= newest.get(name, (-math.inf, None))[0]:
@@ -173,12 +174,12 @@ class View:
 
     @cached_property
     def notes_by_source(self) -> Mapping[tuple[str, str], Any]:
-        """The same by name and source: what each source said last."""
+        """The same notes by name and source: the newest of each."""
         found = sorted((it for it in self._notes if it[0] is None), key=lambda it: it[3])
         return MappingProxyType({(name, source): value for _, name, source, _, value in found})
 
     def notes_on(self, step: int) -> Mapping[str, Any]:
-        """Notes on one step, by name. Of several sources the newest counts."""
+        """Notes on one step, by name. If several sources gave one, the newest counts."""
         found = sorted((it for it in self._notes if it[0] == step), key=lambda it: it[3])
         return MappingProxyType({name: value for _, name, _, _, value in found})
 
@@ -187,11 +188,11 @@ class View:
         return tuple(View(native) for native in self._core.attempts())
 
     def follow(self) -> Iterator[Step]:
-        """Its steps from the first on, and those that come in, until the attempt has ended or its recorder is gone.
+        """Its steps from the first on, then new ones as they come, until it has ended or its process is gone.
 
-        A step comes as soon as it is durable: that it is the LAST is known only if its end was there by then.
+        A step comes as soon as it is durable, so it is marked LAST only if the end was recorded by then.
         """
-        warn_if_on_loop("use `async for step in view.afollow()`", waits_for="what is recorded")
+        warn_if_on_loop("use `async for step in view.afollow()`", waits_for="new steps")
         follow = self._core.follow()
         while not follow.is_over:
             found = follow.next(_SLICE_S)
@@ -218,7 +219,7 @@ class View:
         return self._core.notes()  # type: ignore[no-any-return]
 
     def __eq__(self, other: object) -> bool:
-        """The same attempt, as far as it was recorded when each was read."""
+        """True for the same attempt, if as much of it was recorded when each was read."""
         if not isinstance(other, View):
             return NotImplemented
         return self._identity == other._identity
@@ -270,7 +271,7 @@ class GroupView:
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a sealed group does not change: {name}")
+        raise AttributeError(f"{name}: a sealed group cannot be changed")
 
     def __repr__(self) -> str:
         missing = f", {len(self.missing)} missing" if self.missing else ""
@@ -285,7 +286,7 @@ class GroupView:
 
 
 def find(core_store: Any, ref: str) -> View:
-    """The attempt that a ref or the beginning of an id names: the one that counts, where no attempt is named."""
+    """The attempt that a ref or the start of an id names. If it names no attempt: the one that counts."""
     if not isinstance(core_store, _core.Store):
         raise NotFound(f"{ref}: the null store records nothing")
     view = View(_core.find(core_store, ref))
@@ -307,21 +308,21 @@ def episodes(
     after: str | None = None,
     follow: bool = False,
 ) -> Iterator[View]:
-    """The episodes of a run that fit.
+    """The episodes of a run that match.
 
-    Without `after` and `follow` these are all that there are, running ones too, sorted by task, iteration, sample and
+    Without `after` and `follow` these are all episodes, including running ones, sorted by task, iteration, sample and
     attempt. With either they are those that ended, in the order in which their ends became known: from the beginning
-    or behind `after`, up to now or, with `follow`, for ever. An attempt that somebody else found dead said no end: it
-    is in the list, and does not come in here.
+    or from the cursor, up to now or, with `follow`, for ever. An attempt that another process found dead recorded no
+    end itself: it is in the list, but not among these.
     """
     coming = _checks.flag("follow", follow) or _checks.text_or_none("after", after) is not None
     states = None if ends is None else _checks.some_of("ends", ends, WHYS)
     if coming and states is not None and not SAID.issuperset(states):
-        # Waiting for what never comes would be for ever.
+        # These never come, so following would wait for ever.
         never = ", ".join(sorted(set(states) - SAID))
         raise BadInput(
-            f"ends: has {never}, which nobody says: it is found, and does not come with after or follow; "
-            f"leave them out to list such episodes, or give some of {', '.join(sorted(SAID))}"
+            f"ends: has {never}, which never comes with after or follow, since an attempt does not record it itself: "
+            f"leave out after and follow to list such episodes, or give some of {', '.join(sorted(SAID))}"
         )
     if policy is not None and (isinstance(policy, bool) or not isinstance(policy, (int, str))):
         raise _checks.wrong("policy", policy, "give a number or a name")
@@ -350,7 +351,7 @@ def groups(
 ) -> Iterator[GroupView]:
     """The sealed groups of a run, in the order in which their seals became known; with `follow`, for ever.
 
-    With `min_policy`, groups are left out of which a step was acted by an older policy. Only numbers are compared.
+    `min_policy` leaves out groups that have a step of an older policy. Only numbers are compared.
     """
     _checks.flag("follow", follow)
     _checks.text_or_none("after", after)
@@ -375,7 +376,7 @@ def table(core_run: Any, of: str, columns: Sequence[str] | None = None) -> Table
 
 
 def _coming(ask: Any, follow: bool) -> Iterator[Any]:
-    """What comes in, waited for in slices; without `follow` only what is there."""
+    """Yields what comes in, and waits for it in slices; without `follow`, only what is there."""
     while True:
         found, is_quiet, troubles = ask(_SLICE_S if follow else 0.0)
         warn_of_troubles(troubles)

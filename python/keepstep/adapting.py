@@ -1,14 +1,14 @@
-"""What an adapter needs of keepstep beyond what the package itself shows: for those who connect a framework to it.
+"""Helpers for adapters: code that connects a framework to keepstep.
 
 All adapters in `keepstep.adapters` use this module, and nothing else that is not public. Six groups of helpers:
 
-- **Endings.** `FINAL` are those after which an episode is over; `why_of` and `why_left` give the ending that an exception
-  means; `ending_by` asks the user's own function; `text_of` is what is kept of an exception.
-- **Waiting while the queue to the disk is full** (`Busy`). `put_waiting` blocks, `await_durable` lets an event loop go on.
+- **Endings.** `FINAL` has the endings after which an episode is over. `why_of` and `why_left` return the ending for an
+  exception, `ending_by` calls the user's own function, `text_of` returns the text that is recorded of an exception.
+- **Waiting while the queue to the disk is full** (`Busy`). `put_waiting` blocks, `await_durable` does not block the loop.
 - **One store for each path and process.** `SharedStore` opens it once, however many clients a framework makes.
 - **Blocking and async in one piece of code.** `Door` and its two kinds, `run_blocking`, `in_thread`, `is_on_loop`.
-- **Replays.** `check_same` compares a step with what was recorded; `diverged` is what to raise if something else differs.
-- **What people are told.** `logger`, with recorded text through `shown`; `warn_caller`, which does that by itself.
+- **Replays.** `check_same` compares a step with the recorded one; `diverged` makes the error for other differences.
+- **Logs and warnings.** `logger` needs recorded text passed through `shown`; `warn_caller` does that by itself.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ P = ParamSpec("P")
 Where = str | os.PathLike[str] | Store
 """Where a store is: its path, or the store itself."""
 
-# The disk takes about so long for a batch: asking more often finds the queue as full as before.
+# About as long as the disk takes for a batch: asking more often would find the queue just as full.
 _PAUSE_S = 0.001
 _PAUSE_MAX_S = 0.05
 
 
 def put_waiting(put: Callable[P, Receipt], *args: P.args, **named: P.kwargs) -> Receipt:
-    """Hands something over by calling `put`; while the queue to the disk is full, the caller waits and nothing is dropped."""
+    """Calls `put`. While the queue to the disk is full, it waits and tries again, so nothing is dropped."""
     pause_s = _PAUSE_S
     while True:
         try:
@@ -85,14 +85,14 @@ def put_waiting(put: Callable[P, Receipt], *args: P.args, **named: P.kwargs) -> 
 
 
 async def await_durable(put: Callable[P, Awaitable[Receipt]], *args: P.args, **named: P.kwargs) -> Receipt:
-    """As `put_waiting`, and waits until it is durable; the event loop goes on meanwhile.
+    """As `put_waiting`, then waits until the record is durable, without blocking the event loop.
 
-    `put` gives a receipt, or something to await that gives one.
+    `put` returns a receipt, or an awaitable of one.
     """
     pause_s = _PAUSE_S
     while True:
         try:
-            # To await a receipt gives the receipt, so that both kinds are waited for.
+            # Awaiting a receipt returns the receipt, so this waits for both kinds.
             return await (await put(*args, **named))
         except Busy:
             await asyncio.sleep(pause_s)
@@ -110,14 +110,14 @@ _opened: dict[tuple[int, str, str | None], _Opened] = {}
 
 
 class SharedStore:
-    """A store that all who ask for the same path in this process share, closed when the last one calls `close`.
+    """One store for all users of the same path in this process, closed when the last of them calls `close`.
 
-    Each `keepstep.open` is a writer with a log of its own, and frameworks make clients by the dozen. A store that was passed
-    in belongs to the caller: `close` leaves it open.
+    Each `keepstep.open` is a writer with a log of its own, and frameworks make many clients. A store that was passed in
+    belongs to the caller: `close` leaves it open.
 
     Parameters:
         where: the path of the store, or a store.
-        level: what a record has to survive; without it, the most that the storage gives.
+        level: what a record must survive. The default is the highest level that the storage supports.
     """
 
     store: Store
@@ -128,7 +128,7 @@ class SharedStore:
         if isinstance(where, Store):
             self.store = where
             return
-        # In a forked child the parent's handles are no good: it opens the store again.
+        # A forked child cannot use the parent's handles: it opens the store again.
         self._key = (os.getpid(), os.path.realpath(place_of(where)), level)
         with _lock:
             if self._key not in _opened:
@@ -142,7 +142,7 @@ class SharedStore:
         return self._key is not None
 
     def close(self) -> None:
-        """Gives the store back. Once is enough; more does no harm."""
+        """Releases the store. Calling it again does nothing."""
         with _lock:
             key, self._key = self._key, None
             if key is None or key[0] != os.getpid():
@@ -154,7 +154,7 @@ class SharedStore:
 
 
 def _after_fork() -> None:
-    """Another thread of the parent may have held the lock, and its stores are not for the child."""
+    """A thread of the parent may have held the lock, and the child cannot use the parent's stores."""
     global _lock
     _lock = threading.Lock()
     _opened.clear()

@@ -1,8 +1,8 @@
-"""What can go wrong, by what you can do next: retry, reopen, fix the input, stop, restore data."""
+"""The errors of keepstep, by what you can do next: retry, reopen, fix the input, stop, restore data."""
 
 
 class KeepstepError(Exception):
-    """Anything that keepstep raises on its own account."""
+    """The base class of all errors of keepstep."""
 
 
 class Busy(KeepstepError):
@@ -10,7 +10,7 @@ class Busy(KeepstepError):
 
 
 class Poisoned(KeepstepError, OSError):
-    """The disk refused; nothing acknowledged is lost. Open the store again when the cause is gone."""
+    """A write to the disk failed; nothing acknowledged is lost. Open the store again when the cause is gone."""
 
 
 class Closed(KeepstepError, ValueError):
@@ -18,7 +18,7 @@ class Closed(KeepstepError, ValueError):
 
 
 class Forked(KeepstepError):
-    """This process was forked from the one that opened the store. Open it again here."""
+    """This process was forked from the one that opened the store. Open the store again here."""
 
 
 class BadInput(KeepstepError, ValueError):
@@ -30,11 +30,13 @@ class ConfigChanged(BadInput):
 
 
 class NotFound(KeepstepError, LookupError):
-    """There is nothing of that name, or it was pruned."""
+    """Nothing has that name, or it was pruned."""
 
 
 class Fenced(KeepstepError):
-    """Stop: another attempt owns this episode now, or others closed the log of this process. Open it again to go on."""
+    """Stop: another attempt owns this episode now, or another process closed the log of this one. Open the episode
+    again to resume it.
+    """
 
 
 class Ended(KeepstepError):
@@ -42,7 +44,7 @@ class Ended(KeepstepError):
 
 
 class Diverged(KeepstepError):
-    """What is said or observed now differs from the recording; the message names step and field."""
+    """An intent, a call or an observation differs from the recorded one; the message names the step and the field."""
 
 
 class Damaged(KeepstepError, ValueError):
@@ -58,11 +60,13 @@ class OutOfFiles(KeepstepError, OSError):
 
 
 class NotAllowed(KeepstepError, PermissionError):
-    """The system does not let this process read or write there: permission denied, or mounted read-only. Nothing is lost."""
+    """The system does not allow this process to read or write there: permission denied, or mounted read-only. Nothing
+    is lost.
+    """
 
 
 class LevelOutOfReach(KeepstepError, OSError):
-    """This storage cannot give the durability that was asked for."""
+    """This storage does not support the level that was asked for."""
 
 
 class NewerFormat(KeepstepError, ValueError):

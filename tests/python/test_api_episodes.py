@@ -360,7 +360,7 @@ def test_leaving_without_end_warns_and_aborts(store: keepstep.Store, run: keepst
             asyncio.run(aleave())
     assert {Path(str(warning.filename)).name for warning in caught} == {Path(__file__).name}
     end = outside.ending(store.where, "shop/t")
-    assert (end["why"], end["said_by"]) == ("aborted", "left without a word")
+    assert (end["why"], end["said_by"]) == ("aborted", "left without end()")
 
 
 def test_an_episode_that_is_forgotten_is_aborted(store: keepstep.Store, run: keepstep.Run) -> None:
@@ -432,7 +432,7 @@ def test_reprs_are_worth_reading(store: keepstep.Store, run: keepstep.Run) -> No
     assert repr(episode) == "<Episode shop/t#0.0: not opened yet>"
     with episode:
         turn = episode.turn(action=1)
-        assert repr(turn) == "<Turn ? of shop/t#0.0~0: not said yet>"
+        assert repr(turn) == "<Turn ? of shop/t#0.0~0: not entered yet>"
         with turn:
             assert repr(turn) == "<Turn 0 of shop/t#0.0~0: pending>"
             turn.result(observation=1)

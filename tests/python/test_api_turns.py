@@ -173,7 +173,7 @@ def test_a_turn_of_this_attempt_can_be_given_up(run: keepstep.Run) -> None:
     with run.episode("t") as episode:
         with episode.turn(action="buy") as turn:
             turn.discard("not in stock")
-        assert "given up" in repr(turn)
+        assert "was discarded" in repr(turn)
         with episode.turn(action="sell") as turn:
             assert turn.index == 0
             turn.result(reward=0.0)
@@ -288,7 +288,7 @@ def test_misuse_of_a_turn_is_told(run: keepstep.Run) -> None:
     """Two results, a result before it is said, entering twice, two turns at once."""
     with run.episode("t") as episode:
         turn = episode.turn(action="buy")
-        with pytest.raises(keepstep.BadInput, match="not been said"):
+        with pytest.raises(keepstep.BadInput, match="not been entered"):
             turn.result(reward=0.0)
         with pytest.raises(keepstep.BadInput, match="no index"):
             _ = turn.index

@@ -467,7 +467,7 @@ def test_a_reset_with_another_seed_is_not_the_episode_that_was_interrupted(
                     env.reset(**given)
                 return
             with pytest.raises(
-                keepstep.Diverged, match=r"walk/t#0.1~\d goes on, and was reset with .*sample="
+                keepstep.Diverged, match=r"walk/t#0.1~\d is resumed, but it was reset with .*sample="
             ):
                 env.reset(**given)
             env.close()
@@ -565,7 +565,7 @@ def test_a_step_of_nothing_is_refused(store: keepstep.Store, record: Any, is_nul
     """It counted as a turn, and nobody could tell what had been done."""
     run = keepstep.open(None).run("shop") if is_null else store.run("shop")
     with run.episode("t") as episode:
-        with pytest.raises(keepstep.BadInput, match=r"is given no field: give some of action, .*reward"):
+        with pytest.raises(keepstep.BadInput, match=r"has no fields: give some of action, .*reward"):
             record(episode)
         assert episode.turns == 0
         episode.step(reward=None)

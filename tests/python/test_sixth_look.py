@@ -156,7 +156,7 @@ BLOCKS: dict[str, tuple[Callable[[keepstep.Run, keepstep.Episode], Any], str]] =
     "receipt": (lambda run, it: it.submit(action=1).wait(), r"the disk.*`await` the receipt"),
     "turn": (lambda run, it: it.turn(action=1).__enter__(), r"the disk.*async with"),
     "list": (lambda run, it: it.trajectory().append(1), r"the disk.*to_thread\(trajectory\.append"),
-    "follow": (lambda run, it: next(run.store.find(it.ref).follow()), r"what is recorded.*afollow"),
+    "follow": (lambda run, it: next(run.store.find(it.ref).follow()), r"new steps.*afollow"),
     "open": (lambda run, it: run.episode("lazy").turns, r"the disk.*enter the episode with `async with`"),
     "environment": (
         lambda run, it: keepstep.record(GymCorridor(), run, task="env").reset(),

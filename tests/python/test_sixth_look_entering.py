@@ -140,7 +140,7 @@ def test_who_begins_from_scratch_on_recorded_steps_is_warned(
     leave(run, "other")
     given = run.group("t", size=1).claim() if is_claimed else run.episode("t")
     assert given is not None
-    with pytest.warns(RuntimeWarning, match=r"shop/t#0\.0~1 goes on behind step 1.*resume=") as told:
+    with pytest.warns(RuntimeWarning, match=r"shop/t#0\.0~1 was resumed at step 2.*resume=") as told:
         with given as episode:
             RECORDS[records](episode)
             RECORDS[records](episode)
@@ -161,7 +161,7 @@ def test_tasks_that_begin_from_scratch_are_warned_too(run: keepstep.Run) -> None
                 turn.result(reward=1.0)
             await episode.end("finished")
 
-    with pytest.warns(RuntimeWarning, match="goes on behind step 1"):
+    with pytest.warns(RuntimeWarning, match="was resumed at step 2"):
         asyncio.run(main())
 
 

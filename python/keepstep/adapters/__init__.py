@@ -1,1 +1,1 @@
-"""Where keepstep meets other people's frameworks: one module each, which imports its framework only when it is itself imported."""
+"""Adapters for other frameworks, one module each. A module imports its framework only when it is imported itself."""

@@ -1,4 +1,4 @@
-"""Environments that record themselves: one line round an environment, and nothing else of a loop changes."""
+"""Recorded environments: one line around an environment, and the rest of the loop stays as it is."""
 
 from __future__ import annotations
 
@@ -38,10 +38,12 @@ def record(
 ) -> E:
     """The same environment, recorded: each reset is an episode, each step is durable when it returns.
 
-    `task` may be a function of the environment and of what `reset` returned. Without a `sample` each reset goes on with
-    one that an earlier process left interrupted, else takes the next number. `environment` says how it comes back then:
-    `restore` (by `state`, a pair of functions that get and set it, or by methods of its own), `restart`, or `replay`.
-    `ending` is asked after each step how the episode ended, for environments that never say.
+    `task` is a name, or a function of the environment and of what `reset` returned. Without a `sample`, each reset
+    resumes a sample that an earlier process left interrupted, or else takes the next number. `environment` says how
+    an interrupted episode resumes: `restore` sets the recorded state (with `state`, a pair of functions (get, set),
+    or with methods of the environment), `restart` begins again at step 0, `replay` takes the recorded actions again.
+    The default is `restore` if the environment supports it, else `restart`. `ending` is called after each step and
+    returns how the episode ended, for environments that do not say it.
     """
     recorded: Any = flavour_of(env)(
         env,
@@ -62,10 +64,10 @@ def current(env: object) -> Episode:
     """The episode that a recorded environment records now, or recorded last."""
     inner: Any = env
     while inner is not None and not isinstance(inner, Transparent):
-        # It may stand inside of other wrappers.
+        # It may be inside other wrappers.
         inner = getattr(inner, "__dict__", {}).get("env")
     if inner is None:
-        raise BadInput(f"env: {env!r} is not recorded: use what keepstep.record(env, ...) gave")
+        raise BadInput(f"env: {env!r} is not recorded: use what keepstep.record(env, ...) returned")
     return inner._keepstep.current
 
 
@@ -98,7 +100,7 @@ def _refuse_vector(env: Any) -> None:
 
 
 def _is_of(env: object, module: str, name: str) -> bool:
-    """True if it is an instance of a class of a module; one that nobody has imported has no instances."""
+    """True if it is an instance of a class of a module. A module that is not imported has no instances."""
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)

@@ -1,4 +1,4 @@
-"""Where what an environment gives now differs from what was recorded."""
+"""Finds where the results of an environment differ from the recorded ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .. import _core
 def difference(recorded: Any, now: Any, path: str) -> tuple[str, Any, Any] | None:
     """The first place where they differ, with both values; None if they are the same.
 
-    What was recorded is compared with `now` as it would be read back.
+    The recorded value is compared with `now` as that would be read back.
     """
     if _is_array(recorded) or _is_array(now):
         return None if _same_arrays(recorded, now) else (path, recorded, now)
@@ -26,7 +26,7 @@ def difference(recorded: Any, now: Any, path: str) -> tuple[str, Any, Any] | Non
     if recorded is None or now is None or type(recorded) is type(now):
         compares: object = type(now).__eq__
         if compares is object.__eq__ and hasattr(now, "__dict__"):
-            # A registered class without a notion of sameness: its fields have one.
+            # A registered class without an `__eq__`: its fields are compared.
             return difference(vars(recorded), vars(now), path)
         return None if _equal(recorded, now) else (path, recorded, now)
     plain = as_read_back(now)
@@ -36,7 +36,7 @@ def difference(recorded: Any, now: Any, path: str) -> tuple[str, Any, Any] | Non
 
 
 def as_read_back(value: Any) -> Any:
-    """A value as it would come back if it were recorded."""
+    """A value as it would be read back if it were recorded."""
     roundtrip = getattr(_core, "_roundtrip", None)
     return value if roundtrip is None else roundtrip(value, _core.Context())
 
@@ -80,7 +80,7 @@ def _same_arrays(recorded: Any, now: Any) -> bool:
     before, after = numpy.asarray(recorded), numpy.asarray(now)
     if before.dtype != after.dtype or before.shape != after.shape:
         return False
-    # Not a number is the same as itself here.
+    # NaN equals NaN here.
     can_be_nan = before.dtype.kind in "fc"
     return bool(numpy.array_equal(before, after, equal_nan=can_be_nan))
 

@@ -1,4 +1,4 @@
-"""Two ways through the same logic: one waits where it stands, one lets the event loop go on.
+"""One logic for blocking and async environments: `BlockingDoor` blocks the thread, `AwaitingDoor` does not block the loop.
 
 The logic is written once, as coroutines. Those of the blocking door never suspend, so one `send` runs them to their end.
 """
@@ -18,35 +18,35 @@ T = TypeVar("T")
 
 
 class Door(Protocol):
-    """How an environment is asked and how its recording is waited for."""
+    """How to call an environment, and how to wait for its recording."""
 
     async def ask(self, call: Callable[[], Any]) -> Any:
         """Calls the environment."""
 
     async def open(self, episode: Episode) -> Any:
-        """Opens an episode, and gives what records it."""
+        """Opens an episode, and returns what records it."""
 
     async def read(self, work: Callable[[], T]) -> T:
-        """Does something that waits for the disk."""
+        """Runs something that waits for the disk."""
 
     async def say(self, native: Any, said: dict[str, Any]) -> None:
-        """Says a turn: durable when it returns."""
+        """Records the intent of a turn: durable when it returns."""
 
     async def result(self, native: Any, given: dict[str, Any]) -> None:
-        """Completes a turn: durable when it returns."""
+        """Records the result of a turn: durable when it returns."""
 
     async def settle(self, receipt: Any) -> None:
-        """Waits for what was handed over."""
+        """Waits for a receipt."""
 
 
 class BlockingDoor:
-    """Waits where it stands."""
+    """Blocks the thread while it waits."""
 
     async def ask(self, call: Callable[[], Any]) -> Any:
         try:
             return call()
         except StopIteration as raised:
-            # A coroutine cannot raise it as it is.
+            # A coroutine cannot raise StopIteration itself.
             raise Carried(raised) from raised
 
     async def open(self, episode: Episode) -> Any:
@@ -66,11 +66,11 @@ class BlockingDoor:
 
 
 class AwaitingDoor:
-    """Lets the event loop go on."""
+    """Does not block the event loop while it waits."""
 
     async def ask(self, call: Callable[[], Any]) -> Any:
         came = call()
-        # Functions that get and set its state may be plain ones.
+        # Functions that get and set the state may be plain ones.
         return await came if inspect.isawaitable(came) else came
 
     async def open(self, episode: Episode) -> Any:
@@ -102,7 +102,7 @@ class Carried(Exception):
 def run_blocking(work: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine that never suspends."""
     warn_if_on_loop(
-        "run the loop of the environment in a thread, as by `asyncio.to_thread`, or record an async environment"
+        "run the loop of the environment in a thread, such as with `asyncio.to_thread`, or record an async environment"
     )
     try:
         work.send(None)
@@ -112,5 +112,7 @@ def run_blocking(work: Coroutine[Any, Any, T]) -> T:
         original = carried.original
     else:
         work.close()
-        raise RuntimeError("a blocking environment gave something to await: record it as an async one")
+        raise RuntimeError(
+            "a blocking environment returned something to await: make its step() and reset() async"
+        )
     raise original

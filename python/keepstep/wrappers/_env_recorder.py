@@ -1,6 +1,6 @@
 """What is recorded of one environment: an episode for each reset, a turn for each step, and how each episode ended.
 
-The environment's own exceptions always reach the caller: what fails while they are recorded is logged.
+The environment's own exceptions always reach the caller: failures while recording them are logged.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class EnvRecorder:
         self._how = how
         self._flavour = flavour
         self._door = door
-        # Asked after every step: no detour where the loop has nothing to say.
+        # Called after every step: no detour if the caller gave no `ending=`.
         self._ending_of = flavour.ending_of if how.ending is None else self._ending_by_loop
         self._keeper = None if how.run.store.where is None else how.keeper
         self._is_closed = False
@@ -69,7 +69,7 @@ class EnvRecorder:
     def current(self) -> RecordedEpisode:
         """The episode that is recorded now, or was last."""
         if self.episode is None:
-            raise BadInput("env: nothing is recorded before the first reset()")
+            raise BadInput("env: nothing is recorded before the first reset(): call it first")
         return self.episode
 
     @property
@@ -87,13 +87,13 @@ class EnvRecorder:
     def refusal(self) -> Exception:
         """What `step` raises if there is no episode to record it in."""
         if self.episode is None:
-            return self._flavour.over("nothing was reset yet: call reset() first")
+            return self._flavour.over("the environment was not reset yet: call reset() first")
         return self._flavour.over(f"{self.episode.ref} has ended ({self.native.ended}): call reset() first")
 
     # Resetting
 
     async def begin(self, call: Callable[..., Any], given: dict[str, Any]) -> Any:
-        """Resets the environment by `call`, and records the episode that begins or goes on."""
+        """Resets the environment by `call`, and records the episode that begins or resumes."""
         given_up = self._task if self.is_active else None
         await self.leave("abandoned", "reset")
         self._is_closed = False
@@ -116,7 +116,7 @@ class EnvRecorder:
         return await self._start(call, given, said, result)
 
     async def _reset_unnamed(self, call: Callable[..., Any], given: dict[str, Any]) -> Any:
-        """Resets before the name of the episode is known. If that fails, the error is kept without a name."""
+        """Resets before the name of the episode is known. If that fails, the error goes to an episode without a name."""
         try:
             return await self._door.ask(lambda: call(**given))
         except BaseException as raised:
@@ -135,10 +135,12 @@ class EnvRecorder:
         how = self._how
         resume = "restart" if how.mode == "restart" else "continue"
         if how.sample is not None:
-            # What the loop itself gave up just now begins anew.
+            # An episode that the loop itself has just abandoned begins again from step 0.
             resume = "restart" if given_up == task else resume
             if not await self._open_sample(task, how.sample, resume):
-                raise Ended(f"{self.current.ref} is over ({self.native.ended})")
+                raise Ended(
+                    f"{self.current.ref} is over ({self.native.ended}): give another sample= to keepstep.record(...)"
+                )
             return
         samples = await self._door.read(lambda: samples_of(how.run, task, how.iteration))
         while True:
@@ -146,11 +148,11 @@ class EnvRecorder:
                 if await self._open_sample(task, samples.take(), resume):
                     return
             except (Busy, Ended):
-                # Somebody else has taken it, or done it, since it was looked at.
+                # Another process has taken or finished it since it was looked at.
                 continue
 
     async def _open_sample(self, task: str, sample: int, resume: str) -> bool:
-        """Opens a sample. False if its last step said that it is over: then only the end was missing."""
+        """Opens a sample. False if its last step says that it is over: then only the end was missing."""
         ref = self._how.run.episode(task, sample=sample, iteration=self._how.iteration).ref
         episode = RecordedEpisode(ref, self._opener(task, sample, resume))
         self.native = await self._door.open(episode)
@@ -168,11 +170,11 @@ class EnvRecorder:
         return lambda: how.run._core.open(task, how.iteration, sample, {"resume": resume})
 
     def _forget(self, ref: str, *, why: Why | None = None, steps: int = 0) -> None:
-        """Goes on without a record until the next reset; if a reason is given, it is over."""
+        """Continues without recording until the next reset. If a reason is given, the episode is over."""
         null: Any = NullEpisode(ref)
         null.steps, null._has_first = steps, steps > 0
         self.episode = RecordedEpisode(ref, lambda: null)
-        # Opened as it is: nothing waits for a disk.
+        # It is open already: nothing waits for a disk.
         self.native = self.episode._native_episode = null
         if why is not None:
             self.episode.end(why)
@@ -206,7 +208,7 @@ class EnvRecorder:
         try:
             await check_reset(self._how, self._door, self.native, given)
         except Diverged:
-            # Interrupted as before: whoever asks for it as it was recorded still gets it.
+            # It stays interrupted: a reset with the recorded arguments still resumes it.
             await self.leave("aborted", "reset with other arguments")
             raise
         except BaseException as raised:
@@ -220,7 +222,7 @@ class EnvRecorder:
                 raise BadInput(
                     f'environment: {self.current.ref} cannot {self._how.mode}: {reason}; give environment="restart"'
                 ) from None
-            logger.warning("%s begins anew: %s", shown(self.current.ref), shown(str(reason)))
+            logger.warning("%s begins again from step 0: %s", shown(self.current.ref), shown(str(reason)))
         except BaseException as raised:
             await self._raised(raised, self._how.mode if isinstance(raised, Diverged) else "reset")
             raise
@@ -231,7 +233,7 @@ class EnvRecorder:
     # Stepping
 
     async def step(self, action: Any, call: Callable[[], Any]) -> Any:
-        """Says the action, takes it by `call`, and records what came of it."""
+        """Records the action, takes it by `call`, and records the result."""
         if not self.is_active:
             raise self.refusal()
         try:
@@ -252,7 +254,7 @@ class EnvRecorder:
         return result
 
     def step_unrecorded(self, call: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-        """A step that nobody records; the same endings, as cheap as can be."""
+        """A step that is not recorded: the same endings, as cheap as possible."""
         episode = self.episode
         if episode is None or episode.is_over:
             raise self.refusal()
@@ -285,8 +287,10 @@ class EnvRecorder:
         try:
             await self._door.say(self.native, said)
         except Diverged:
-            # The pending turn is not taken: the environment stands where it stood before it.
-            await self._door.settle(self.native.discard("another action was taken when the episode went on"))
+            # The action of the pending turn was not taken again: the environment is in the state before it.
+            await self._door.settle(
+                self.native.discard("another action was taken when the episode was resumed")
+            )
             await self._door.say(self.native, said)
 
     def _give_up_turn(self, reason: str) -> None:
@@ -294,7 +298,7 @@ class EnvRecorder:
             if self.native.is_pending:
                 self.native.discard(reason)
         except Exception:
-            logger.exception("a turn of %s could not be given up", shown(self.current.ref))
+            logger.exception("a turn of %s could not be discarded", shown(self.current.ref))
 
     async def _record(self, result: Any) -> None:
         fields = self._flavour.result_of(result)
@@ -305,7 +309,7 @@ class EnvRecorder:
                 fields["state"] = state
             await self._door.result(self.native, self._kept(fields))
             return
-        # Part of the step: a crash before the end is recorded does not make the episode go on.
+        # Part of the step: after a crash before the end is recorded, the episode is still over.
         fields["state"] = {ENDING: list(ending)}
         self.native.result(self._kept(fields), False)
         await self._door.settle(self.current.infer(ending))
@@ -328,7 +332,10 @@ class EnvRecorder:
                 if self._how.is_mode_asked:
                     raise
                 self._keeper = None
-                warn_caller(f"{refused}; it is not kept, so the environment restarts", RuntimeWarning)
+                warn_caller(
+                    f"{refused}; the state is not recorded, so an interrupted episode begins again from step 0",
+                    RuntimeWarning,
+                )
                 return {}
         counters = self._flavour.counters(self._env)
         return {STATE: state, COUNTERS: counters} if counters else {STATE: state}
@@ -344,7 +351,7 @@ class EnvRecorder:
         if self.episode is None:
             return
         try:
-            # If the loop has said how it ended, that may still be on its way.
+            # If the loop has recorded the end, that may still be in flight.
             said = (
                 self.episode._last
                 if self.episode.is_over
@@ -353,7 +360,7 @@ class EnvRecorder:
             if said is not None:
                 await self._door.settle(said)
         except (Fenced, Ended, Closed):
-            # Somebody else has it, or the store is closed: how it ends is theirs to say.
+            # Another process owns it, or the store is closed: its end cannot be recorded here.
             self._forget(self.current.ref, why=why)
         except Exception as failed:
             self._forget(self.current.ref, why=why)
@@ -365,21 +372,21 @@ class EnvRecorder:
         await self.leave(why_left(raised), said_by, raised)
 
     async def _raised(self, raised: BaseException, said_by: str) -> None:
-        """Records what the environment raised. Raises nothing itself, or the caller would not hear of that."""
+        """Records what the environment raised. Raises nothing itself: the caller must get that exception."""
         if isinstance(raised, Carried):
             raised = raised.original
         why = why_of(raised)
         try:
             if why == "errored" and self.native.is_pending:
                 self.native.result({"error": error_of(raised)}, False)
-            # Cancelled or told to stop: what the action did is not known, so the turn stays pending.
+            # Cancelled or told to stop: nobody knows what the action did, so the turn stays pending.
             await self._door.settle(self.current.end(why, error=raised, said_by=said_by))
         except Exception:
-            logger.exception("%s could not be recorded to its end", shown(self.current.ref))
+            logger.exception("%s: its end could not be recorded", shown(self.current.ref))
             self._forget(self.current.ref, why=why)
 
     async def _not_recorded(self, failed: BaseException) -> None:
-        """Recording failed, or was interrupted: says so, or goes on without if that is wanted."""
+        """Recording failed or was interrupted: raises, or continues without recording if the caller wants that."""
         ref, steps = self.current.ref, self.native.steps
         if isinstance(failed, (Fenced, Ended, Closed)):
             self._forget(ref, why="superseded")

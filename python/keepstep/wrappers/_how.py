@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["restart", "restore", "replay"]
 
-# Pairs of methods by which environments of the wild give and take their state.
+# Pairs of methods by which common environments get and set their state.
 _STATE_METHODS = (
     ("get_state", "set_state"),
     ("export_state", "import_state"),
@@ -34,7 +34,7 @@ class Keeper(NamedTuple):
 
 
 class Flavour(Protocol):
-    """What a kind of environment means by what it returns. Takes values and gives values."""
+    """How the return values of a kind of environment are read, and how it is brought back."""
 
     def first_of(self, result: Any) -> dict[str, Any]:
         """The fields of the first observation, from what `reset` returned."""
@@ -46,22 +46,22 @@ class Flavour(Protocol):
         """How the episode ended with this step, if it did."""
 
     def as_reset(self, fresh: Any, fields: dict[str, Any]) -> Any:
-        """What `reset` returns if the episode goes on from a step with these fields."""
+        """What `reset` returns if the episode resumes from a step with these fields."""
 
     def layers(self, env: Any) -> list[Any]:
-        """The environments inside of one another, as far as leaving one out loses no state."""
+        """The environment and those inside it, as long as the outer ones have no state of their own."""
 
     def counters(self, env: Any) -> dict[str, Any]:
-        """What wrappers of the environment count, and its own state does not have."""
+        """What wrappers of the environment count, and its own state does not include."""
 
     def set_counters(self, env: Any, counters: dict[str, Any]) -> None:
         """Sets what they count."""
 
     def randomness(self, env: Any) -> Any:
-        """Where its random numbers stand; None if that cannot be told."""
+        """The state of its random generator; None if that is not known."""
 
     def set_randomness(self, env: Any, saved: Any) -> None:
-        """Puts its random numbers back there."""
+        """Sets the state of its random generator."""
 
     def over(self, why: str) -> Exception:
         """What `step` raises after an ending."""
@@ -109,11 +109,11 @@ def how_of(
     lost = skipped & {"observation", "state"}
     if environment in ("restore", "replay") and "observation" in skipped:
         raise BadInput(
-            f'skip: without the observation an environment cannot {environment}: give environment="restart"'
+            f'skip: has "observation", which environment="{environment}" needs: record it, or give environment="restart"'
         )
     if environment == "restore" and "state" in skipped:
         raise BadInput(
-            'skip: without the state an environment cannot be restored: give environment="restart"'
+            'skip: has "state", which environment="restore" needs: record it, or give environment="restart"'
         )
     if environment == "restore" and keeper is None:
         names = ", ".join("/".join(pair) for pair in _STATE_METHODS)
@@ -146,7 +146,7 @@ def _skipped(run: Run, skip: Collection[str]) -> frozenset[str]:
         raise BadInput(f"skip: is the text {skip!r}: give a collection of field names, skip=[{skip!r}]")
     unknown = sorted(set(skip) - set(_FIELDS))
     if unknown:
-        raise BadInput(f"skip: {unknown[0]!r} is no field of a step: give some of {', '.join(_FIELDS)}")
+        raise BadInput(f"skip: {unknown[0]!r} is not a field of a step: give some of {', '.join(_FIELDS)}")
     return frozenset(skip) | frozenset(run.store._how.skip)
 
 
@@ -174,8 +174,8 @@ def _by_methods(flavour: Flavour, depth: int, get: str, set_: str) -> Keeper:
 
 
 def _takes(layer: Any, name: str, arguments: int) -> bool:
-    """True if it has a method of that name that can be called so: MuJoCo's set_state(qpos, qvel) is another thing."""
-    # Not what a wrapper passes through: that belongs to a layer further in.
+    """True if it has a method of that name that takes this many arguments: MuJoCo's set_state(qpos, qvel) is another thing."""
+    # Not a method that a wrapper passes through: that belongs to an inner layer.
     if not hasattr(type(layer), name):
         return False
     try:

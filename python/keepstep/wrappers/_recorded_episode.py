@@ -18,9 +18,9 @@ class RecordedEpisode(Episode):
     def __init__(self, ref: str, open: Callable[[], Any]) -> None:
         # The wrapper brings the environment to where the record stops.
         super().__init__(ref, open, is_told=True)
-        # What the environment said of its end, if it did.
+        # The end that the environment reported, if it did.
         self.inferred: Ending | None = None
-        # True if somebody here said how it ended; not if the store was closed under it.
+        # True if its end was recorded here; not if the store was closed while it was open.
         self.is_over = False
 
     def end(
@@ -31,7 +31,7 @@ class RecordedEpisode(Episode):
         error: BaseException | str | None = None,
         said_by: str = "loop",
     ) -> Any:
-        """Says how it ended: set once. To say again what the environment has said is fine."""
+        """Records how the episode ended, once. Repeating what the environment reported is fine."""
         said = self.inferred
         if said is None:
             receipt = super().end(why, limit=limit, error=error, said_by=said_by)
@@ -45,7 +45,7 @@ class RecordedEpisode(Episode):
         )
 
     def infer(self, ending: Ending) -> Any:
-        """Ends it as the environment said. Returns at once."""
+        """Ends the episode as the environment reported. Returns at once."""
         receipt = self.end(ending.why, limit=ending.limit, error=ending.error, said_by=ending.said_by)
         self.inferred = ending
         return receipt

@@ -1,4 +1,4 @@
-"""Whether a reset asks for the rollout that is gone on with: one of another seed would be recorded twice, and another never."""
+"""Checks that a reset asks for the episode that is resumed: else one rollout could be recorded twice, and another never."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _WAY_OUT = "give each seed a sample of its own, keepstep.record(..., sample=seed
 
 
 async def check_reset(how: How, door: Door, native: Any, given: dict[str, Any]) -> None:
-    """Raises `Diverged` if an episode that is gone on with was reset with other arguments than are given now.
+    """Raises `Diverged` if a resumed episode was reset with other arguments than are given now.
 
-    What is given on one side only contradicts nothing: loops give a seed to their first reset, and none to the others.
+    An argument that was given only once is no contradiction: loops give a seed to their first reset, and none to the others.
     """
     if not given:
         return
@@ -30,20 +30,20 @@ async def check_reset(how: How, door: Door, native: Any, given: dict[str, Any]) 
     other = _other(how, reset, given)
     if other is not None:
         raise Diverged(
-            f"{native.ref} goes on, and {other}: {_WAY_OUT}, or reset with what was recorded first"
+            f"{native.ref} is resumed, but {other}: {_WAY_OUT}, or reset with the recorded arguments first"
         )
     lacking = [name for name in given if name not in reset.get("given", {})]
     if lacking:
         warn_caller(
-            f"{native.ref} goes on, and was reset without {' and '.join(lacking)}: what reset() is given now is not used",
+            f"{native.ref} is resumed, but was reset without {' and '.join(lacking)}: what reset() gets now is not used",
             RuntimeWarning,
         )
 
 
 async def warn_of_other_reset(how: How, door: Door, native: Any, given: dict[str, Any]) -> None:
-    """The same for an episode that begins again: it is what was asked for, in place of what was interrupted.
+    """Warns if an episode begins again in place of an interrupted one that was reset with other arguments.
 
-    Who asks for a sample by its number means that one.
+    Not if the caller named the sample by its number.
     """
     if not given or native.attempt == 0 or how.sample is not None:
         return
@@ -51,12 +51,12 @@ async def warn_of_other_reset(how: How, door: Door, native: Any, given: dict[str
     other = _other(how, await door.read(lambda: _reset_of(how, before)), given)
     if other is not None:
         warn_caller(
-            f"{native.ref} begins again in place of {before}, and {other}: {_WAY_OUT}", RuntimeWarning
+            f"{native.ref} begins again in place of {before}, but {other}: {_WAY_OUT}", RuntimeWarning
         )
 
 
 def _reset_of(how: How, ref: str) -> dict[str, Any]:
-    """How an earlier attempt was reset, if that can be read: it is needed for nothing but a warning."""
+    """How an earlier attempt was reset, if that can be read: it is needed only for a warning."""
     with contextlib.suppress(KeepstepError):
         steps = how.run.store.find(ref).steps
         return dict((steps[0].state or {}).get(RESET, {})) if steps else {}
@@ -67,10 +67,10 @@ def _other(how: How, reset: dict[str, Any], given: dict[str, Any]) -> str | None
     """The first argument that was recorded with another value than it is given with now."""
     recorded = reset.get("given", {})
     store = how.run.store._how
-    # As it would be recorded: what is hidden there is not another value.
+    # As it would be recorded: a redacted value is not a different one.
     now = _core._roundtrip(given, _core.Context(redact=store.redact), f"state.{RESET}")
     for name in recorded:
         if name in now and (found := difference(recorded[name], now[name], name)) is not None:
             path, before, after = found
-            return f"was reset with {path}={shortened(before)}, now with {path}={shortened(after)}"
+            return f"it was reset with {path}={shortened(before)}, now with {path}={shortened(after)}"
     return None

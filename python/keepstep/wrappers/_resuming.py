@@ -1,7 +1,7 @@
-"""How an environment comes back to where its record stops: its state is restored, or it is driven there again.
+"""How an environment is brought back to where its record stops: its state is restored, or its actions are taken again.
 
-Either way it stands before the turn that was pending, if there is one: the next step says the same action and
-completes that turn, or another one, and the pending turn is given up on record.
+Either way it is in the state before the pending turn, if there is one. If the next step takes the same action, it completes
+that turn. If it takes another one, the pending turn is discarded, on record.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ STATE = "environment"
 COUNTERS = "wrappers"
 RESET = "reset"
 ENDING = "ending"
-"""The name of the state in which a last step keeps how the episode ended: a crash before its end is recorded loses nothing."""
+"""The name of the state in which the last step keeps how the episode ended, in case of a crash before its end is recorded."""
 
 _TEXT_MAX = 120
 
 
 class CannotResume(Exception):
-    """The record does not have what it takes."""
+    """The record lacks what is needed to resume."""
 
 
 def reset_said(flavour: Flavour, env: Any, how: How, given: dict[str, Any]) -> dict[str, Any]:
-    """What has to be known to reset it in the same way again; to be asked for before the reset."""
+    """What is needed to reset it in the same way again. Called before the reset."""
     said: dict[str, Any] = {"given": given} if given else {}
     if given and (refused := _refusal(given)) is not None:
         warn_caller(
-            f"reset: it was given what cannot be recorded ({refused}): the episode cannot be resumed, and restarts",
+            f"reset: an argument cannot be recorded ({refused}): if the episode is interrupted, it cannot resume, and begins "
+            "again from step 0",
             RuntimeWarning,
         )
         return {RESET: {"unknown": True}}
@@ -51,13 +52,13 @@ def reset_said(flavour: Flavour, env: Any, how: How, given: dict[str, Any]) -> d
 async def restore(
     env: Any, how: How, flavour: Flavour, door: Door, native: Any, call: Callable[..., Any], fresh: Any
 ) -> Any:
-    """Sets the state of the last step, and gives what `reset` returns then."""
+    """Sets the state of the last step, and returns what `reset` is to return."""
     found = await door.read(lambda: native.state(STATE))
     if found is None or how.keeper is None:
         raise CannotResume("no state of the environment was recorded")
     last = await door.read(lambda: _last_observed(native))
     if fresh is None:
-        # It has to be begun before it can be set.
+        # It must be reset before its state can be set.
         reset = await _recorded_reset(door, native)
         fresh = await door.ask(lambda: call(**reset.get("given", {})))
     put = how.keeper.set
@@ -81,14 +82,14 @@ async def _recorded_reset(door: Door, native: Any) -> dict[str, Any]:
     found = await door.read(lambda: native.state(RESET))
     reset: dict[str, Any] = {} if found is None else found[0]
     if "unknown" in reset:
-        raise CannotResume("what reset was given could not be recorded")
+        raise CannotResume("the arguments of reset() could not be recorded")
     return reset
 
 
 async def replay(
     env: Any, how: How, flavour: Flavour, door: Door, native: Any, call: Callable[..., Any], fresh: Any
 ) -> Any:
-    """Drives a fresh environment with the recorded actions, and compares what it gives."""
+    """Takes the recorded actions in a fresh environment, and compares the results."""
     reset = await _recorded_reset(door, native)
     if "random" in reset:
         flavour.set_randomness(env, reset["random"])
@@ -97,7 +98,7 @@ async def replay(
     for index in range(native.inherited):
         step = await door.read(partial(native.history, index))
         if "error" in step:
-            # It gave nothing to compare, and what it did to the environment is not known.
+            # A failed step has no result to compare, and nobody knows what it did to the environment.
             continue
         if step["kind"] != "FIRST":
             fields = await _again(env, flavour, door, index, step)
@@ -112,7 +113,7 @@ async def _again(env: Any, flavour: Flavour, door: Door, index: int, step: dict[
     result = await door.ask(lambda: env.step(step["action"]))
     ending = flavour.ending_of(env, result)
     if ending is not None:
-        raise diverged(f"step {index}, its end: the recorded episode went on, now it is {ending.why}")
+        raise diverged(f"step {index}, its end: the recorded episode continued, now it is {ending.why}")
     return flavour.result_of(result)
 
 
@@ -131,28 +132,28 @@ def check_same(index: int, step: dict[str, Any], fields: dict[str, Any]) -> None
 
 
 def diverged(what: str) -> Diverged:
-    """What to raise if a replay gives something else than was recorded: what differs, and the way out."""
+    """The error to raise if a replay differs from the record: it says what differs, and what to do."""
     return Diverged(f'{what}; begin the episode again with environment="restart"')
 
 
 def shortened(value: Any) -> str:
-    """A value as a message has it."""
+    """A value, short enough for a message."""
     text = repr_of(value)
     return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
 
 
 def check_recordable(state: Any) -> None:
-    """Refuses a state that would not come back as it is."""
+    """Refuses a state that would not be read back as it is."""
     refused = _refusal(state)
     if refused is not None:
         raise BadInput(
-            f"state: the environment gives one that cannot be restored from a record ({refused}): "
-            'give state=(get, set) that make plain data of it, or environment="restart"'
+            f"state: the state of the environment cannot be restored from a record ({refused}): "
+            'give state=(get, set) with functions that use plain data, or environment="restart"'
         )
 
 
 def _refusal(value: Any) -> BadInput | None:
-    """Why a value would not come back as it is, if it would not."""
+    """Why a value would not be read back as it is; None if it would."""
     try:
         _core._roundtrip(value, _core.Context(strict=True))
     except BadInput as refused:

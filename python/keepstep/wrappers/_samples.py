@@ -1,6 +1,6 @@
 """Which sample of a task a reset records, if the caller does not say: an interrupted one, else the next number.
 
-What this process left interrupted itself is not gone on with: a loop that resets wants the next episode.
+Samples that this process itself left interrupted are not resumed: a loop that resets wants the next episode.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .._run import Run
     from .._store import Store
 
-# The loop gave up an abandoned one, and an errored one failed: neither was interrupted.
+# The loop itself gave up an abandoned episode, and an errored one failed: neither was interrupted.
 _INTERRUPTED = frozenset({*WHYS, "interrupted"} - FINAL - {"abandoned", "errored"})
 
 _lock = threading.Lock()
@@ -35,7 +35,7 @@ class Samples:
         self._lock = threading.Lock()
 
     def take(self) -> int:
-        """The next one to try. Somebody else may have it: then take another."""
+        """The next sample to try. Another process may have it: then take another."""
         with self._lock:
             if self._interrupted:
                 return self._interrupted.popleft()
@@ -44,7 +44,7 @@ class Samples:
 
 
 def samples_of(run: Run, task: str, iteration: int) -> Samples:
-    """What all recorded environments of this process share of a task. Reads the store the first time."""
+    """The samples of a task, shared by all recorded environments of this process. Reads the store the first time."""
     with _lock:
         known = _of_stores.setdefault(run.store, {})
         key = (run._core.generation_id, task, iteration)
@@ -54,7 +54,7 @@ def samples_of(run: Run, task: str, iteration: int) -> Samples:
 
 
 def _after_fork() -> None:
-    """Threads of the parent may have held the locks, and what it took is not for the child."""
+    """Threads of the parent may have held the locks, and its samples are not the child's."""
     global _lock, _of_stores
     _lock = threading.Lock()
     _of_stores = weakref.WeakKeyDictionary()
@@ -64,7 +64,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _look(run: Run, task: str, iteration: int) -> tuple[list[int], int]:
-    """The samples that were interrupted, and the first number that nobody has used."""
+    """The samples that were interrupted, and the first unused number."""
     if run.store.where is None:
         return [], 0
     found = sorted((view.sample, view.state) for view in run.episodes(task=task, iteration=iteration))

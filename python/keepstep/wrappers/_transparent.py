@@ -18,7 +18,7 @@ _classes: dict[tuple[type, type], type] = {}
 
 
 class Transparent:
-    """Round an environment: all but `reset`, `step` and leaving passes through."""
+    """Wraps an environment: everything but `reset`, `step`, `close` and leaving a `with` passes through."""
 
     env: Any
     _keepstep: EnvRecorder
@@ -36,7 +36,7 @@ class Transparent:
         object.__setattr__(self, "_keepstep", self._tape_of(env, run, how))
 
     def _init_base(self, env: Any) -> None:
-        """Begins what a base class of the flavour wants begun."""
+        """Initializes the base class of the flavour, if there is one."""
 
     def _tape_of(self, env: Any, run: Run, how: dict[str, Any]) -> EnvRecorder:
         raise NotImplementedError
@@ -48,7 +48,7 @@ class Transparent:
 
     @classmethod
     def _methods(cls) -> dict[str, Callable[[], Any]]:
-        """What makes the methods that record, by name."""
+        """Functions that make the recording methods, by name."""
         raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
@@ -70,7 +70,7 @@ class Transparent:
 
     def __reduce__(self) -> Any:
         raise TypeError(
-            f"{self!r} records in this process: send the environment, and record it where it runs"
+            f"{self!r} cannot be pickled, since it records in this process: send the environment, and record it where it runs"
         )
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ class Transparent:
 
 
 class Blocking(Transparent):
-    """Round an environment that is called without a loop."""
+    """Wraps an environment that is not async."""
 
     def close(self) -> Any:
         """Closes the environment. An episode that is active ends as aborted."""
@@ -104,7 +104,7 @@ class Blocking(Transparent):
 
 
 def tape_of(flavour: Flavour, door: Any, env: Any, run: Run, how: dict[str, Any]) -> EnvRecorder:
-    """What records an environment, from the arguments of `record`."""
+    """The recorder of an environment, from the arguments of `record`."""
     return EnvRecorder(env, how_of(flavour, env, run, **how), flavour, door)
 
 
@@ -151,6 +151,6 @@ def action_of(call: Callable[..., Any], args: tuple[Any, ...], given: dict[str, 
 
 
 def given_to(call: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `reset` that say something, by name."""
+    """The arguments of `reset` that are not None, by name."""
     named = dict(inspect.signature(call).bind(*args, **given).arguments) if args else given
     return {name: value for name, value in named.items() if value is not None}

@@ -20,10 +20,10 @@ _FIELDS = frozenset({"step_type", "reward", "discount", "observation"})
 
 
 class DmEnvFlavour:
-    """What dm_env means by a time step; its step type is an enum, or a text."""
+    """How a time step of dm_env is read; its step type is an enum, or a text."""
 
     def first_of(self, result: Any) -> dict[str, Any]:
-        # Of a first step only the observation means something; some give a reward and a discount all the same.
+        # Only the observation of a first step means something, but some environments add a reward and a discount.
         info = _more_of(result)
         for name in ("reward", "discount"):
             value = getattr(result, name)
@@ -47,7 +47,7 @@ class DmEnvFlavour:
         return Ending("truncated", said_by="discount")
 
     def as_reset(self, fresh: Any, fields: dict[str, Any]) -> Any:
-        # What reset() gives is a first step, also in the middle of an episode.
+        # reset() returns a first step, also in the middle of an episode.
         return fresh._replace(observation=fields["observation"])
 
     def layers(self, env: Any) -> list[Any]:
@@ -85,7 +85,7 @@ def _is_zero(discount: Any) -> bool:
     try:
         return float(discount) == 0.0
     except (TypeError, ValueError):
-        # One for each part of the environment: it goes on for none of them.
+        # One discount for each part of the environment: all must be zero.
         return not any(map(float, discount))
 
 

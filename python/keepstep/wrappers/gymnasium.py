@@ -16,12 +16,12 @@ from ._transparent import Blocking, action_of, given_to, tape_of
 if TYPE_CHECKING:
     from .._run import Run
 
-# Wrappers without a state of their own that matters, but for what is counted below.
+# Wrappers whose only state that matters is what `counters` returns.
 _PLAIN_WRAPPERS = frozenset({"TimeLimit", "OrderEnforcing", "PassiveEnvChecker"})
 
 
 class GymnasiumFlavour:
-    """What Gymnasium means by what it returns."""
+    """How the return values of Gymnasium are read."""
 
     def first_of(self, result: Any) -> dict[str, Any]:
         observation, info = result
@@ -87,7 +87,7 @@ def _time_limits(env: Any) -> list[Any]:
 
 
 def _reset_needed() -> type[Exception]:
-    """Our error, and Gymnasium's too where that is loaded."""
+    """The error `Ended`, which is also Gymnasium's own error if that is loaded."""
     error: Any = sys.modules.get("gymnasium.error")
     if error is None:
         return Ended

@@ -418,7 +418,7 @@ def test_an_answer_that_is_no_ending_is_refused(run: keepstep.Run) -> None:
 
     async def loop() -> None:
         await env.reset()
-        with pytest.raises(keepstep.BadInput, match="give a keepstep"):
+        with pytest.raises(keepstep.BadInput, match="return a keepstep"):
             await env.step(answer("a"))
 
     asyncio.run(loop())

@@ -133,7 +133,7 @@ def test_a_replay_that_differs_says_where(run: keepstep.Run) -> None:
 def test_a_replay_that_ends_early_differs(run: keepstep.Run) -> None:
     interrupt(run, "a", "b")
     with pytest.raises(
-        keepstep.Diverged, match="step 2, its end: the recorded episode went on, now it is fin"
+        keepstep.Diverged, match="step 2, its end: the recorded episode continued, now it is fin"
     ):
         asyncio.run(replaying(run, Talk(turns=2)).reset())
 

@@ -397,7 +397,7 @@ def test_what_is_left_out_of_a_file_is_counted(store: keepstep.Store, tmp_path: 
     asyncio.run(finish(4, float("nan")))
     path = tmp_path / "out.jsonl"
     written = write_rollouts(journal.run, path)
-    assert written == Written(rows=2, left_out={"aborted": 1, "a number that JSON has not": 1})
+    assert written == Written(rows=2, left_out={"aborted": 1, "a number that JSON does not have": 1})
     assert write_rollouts(journal.run, path, ends=["finished"]).rows == 1
     assert len(path.read_text().splitlines()) == 1
     assert [file.name for file in tmp_path.iterdir()] == ["out.jsonl"]

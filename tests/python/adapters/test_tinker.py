@@ -332,7 +332,7 @@ def test_fields_are_left_out_and_then_nothing_wrong_is_made_of_it(
     toys.check_group(roll_out(builder))
     assert "begins again from its first turn" in caplog.text
     assert run.store.find("training/talk#0.4").steps[1].info is None
-    with pytest.raises(keepstep.BadInput, match="cannot be had from the record"):
+    with pytest.raises(keepstep.BadInput, match="cannot be read from the record"):
         roll_out(RecordedBuilder(toys.Talks(), run, "talk"), RecordedStrategy(FailFast()))
     with pytest.raises(keepstep.BadInput, match="skip"):
         RecordedBuilder(toys.Talks(), run, "talk", skip=("infos",))

@@ -259,7 +259,7 @@ def test_a_word_about_another_store_is_an_error(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(_shelf, "_SEEN_WITHIN_S", 0.05)
     words = client(tmp_path / "one").put(["a"], [1])
-    with pytest.raises(keepstep.NotFound, match="has not all that was put"):
+    with pytest.raises(keepstep.NotFound, match="lacks lines of these writers"):
         client(tmp_path / "other").get(["a"], None, None, words)
 
 
@@ -303,7 +303,7 @@ def test_a_checkpoint_holds_no_data_and_brings_all_back(tmp_path: Path) -> None:
         await again.load_checkpoint(str(tmp_path))
         assert await again.get_data(batch) == {"a": [1, 2], "b": [3, 4]}
         other = adapter.KeepstepStorageManager(None, {**config, "run": "ppo"})
-        with pytest.raises(ValueError, match="of run 'grpo', and this is run 'ppo'"):
+        with pytest.raises(ValueError, match="of run 'grpo', but this is run 'ppo'"):
             await other.load_checkpoint(str(tmp_path))
 
     asyncio.run(flow())

@@ -414,7 +414,7 @@ def test_a_mirror_that_cannot_be_written_does_not_end_the_task(
 ) -> None:
     in_the_way = tmp_path / "file"
     in_the_way.write_text("")
-    with pytest.warns(RuntimeWarning, match="the recording goes on"):
+    with pytest.warns(RuntimeWarning, match="the recording continues"):
         view = finish(run, config, results=in_the_way / "results")
     assert view.state == "finished"
 
@@ -513,7 +513,7 @@ def test_an_agents_own_next_action_is_given_back(run: keepstep.Run, config: str)
 def test_what_makes_no_sense_is_refused(run: keepstep.Run, config: str) -> None:
     with pytest.raises(keepstep.BadInput, match="cannot be restored"):
         webarena.task(run, config, environment="restore")  # type: ignore[arg-type]
-    with pytest.raises(keepstep.BadInput, match="only asked in a replay"):
+    with pytest.raises(keepstep.BadInput, match="only used in a replay"):
         webarena.task(run, config, agent=Agent())
 
 

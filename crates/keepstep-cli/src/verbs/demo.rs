@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args, program: &Program, screen: &mut Screen) -> Outcom
     }
     screen.say(&format!("{} acknowledged, none lost.", counted(promised, "step")));
     if more > 0 {
-        screen.say(&format!("{} more had been on the way: there too, and whole.", counted(more, "step")));
+        screen.say(&format!("{} in flight when it was killed: there too, and whole.", counted(more, "step")));
     }
     screen.say("");
 
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args, program: &Program, screen: &mut Screen) -> Outcom
     if !rest.is_empty() {
         let all: u64 = rest.iter().map(|task| steps_of(task, args.steps)).sum();
         screen.say(&format!(
-            "Going on with the {}, from the last durable step of each.",
+            "Resuming {}, each from its last durable step.",
             counted(rest.len() as u64, "unfinished episode")
         ));
         demo.record(&rest, 0, all.saturating_sub(promised + more), None)?;

@@ -1,8 +1,8 @@
-"""ARES: an environment that tells a collector all that passes through it, and a collector that keeps it for good.
+"""ARES: an environment that reports its episodes to a collector, and a collector that makes them durable.
 
     env = TrajectoryCollectingEnvironment(ares.make("sbv-mswea:0"), KeepstepTrajectoryCollector(run))
 
-What is recorded of a step is durable when `step` returns, and the event loop is never blocked.
+A step is durable when `step` returns, and the event loop is never blocked.
 """
 
 from ._collectors import (

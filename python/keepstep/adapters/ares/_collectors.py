@@ -1,4 +1,4 @@
-"""Who is told of the steps of an environment: nobody, or a file for each episode."""
+"""The protocol of collectors, one that keeps nothing, and one that writes a file for each episode."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ _NONE_BEGUN = "No episode in progress. Call begin_episode() first."
 
 @runtime_checkable
 class TrajectoryCollector(Protocol):
-    """What is told of each episode, in this order: it begins, its steps, it ends.
+    """Gets each episode in this order: it begins, its steps, it ends.
 
-    What a method returns is awaited if it can be: so a collector may wait for a disk without blocking the event loop. One
-    whose `end_episode` takes no `ending` is told `truncated` only.
+    If a method returns an awaitable, it is awaited: so a collector may wait for a disk without blocking the event loop. If
+    its `end_episode` takes no `ending`, it gets only `truncated`.
     """
 
     def begin_episode(self, *, task_name: str) -> Awaitable[object] | None:
         """An episode begins. The name is empty if the reset failed before it was known."""
 
     def record_step(self, record: StepRecord) -> Awaitable[object] | None:
-        """A step of it."""
+        """A step of the episode."""
 
     def end_episode(
         self, *, truncated: bool = False, ending: Ending | None = None
     ) -> EpisodeTrajectory | Awaitable[EpisodeTrajectory]:
-        """It ended: as `ending` says, if that is given."""
+        """The episode ended: as `ending` says, if that is given."""
 
 
 @runtime_checkable
 class DurableTrajectoryCollector(TrajectoryCollector, Protocol):
-    """One that also keeps what is about to be done, and knows what an interrupted episode had come to."""
+    """A collector that also records an action before it is taken, and has the steps of an interrupted episode."""
 
     def turn(self, action: Any) -> AbstractAsyncContextManager[object]:
-        """Entered before the environment is told the action, left when the step is recorded or has failed."""
+        """Entered before the environment gets the action, left when the step is recorded or has failed."""
 
     def recorded(self) -> AsyncIterator[StepRecord]:
-        """The steps that the episode had when it began: none, unless it goes on."""
+        """The steps that the episode inherited: none, unless it is resumed."""
 
 
 class NullTrajectoryCollector:
@@ -60,13 +60,13 @@ class NullTrajectoryCollector:
         """Nothing."""
 
     def end_episode(self, *, truncated: bool = False, ending: Ending | None = None) -> EpisodeTrajectory:
-        """An episode of which nothing is known but its end."""
+        """An episode with nothing but its end."""
         now = time.time()
         return EpisodeTrajectory("", "", (), now, now, truncated=truncated, ending=ending)
 
 
 class JsonTrajectoryCollector:
-    """Writes each episode to a file of its own when it has ended, `{episode_id}.json`: whole or not at all."""
+    """Writes each episode to a file of its own when it has ended, `{episode_id}.json`: completely or not at all."""
 
     def __init__(self, output_dir: str | os.PathLike[str]) -> None:
         self._output_dir = Path(output_dir)
@@ -80,10 +80,10 @@ class JsonTrajectoryCollector:
         return self._output_dir
 
     def begin_episode(self, *, task_name: str) -> None:
-        """Begins one. If the one before was not ended, it is written as abandoned."""
+        """Begins an episode. If the one before was not ended, it is written as abandoned."""
         if self._episode is not None:
             warn_caller(
-                f"episode {self._episode.episode_id} was not ended: it is written as abandoned",
+                f"episode {self._episode.episode_id} was not ended, so it is written as abandoned: call end_episode() first",
                 RuntimeWarning,
             )
             self.end_episode(ending=Ending("abandoned", said_by="begin_episode"))
@@ -91,7 +91,7 @@ class JsonTrajectoryCollector:
         self._steps = []
 
     def record_step(self, record: StepRecord) -> None:
-        """Keeps it in memory until the end."""
+        """Keeps the step in memory until the end."""
         if self._episode is None:
             raise RuntimeError(_NONE_BEGUN)
         self._steps.append(record)
@@ -124,8 +124,8 @@ class JsonTrajectoryCollector:
 
 
 def _write(path: Path, plain: dict[str, Any]) -> None:
-    """Writes a file that is there completely, or not at all, whatever dies meanwhile."""
-    # In the same folder, or the rename would be a copy.
+    """Writes a file that is there completely or not at all, even after a crash."""
+    # In the same folder: between file systems a rename is not atomic.
     unfinished = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
     try:
         with open(unfinished, "x", encoding="utf-8") as file:
@@ -141,12 +141,12 @@ def _write(path: Path, plain: dict[str, Any]) -> None:
 
 
 def _as_json(value: Any) -> Any:
-    """What JSON has no word for: arrays as lists, anything else as its text."""
+    """Values that JSON does not have: arrays as lists, anything else as its `repr`."""
     return value.tolist() if hasattr(value, "tolist") else repr(value)
 
 
 def _make_dir(path: Path) -> None:
-    """Makes a folder whose name survives a power cut, as what is written into it does."""
+    """Makes a folder whose name survives a power cut, like the files in it."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in missing:

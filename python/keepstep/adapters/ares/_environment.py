@@ -1,6 +1,6 @@
-"""An environment that tells a collector of each episode: that it began, its steps, and how it really ended.
+"""An environment that reports each episode to a collector: that it began, its steps, and how it really ended.
 
-The environment's own exceptions always reach the caller: what fails while they are told of is logged.
+The environment's own exceptions always reach the caller: failures while reporting them are logged.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ O = TypeVar("O")  # noqa: E741
 R = TypeVar("R")
 D = TypeVar("D")
 
-# Which environment a collector is told of now: it could not tell the steps of two apart.
+# Which environment a collector is used by now: it could not tell the steps of two environments apart.
 _in_use: weakref.WeakValueDictionary[int, TrajectoryCollectingEnvironment[Any, Any, Any, Any]] = (
     weakref.WeakValueDictionary()
 )
 
 
 class TrajectoryCollectingEnvironment(base.Environment[A, O, R, D]):
-    """The same environment, whose episodes are told to a collector. All else passes through.
+    """The same environment, whose episodes are reported to a collector. All else passes through.
 
     Parameters:
         env: any environment of ARES, or one that follows its protocol.
-        trajectory_collector: who is told. What its methods return is awaited, if it can be, before `reset` or `step` returns.
-        task_name: the name of each task, or a function of the environment that is asked after each reset; without it,
-            the name is looked for where the environments of ARES keep it.
-        ending: a function of the environment and a time step that says how the episode ended with it, for what the time
-            step itself does not say; None leaves it to the step type and the discount.
+        trajectory_collector: the collector. If its methods return awaitables, `reset` and `step` await them.
+        task_name: the name of each task, or a function of the environment that is called after each reset. The default is
+            to look for the name where the environments of ARES keep it.
+        ending: a function of the environment and a time step that returns how the episode ended with that step, if the
+            time step itself does not say it. If it returns None, step type and discount decide.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class TrajectoryCollectingEnvironment(base.Environment[A, O, R, D]):
         self.env = env
         self.trajectory_collector = trajectory_collector
         self.last_trajectory: EpisodeTrajectory | None = None
-        """What the collector gave at the end of the last episode."""
+        """What the collector returned at the end of the last episode."""
         self._durable: DurableTrajectoryCollector | None = None
         if isinstance(trajectory_collector, DurableTrajectoryCollector):
             self._durable = trajectory_collector
@@ -75,7 +75,7 @@ class TrajectoryCollectingEnvironment(base.Environment[A, O, R, D]):
         self._ask_ending: Any = ending
         self._is_active = False
         self._index = 0
-        # How the last episode failed, if it did: the environment cannot go on from there.
+        # How the last episode failed, if it did: the environment must be reset then.
         self._failed: Ending | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -101,7 +101,7 @@ class TrajectoryCollectingEnvironment(base.Environment[A, O, R, D]):
         return await self._begin(first)
 
     async def step(self, action: A) -> base.TimeStep[O, R, D]:
-        """Takes a step, which the collector has kept when this returns."""
+        """Takes a step. The collector has recorded it when this returns."""
         if not self._is_active:
             return await self._step_beyond(action)
         said_by = "recording"
@@ -145,7 +145,7 @@ class TrajectoryCollectingEnvironment(base.Environment[A, O, R, D]):
     # Beginning
 
     async def _begin(self, first: base.TimeStep[O, R, D]) -> base.TimeStep[O, R, D]:
-        """Tells that an episode begins or goes on, and gives the time step that its loop begins with."""
+        """Reports that an episode begins or resumes, and returns the time step that its loop begins with."""
         said_by = "recording"
         try:
             await self._open(self._name())
@@ -166,7 +166,7 @@ class TrajectoryCollectingEnvironment(base.Environment[A, O, R, D]):
         if not isinstance(collector, NullTrajectoryCollector):
             if _in_use.setdefault(id(collector), self) is not self:
                 raise BadInput(
-                    f"trajectory_collector: {collector!r} is being told of an episode of another environment: "
+                    f"trajectory_collector: {collector!r} is recording an episode of another environment: "
                     "give each environment a collector of its own"
                 )
         try:
@@ -181,8 +181,8 @@ class TrajectoryCollectingEnvironment(base.Environment[A, O, R, D]):
         _in_use.pop(id(self.trajectory_collector), None)
 
     async def _reset_failed(self, raised: BaseException, task_before: Any) -> None:
-        """Tells of an episode that never came to its first step."""
-        # A task that was there before may not be the one that the reset failed with.
+        """Reports an episode that failed before its first step."""
+        # If the task is the same object as before, it may not be the one of the failed reset.
         is_known = isinstance(self._task_name, str) or task_of(self.env) is not task_before
         try:
             await self._open(self._name() if is_known else "")
@@ -199,7 +199,7 @@ class TrajectoryCollectingEnvironment(base.Environment[A, O, R, D]):
     async def _replay(
         self, first: base.TimeStep[O, R, D], collector: DurableTrajectoryCollector
     ) -> base.TimeStep[O, R, D] | None:
-        """Takes the recorded steps again and compares what comes of them. None if there are none."""
+        """Takes the recorded actions again and compares the results. None if there are no recorded steps."""
         now, last = first, None
         async for last in collector.recorded():
             is_first = last.step_type == "FIRST"
@@ -207,19 +207,19 @@ class TrajectoryCollectingEnvironment(base.Environment[A, O, R, D]):
             ending = None if is_first else self._ending_of(now)
             if ending is not None:
                 raise diverged(
-                    f"step {last.step_index}, its end: the recorded episode went on, now it is {ending.why}"
+                    f"step {last.step_index}, its end: the recorded episode continued, now it is {ending.why}"
                 )
             check_same(last.step_index, _compared(last), _compared(self._record(now, None)))
         if last is None:
             return None
         self._index = last.step_index + 1
-        # What reset() gives is a first step, also in the middle of an episode.
+        # reset() returns a first step, also in the middle of an episode.
         return first._replace(observation=now.observation)
 
     # Stepping
 
     async def _step_beyond(self, action: A) -> base.TimeStep[O, R, D]:
-        """A step outside of an episode: the environment says what that means. It may begin the next one."""
+        """A step outside an episode: the environment decides what that means. It may begin the next episode."""
         if self._failed is not None:
             raise Ended(f"the episode has ended ({self._failed.why}): call reset() first")
         time_step = await self.env.step(action)
@@ -235,7 +235,7 @@ class TrajectoryCollectingEnvironment(base.Environment[A, O, R, D]):
         self._index += 1
 
     def _record(self, time_step: base.TimeStep[Any, Any, Any], action: Any) -> StepRecord:
-        # Of a first step only the observation means something; CodeEnvironment gives a reward and a discount all the same.
+        # Only the observation of a first step means something, but CodeEnvironment adds a reward and a discount.
         is_first = time_step.first()
         return StepRecord(
             step_index=self._index,
@@ -250,7 +250,7 @@ class TrajectoryCollectingEnvironment(base.Environment[A, O, R, D]):
     # Ending
 
     def _ending_of(self, time_step: base.TimeStep[O, R, D]) -> Ending | None:
-        """How the episode ended with this step, if it did: as whoever is asked says, else as the step itself does."""
+        """How the episode ended with this step, if it did: from the function `ending`, else from the step itself."""
         ending: Any = ending_by(self._ask_ending, self.env, time_step)
         return ending if ending is not None else FLAVOUR.ending_of(self.env, time_step)  # type: ignore[return-value]
 
@@ -264,31 +264,31 @@ class TrajectoryCollectingEnvironment(base.Environment[A, O, R, D]):
         self.last_trajectory = await _done(end(truncated=ending.why == "truncated", **given))
 
     async def _leave(self, ending: Ending, raised: BaseException | None = None) -> None:
-        """Ends the episode if it is active; an exception by which its loop is left is what the caller hears of."""
+        """Ends the episode if it is active. If an exception left the loop, the caller gets that one."""
         if raised is not None:
             ending = ending._replace(error=text_of(raised))
         try:
             await self._end(ending)
         except (Fenced, Ended, Closed):
-            # Somebody else has it, or the store is closed: how it ends is theirs to say.
+            # Another process owns it, or the store is closed: its end cannot be recorded here.
             pass
         except Exception:
             if raised is None:
                 raise
-            logger.exception("an episode could not be recorded to its end (%s)", shown(ending.why))
+            logger.exception("the end of an episode could not be recorded (%s)", shown(ending.why))
 
     async def _raised(self, raised: BaseException, said_by: str) -> None:
-        """Tells how an exception ended the episode. Raises nothing itself, or the caller would not hear of that."""
+        """Reports how an exception ended the episode. Raises nothing itself: the caller must get that exception."""
         ending = Ending(why_of(raised), error=text_of(raised), said_by=said_by)
         self._failed = ending
         if isinstance(raised, (Fenced, Ended, Closed)):
-            # Somebody else has it, or the store is closed: how it ends is theirs to say.
+            # Another process owns it, or the store is closed: its end cannot be recorded here.
             self._release()
             return
         try:
             await self._end(ending)
         except Exception:
-            logger.exception("an episode could not be recorded to its end (%s)", shown(ending.why))
+            logger.exception("the end of an episode could not be recorded (%s)", shown(ending.why))
 
 
 def make(
@@ -299,11 +299,11 @@ def make(
     ending: Callable[[Any, Any], Ending | None] | None = None,
     **given: Any,
 ) -> TrajectoryCollectingEnvironment[Any, Any, Any, Any]:
-    """What `ares.make` gives, told to a collector: presets and third-party specs stay as they are.
+    """As `ares.make`, with episodes reported to a collector: presets and third-party specs stay as they are.
 
     Parameters:
         preset_id: as for `ares.make`, with its selector.
-        trajectory_collector: who is told; nobody without one.
+        trajectory_collector: the collector; without one, nothing is reported.
         task_name: as for `TrajectoryCollectingEnvironment`.
         ending: as for `TrajectoryCollectingEnvironment`.
         **given: passed on to `ares.make`: `container_factory`, `tracker`.
@@ -322,7 +322,7 @@ def task_name_of(env: Any) -> str:
 
 
 def task_of(env: Any) -> Any:
-    """What an environment was reset to, as the environments of ARES keep it: a task of Harbor's, a hidden object."""
+    """The task of an environment, where the environments of ARES keep it: a task of Harbor, a hidden object."""
     for layer in _layers(env):
         for name in ("_current_task", "_hidden_object"):
             task = vars(layer).get(name) if hasattr(layer, "__dict__") else getattr(layer, name, None)
@@ -332,7 +332,7 @@ def task_of(env: Any) -> Any:
 
 
 def _layers(env: Any) -> list[Any]:
-    """An environment, and those inside of it."""
+    """An environment, and those inside it."""
     layers = [env]
     while True:
         inside = getattr(layers[-1], "__dict__", {})
@@ -343,7 +343,7 @@ def _layers(env: Any) -> list[Any]:
 
 
 def _action_of(record: StepRecord) -> Any:
-    """The action of a recorded step, to be taken again: responses were recorded as plain data."""
+    """The action of a recorded step, to take it again: responses are recorded as plain data."""
     plain = record.action
     if not isinstance(plain, dict) or plain.keys() != {"data", "cost", "usage"}:
         return plain
@@ -359,7 +359,7 @@ def _compared(record: StepRecord) -> dict[str, Any]:
 
 
 def _takes_ending(method: Callable[..., Any]) -> bool:
-    """True if a collector's method can be told an ending: those of PR 86 cannot."""
+    """True if a collector's method takes an ending: those of ARES pull request 86 do not."""
     try:
         parameters = inspect.signature(method).parameters.values()
     except (TypeError, ValueError):
@@ -368,5 +368,5 @@ def _takes_ending(method: Callable[..., Any]) -> bool:
 
 
 async def _done(told: Any) -> Any:
-    """What a collector gave, waited for if it is to be awaited."""
+    """The result of a collector's method, awaited if it is an awaitable."""
     return await told if inspect.isawaitable(told) else told

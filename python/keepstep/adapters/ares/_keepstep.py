@@ -1,4 +1,4 @@
-"""A collector that keeps each step for good, so that a rollout whose process died is known, and can go on."""
+"""A collector that makes each step durable, so that a rollout of a dead process is on record, and can resume."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _AWAITING, _BLOCKING = AwaitingDoor(), BlockingDoor()
 
 
 class KeepstepTrajectoryCollector:
-    """Records each episode in a run, as one of its task; the action of a step is durable before it is taken.
+    """Records each episode in a run, under its task; the action of a step is durable before it is taken.
 
-    On an event loop its methods give something to await; elsewhere what they did is durable when they return. Without a
-    `sample` an episode goes on with one of its task that another process left interrupted, else takes the next number.
+    On an event loop its methods return awaitables; elsewhere the record is durable when they return. Without a `sample`, an
+    episode resumes a sample of its task that another process left interrupted, or else takes the next number.
 
     Parameters:
         run: the run that the episodes belong to.
-        iteration: which visit of its tasks.
+        iteration: which visit to its tasks.
         sample: which sample of the task, if that is fixed.
-        environment: how an interrupted one goes on: `restart` begins again at step 0 and leaves the earlier attempt
-            readable, `replay` takes its actions again and compares what comes of them.
+        environment: how an interrupted episode resumes: `restart` begins again at step 0 and leaves the earlier attempt
+            readable, `replay` takes its actions again and compares the results.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class KeepstepTrajectoryCollector:
             raise RuntimeError("No episode in progress. Call begin_episode() first.")
         return self._episode
 
-    # What the protocol asks for
+    # The methods of the protocol
 
     def begin_episode(self, *, task_name: str) -> Awaitable[None] | None:
-        """Opens an episode of the task. Without a name it gets a unique one."""
+        """Opens an episode of the task. Without a task name, the episode gets a unique name."""
         return _through(lambda door: self._begin(door, task_name))
 
     def record_step(self, record: StepRecord, *, ending: Ending | None = None) -> Awaitable[object] | None:
-        """Records a step; with the ending that it brings, if it is known, so that a crash cannot come between."""
+        """Records a step, together with the ending that it brings, if any, so that a crash cannot come between them."""
         episode = self._active()
         self._reward = record.reward
         self._num_steps += 1
@@ -102,7 +102,7 @@ class KeepstepTrajectoryCollector:
     def end_episode(
         self, *, truncated: bool = False, ending: Ending | None = None
     ) -> EpisodeTrajectory | Awaitable[EpisodeTrajectory]:
-        """Records how it ended. The steps of what this gives are read when they are looked at."""
+        """Records how it ended. The steps of the returned trajectory are read when they are used."""
         episode = self._active()
         said = ending or Ending("truncated" if truncated else "finished", said_by="end_episode")
         self._is_over = True
@@ -130,7 +130,7 @@ class KeepstepTrajectoryCollector:
 
     @asynccontextmanager
     async def turn(self, action: Any) -> AsyncIterator[Turn]:
-        """Says the action, durable when it is entered; its result is durable when it is left."""
+        """Records the action: durable when the turn is entered. The result is durable when it is left."""
         async with AsyncExitStack() as stack:
             self._turn = await self._say(stack, action)
             try:
@@ -139,7 +139,7 @@ class KeepstepTrajectoryCollector:
                 self._turn = None
 
     async def recorded(self) -> AsyncIterator[StepRecord]:
-        """The steps that the episode inherited, without those that raised: they gave nothing."""
+        """The steps that the episode inherited, without those that raised: they have no result."""
         history = self._active().history
         for index in range(len(history)):
             step = await in_thread(history.__getitem__, index)
@@ -150,7 +150,9 @@ class KeepstepTrajectoryCollector:
 
     def _active(self) -> Episode:
         if self._is_over:
-            raise RuntimeError("No episode in progress. Call begin_episode() first, and await what it gives.")
+            raise RuntimeError(
+                "No episode in progress. Call begin_episode() first, and await what it returns."
+            )
         return self.episode
 
     async def _say(self, stack: AsyncExitStack, action: Any) -> Turn:
@@ -159,15 +161,15 @@ class KeepstepTrajectoryCollector:
         try:
             return await stack.enter_async_context(turn)
         except Diverged:
-            # The pending turn is not taken: the environment stands where it stood before it.
+            # The action of the pending turn was not taken again: the environment is in the state before it.
             pending = episode.pending
             assert pending is not None
-            pending.discard("another action was taken when the episode went on")
+            pending.discard("another action was taken when the episode was resumed")
             return await stack.enter_async_context(episode.turn(action=action))
         except Exception:
             raise
         except BaseException:
-            # Cancelled before the environment was told.
+            # Cancelled before the environment got the action.
             with suppress(Exception):
                 turn.discard("the action was not taken")
             raise
@@ -178,10 +180,12 @@ class KeepstepTrajectoryCollector:
         if not task_name:
             await self._open(door, None, 0, "restart")
         elif self._sample is not None:
-            # What the loop itself gave up just now begins anew.
+            # An episode that the loop itself has just abandoned begins again from step 0.
             resume = "restart" if self._abandoned == task_name else resume
             if not await self._open(door, task_name, self._sample, resume):
-                raise Ended(f"{self.episode.ref} is over ({self.episode.ended})")
+                raise Ended(
+                    f"{self.episode.ref} is over ({self.episode.ended}): give another sample= to the collector"
+                )
         else:
             await self._open_any(door, task_name, resume)
         self._task_name, self._start_time = task_name, time.time()
@@ -189,7 +193,7 @@ class KeepstepTrajectoryCollector:
         self._is_over = False
 
     async def _leave(self, door: Door) -> None:
-        """Ends an episode that nobody ended, unless it is somebody else's by now, or the store is closed."""
+        """Ends an episode that was not ended, unless another process owns it by now, or the store is closed."""
         if self._is_over:
             return
         self._is_over = True
@@ -204,13 +208,13 @@ class KeepstepTrajectoryCollector:
                 if await self._open(door, task_name, samples.take(), resume):
                     return
             except (Busy, Ended):
-                # Somebody else has taken it, or done it, since it was looked at.
+                # Another process has taken or finished it since it was looked at.
                 continue
 
     async def _open(
         self, door: Door, task_name: str | None, sample: int, resume: Literal["restart", "continue"]
     ) -> bool:
-        """Opens a sample. False if its last step said that it is over: then only the end was missing."""
+        """Opens a sample. False if its last step says that it is over: then only the end was missing."""
         episode = self._run.episode(task_name, sample=sample, iteration=self._iteration, resume=resume)
         opened: Any = episode
         await door.open(opened)
@@ -226,7 +230,7 @@ class KeepstepTrajectoryCollector:
 
 
 class StoredSteps(Sequence[StepRecord]):
-    """The steps of an episode, read from the store when they are looked at."""
+    """The steps of an episode, read from the store when they are used."""
 
     def __init__(self, run: Run, ref: str, count: int) -> None:
         self._run = run
@@ -245,7 +249,7 @@ class StoredSteps(Sequence[StepRecord]):
     def __getitem__(self, at: int | slice) -> StepRecord | Sequence[StepRecord]:
         if self._steps is None:
             self._steps = self._run.store.find(self._ref).steps if self._count else ()
-        # A step that raised is there too, behind those that were told of.
+        # A step that raised is there too, after those that were reported.
         told = range(self._count)[at]
         if isinstance(told, range):
             return [_record_of(self._steps[index]) for index in told]
@@ -268,10 +272,10 @@ def _record_of(step: Step) -> StepRecord:
 
 
 def _settled(receipt: Receipt) -> Receipt:
-    """A receipt that has been waited for, unless that would block an event loop."""
+    """A receipt that is durable, unless waiting for that would block an event loop."""
     return receipt if is_on_loop() else receipt.wait()
 
 
 def _through(work: Callable[[Door], Coroutine[Any, Any, T]]) -> T | Coroutine[Any, Any, T]:
-    """Does something that waits for the disk; on an event loop, gives something to await."""
+    """Runs something that waits for the disk; on an event loop, returns an awaitable of it."""
     return work(_AWAITING) if is_on_loop() else run_blocking(work(_BLOCKING))

@@ -1,6 +1,6 @@
-"""What a collector is told of a step, and what it gives back of an episode. Both are frozen, of plain data, and a snapshot.
+"""What a collector gets for a step, and what it returns for an episode. Both are frozen snapshots of plain data.
 
-An agent goes on writing to the list of messages that it sent, so nothing of a time step is kept as it is.
+An agent keeps writing to the list of messages that it sent, so everything in a time step is copied.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ StepType = Literal["FIRST", "MID", "LAST"]
 
 @dataclasses.dataclass(frozen=True)
 class StepRecord:
-    """A step: what was answered, and what the environment made of it.
+    """A step: the action, and what the environment returned.
 
     A FIRST step has only an observation. Observation and action are plain data (`dataclasses.asdict` of the request and
     the response); the observation of a LAST step may be None.
@@ -45,7 +45,7 @@ class StepRecord:
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeTrajectory:
-    """An episode: its steps, and what is known of it as a whole. The total reward is that of its last step."""
+    """An episode: its steps, and the facts about it as a whole. The total reward is that of its last step."""
 
     episode_id: str
     task_name: str
@@ -56,10 +56,10 @@ class EpisodeTrajectory:
     num_steps: int = 0
     truncated: bool = False
     ending: Ending | None = None
-    """How it ended and who said so, if that was told."""
+    """How it ended and who said so, if that is known."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data; with "ending" only if one was told."""
+        """As plain data; with "ending" only if there is one."""
         plain: dict[str, Any] = {
             "episode_id": self.episode_id,
             "task_name": self.task_name,
@@ -92,7 +92,7 @@ class EpisodeTrajectory:
 
 
 def snapshot(value: Any) -> Any:
-    """A value as plain data that nobody writes to."""
+    """A copy of a value as plain data, so that later changes are not in it."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     return copy.deepcopy(value)

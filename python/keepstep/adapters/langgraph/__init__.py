@@ -1,7 +1,7 @@
 """LangGraph's checkpoints in a keepstep store: `graph = builder.compile(checkpointer=KeepstepSaver("runs"))`.
 
-A thread of a graph is a stream of keepstep. What `put` and `put_writes` acknowledge is durable at the store's level, and
-costs what is new in it: a list that grew by one message is stored as one message.
+A thread of a graph is a stream of keepstep. When `put` or `put_writes` returns, the data is durable at the store's level. It
+costs only what is new: a list that grew by one message is stored as one message.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ __all__ = ["KeepstepSaver"]
 
 T = TypeVar("T")
 
-# The threads that were used last are kept in memory; others are read again when they are asked for.
+# How many threads are kept in memory, the last used ones; others are read again when they are needed.
 _THREADS_KEPT = 64
-# What waits for the disk on behalf of an event loop; receipts are awaited on the loop itself.
+# Worker threads that wait for the disk for an event loop; receipts are awaited on the loop itself.
 _WORKERS = 8
 
 
@@ -59,12 +59,12 @@ class KeepstepSaver(BaseCheckpointSaver[int]):
     """Keeps the checkpoints of LangGraph's threads in a keepstep store.
 
     Any number of processes and threads may use the same store and the same thread ids: checkpoints are added, and never
-    take one another's place. Reading sees all that was acknowledged anywhere, and what this process put at once.
+    replace one another. Readers see everything that was acknowledged in any process, and at once what this process put.
 
     Parameters:
-        store: the store, or where it is. One that was opened here is closed by `close`, or by leaving the `with`.
+        store: the store, or its path. A store that was opened here is closed by `close`, or by leaving the `with`.
         run: the name of the run that the threads belong to.
-        serde: how values become bytes; LangGraph's own way without it.
+        serde: how values become bytes. The default is LangGraph's own serializer.
     """
 
     def __init__(
@@ -95,11 +95,11 @@ class KeepstepSaver(BaseCheckpointSaver[int]):
         return self
 
     async def __aexit__(self, *raised: object) -> None:
-        # Not by the workers: they are waited for.
+        # Not in a worker thread: `close` waits for these.
         await asyncio.get_running_loop().run_in_executor(None, self.close)
 
     def get_next_version(self, current: Any, channel: None) -> Any:
-        """The version that follows: a number, or, in a thread that another saver began, a text as that one would give."""
+        """The next version: a number; or a text like the other saver's, in a thread that another saver began."""
         if isinstance(current, str):
             return f"{int(current.split('.')[0]) + 1:032}.{random.random():016}"
         return super().get_next_version(current, channel)
@@ -137,7 +137,7 @@ class KeepstepSaver(BaseCheckpointSaver[int]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> tuple[Thread, Callable[[int], Entry]]:
-        """What makes the entry of a checkpoint. All that changed is serialized by now."""
+        """A function that makes the entry of a checkpoint. All that changed is serialized when this returns."""
         thread, ns, parent = self._threads.of(config), _ns(config), get_checkpoint_id(config)
         saved = {name: value for name, value in checkpoint.items() if name != "channel_values"}
         rows = Rows(checkpoint["channel_values"], self.serde)
@@ -225,7 +225,7 @@ class KeepstepSaver(BaseCheckpointSaver[int]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Checkpoints, newest first: of the config's thread, or, without one, of all."""
+        """Checkpoints, newest first: of the config's thread, or of all threads without a config."""
         for thread, found in self._newest_first(config, before):
             if limit is not None and limit <= 0:
                 return
@@ -279,7 +279,7 @@ class KeepstepSaver(BaseCheckpointSaver[int]):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """What was written to channels since they were last stored whole, along the parents of a checkpoint."""
+        """What was written to channels since they were last stored completely, along the parents of a checkpoint."""
         thread = self._threads.of(config)
         thread.refresh()
         history: dict[str, DeltaChannelHistory] = {name: {"writes": []} for name in channels}
@@ -308,7 +308,7 @@ class KeepstepSaver(BaseCheckpointSaver[int]):
     # Removing and copying.
 
     def delete_thread(self, thread_id: str) -> None:
-        """Hides a thread. What is put to it afterwards begins it anew."""
+        """Hides a thread. A later `put` begins it again, empty."""
         self._threads.named(thread_id).delete()
 
     async def adelete_thread(self, thread_id: str) -> None:
@@ -343,10 +343,10 @@ class KeepstepSaver(BaseCheckpointSaver[int]):
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Hides all checkpoints of threads (`delete`), or all but the newest of each namespace (`keep_latest`).
 
-        Ancestors of these that a `DeltaChannel` is made of are kept, too.
+        Ancestors that a `DeltaChannel` of these needs are kept too.
         """
         if strategy not in ("keep_latest", "delete"):
-            raise ValueError(f"no such strategy: {strategy!r}; there are 'keep_latest' and 'delete'")
+            raise ValueError(f"no such strategy: {strategy!r}: give 'keep_latest' or 'delete'")
         for name in thread_ids:
             if strategy == "delete":
                 self.delete_thread(name)
@@ -364,7 +364,7 @@ class KeepstepSaver(BaseCheckpointSaver[int]):
         await self._beside(lambda: self.prune(thread_ids, strategy=strategy))
 
     def _needed(self, thread: Thread, ns: str) -> Iterator[str]:
-        """The newest checkpoint of a namespace, and the ancestors that its channels are made of."""
+        """The newest checkpoint of a namespace, and the ancestors that its channels need."""
         newest = thread.find(ns)
         if newest is None:
             return
@@ -385,12 +385,12 @@ class _Threads:
         self._run = run
         self._process = os.getpid()
         self._lock = threading.Lock()
-        # One object for a thread, as long as somebody uses it.
+        # One object for each thread, as long as it is used.
         self._in_use: weakref.WeakValueDictionary[str, Thread] = weakref.WeakValueDictionary()
         self._recent: OrderedDict[str, Thread] = OrderedDict()
 
     def check_process(self) -> None:
-        """Locks and workers are the parent's: a forked child would wait for them for ever."""
+        """Refuses a forked child: it would wait for ever for the locks and workers of its parent."""
         if os.getpid() != self._process:
             raise keepstep.Forked("this KeepstepSaver was made before a fork: make another one in the child")
 

@@ -1,4 +1,4 @@
-"""The entries that a thread is made of, and the values of channels that are spread over them."""
+"""The entries of a thread, and the values of channels, which are spread over them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ._pieces import Op, Piece, difference, patched, split, weight
 if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
-# One row in so many is kept when a chain of differences is followed, so that none is followed far.
+# When a chain of differences is followed, every so many rows one is kept, so that no chain is followed far.
 _MILESTONE = 32
-# How many rows are kept beside those: the newest of some channels, to compare the next ones with.
+# How many other rows are kept: the newest of some channels, to compare the next ones with.
 _RECENT_MAX = 64
 
 SAVED, WRITTEN, REMOVED = "checkpoint", "writes", "removed"
 
 
 class Channel(NamedTuple):
-    """The value of a channel: in which entry what it is a difference to stands (None: it is whole), how many such lead
-    to it, and the difference (None: it is the same).
+    """The value of a channel: the entry that it is a difference to (None: it is complete), how many differences lead to
+    it, and the difference (None: the value is the same).
     """
 
     name: str
@@ -33,7 +33,7 @@ class Channel(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """A checkpoint. Names of channels are values, not keys: what a store hides by name is not looked for here."""
+    """A checkpoint. Names of channels are values, not keys, so a store does not redact them by name."""
 
     kind: str
     number: int
@@ -58,14 +58,14 @@ class Written(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """Entries that are not shown any more. Those that others add meanwhile are not among them."""
+    """Entries that are hidden from now on. Entries that other processes add meanwhile are not among them."""
 
     kind: str
     number: int
     entries: Sequence[str]
 
 
-# The number of an entry is higher than that of all which its writer had seen.
+# The number of an entry is higher than those of all entries that its writer had seen.
 Entry = Saved | Written | Removed
 
 
@@ -87,11 +87,11 @@ def decode(id: str, value: Any) -> Entry:
         return Written._make([*value[:6], [(place, name, row) for place, name, row in value[6]]])
     if kind == REMOVED:
         return Removed(*value)
-    raise keepstep.NewerFormat(f"entry {id} is of kind {kind!r}: a newer keepstep wrote it; update this one")
+    raise keepstep.NewerFormat(f"entry {id} is of kind {kind!r}: a newer keepstep wrote it; update keepstep")
 
 
 class Rows(dict[str, list[Piece]]):
-    """Values of channels, as rows: serialized when they are first looked at."""
+    """Values of channels, as rows: serialized when they are first used."""
 
     def __init__(self, values: Mapping[str, Any], serde: SerializerProtocol) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Rows(dict[str, list[Piece]]):
         self._serde = serde
 
     def serialize(self, names: Collection[str]) -> None:
-        """Serializes these now: what the caller changes afterwards is not seen."""
+        """Serializes these now, so that later changes by the caller have no effect."""
         self.update({name: self[name] for name in self.names if name in names})
 
     def __missing__(self, name: str) -> list[Piece]:
@@ -109,7 +109,7 @@ class Rows(dict[str, list[Piece]]):
 
 
 class Entries(dict[str, Entry]):
-    """Entries by id: they are added, and never change. So who looks at one goes on doing so whatever is done meanwhile."""
+    """Entries by id. They are only added and never change, so an entry can be read while others are added."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Entries(dict[str, Entry]):
         self._milestones: dict[tuple[str, str], list[Piece]] = {}
 
     def channel(self, base: str | None, name: str, rows: Rows, is_unchanged: bool) -> Channel:
-        """The value of a channel, by what it has in common with the one in an earlier entry."""
+        """The value of a channel, as a difference to the one in an earlier entry if that is shorter."""
         before = self._origin(base, name)
         if before is not None and is_unchanged:
             return Channel(name, before[0], before[1].depth, None)
@@ -130,7 +130,7 @@ class Entries(dict[str, Entry]):
         return Channel(name, None, 0, row)
 
     def _origin(self, id: str | None, name: str) -> tuple[str, Channel] | None:
-        """The entry that really has the value that a channel has in this one."""
+        """The entry that stores the value that a channel has in this one."""
         while id is not None:
             channel = self._find(id, name)
             if channel is None or channel.ops is not None:
@@ -141,11 +141,11 @@ class Entries(dict[str, Entry]):
     def _find(self, id: str, name: str) -> Channel | None:
         entry = self.get(id)
         if not isinstance(entry, Saved):
-            raise keepstep.Damaged(f"a checkpoint needs entry {id} of its thread, which is not there")
+            raise keepstep.Damaged(f"a checkpoint needs entry {id} of its thread, which is missing")
         return next((channel for channel in entry.values if channel.name == name), None)
 
     def row(self, id: str, name: str) -> list[Piece]:
-        """The value of a channel as of an entry, as a whole row."""
+        """The value of a channel as of an entry, as a complete row."""
         chain: list[tuple[str, Channel]] = []
         at = id
         while True:
@@ -155,9 +155,7 @@ class Entries(dict[str, Entry]):
                 break
             channel = self._find(at, name)
             if channel is None:
-                raise keepstep.Damaged(
-                    f"a checkpoint needs channel {name!r} of entry {at}, which is not there"
-                )
+                raise keepstep.Damaged(f"a checkpoint needs channel {name!r} of entry {at}, which is missing")
             if channel.base is None:
                 row = patched((), channel.ops or ())
                 break

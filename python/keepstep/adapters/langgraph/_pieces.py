@@ -1,7 +1,7 @@
 """A value as a row of pieces, so that a list that grew by one message is stored as one message.
 
-Lists and dicts are opened up, and everything in them is a piece that the framework's own serializer made. What a row has
-in common with an earlier one is named by ranges of that one.
+Lists and dicts are taken apart, and everything in them becomes a piece, made by the framework's own serializer. What a row
+has in common with an earlier one is stored as ranges of that one.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
-# Bytes: serialized as msgpack, the usual case. A pair: of another type, which it names. Text: `[`, `]`, `{`, `}`, `:key`.
+# Bytes: serialized as msgpack, the usual case. A pair: another type, with its name. Text: `[`, `]`, `{`, `}`, `:key`.
 Piece = bytes | str | tuple[str, bytes]
 # A piece, or the range [begin, end) of the earlier row.
 Op = Piece | list[int]
 
 _USUAL = "msgpack"
-# Dicts within dicts are opened up so far; what is deeper is one piece.
+# Dicts within dicts are taken apart down to this depth; what is deeper is one piece.
 _DEPTH_MAX = 8
-# A range costs about this many bytes: what is shorter is said again.
+# A range costs about this many bytes: anything shorter is stored again.
 _RANGE_BYTES = 8
 
 
@@ -33,7 +33,7 @@ def one_piece(value: Any, serde: SerializerProtocol) -> Piece:
 def whole_of(piece: Piece, serde: SerializerProtocol) -> Any:
     """The value of a single piece."""
     if isinstance(piece, str):
-        raise ValueError(f"a mark stands where a value should: {piece!r}")
+        raise ValueError(f"expected a value, found the mark {piece!r}: the entry is damaged")
     return serde.loads_typed((_USUAL, piece) if isinstance(piece, bytes) else piece)
 
 
@@ -45,7 +45,7 @@ def split(value: Any, serde: SerializerProtocol) -> list[Piece]:
 
 
 def _split(value: Any, serde: SerializerProtocol, row: list[Piece], depth: int) -> None:
-    # Of exactly these classes: what derives from them is for the serializer to know again.
+    # Of exactly these classes: the serializer handles classes that derive from them.
     if type(value) is list:
         row.append("[")
         row.extend(one_piece(item, serde) for item in value)
@@ -76,7 +76,7 @@ def _join(pieces: Iterator[Piece], serde: SerializerProtocol) -> Any:
 
 
 def difference(old: Sequence[Piece], new: Sequence[Piece]) -> list[Op]:
-    """A row in terms of an earlier one: ranges of that one, and pieces of its own."""
+    """A row as a difference to an earlier one: ranges of that one, and new pieces."""
     head = _common(old, new)
     ops: list[Op] = []
     _add_range(ops, old, 0, head)

@@ -1,7 +1,7 @@
 """One thread of a graph as a stream of keepstep: checkpoints and writes are entries that any process may add.
 
-An entry never changes and never takes another's place, so processes that work on the same thread lose nothing. An entry
-may name earlier ones for what it has in common with them. What must stay true: it names only entries that are durable.
+An entry never changes and never replaces another, so processes that work on the same thread lose nothing. An entry may refer
+to earlier ones for what they have in common. What must stay true: it refers only to entries that are durable.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ._pieces import Piece
 
 
 class Write(NamedTuple):
-    """A pending write as it is read; they sort as a graph applies them."""
+    """A pending write, as it is read. Writes sort in the order in which a graph applies them."""
 
     path: str
     task: str
@@ -41,7 +41,7 @@ class Write(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A checkpoint as it stood when it was looked for."""
+    """A checkpoint as it was when it was read."""
 
     key: str
     saved: Saved
@@ -54,7 +54,7 @@ class Found(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """An entry on its way."""
+    """An entry that is queued and may not be durable yet."""
 
     key: str
     entry: Entry
@@ -63,11 +63,11 @@ class Placed(NamedTuple):
 
 
 def _listing(run: keepstep.Run) -> keepstep.Stream:
-    """The names of all threads of a run: nothing else could tell which there are."""
+    """The stream with the names of all threads of a run: they are listed nowhere else."""
     return run.stream("threads")
 
 
-# LangGraph's threads may be called nothing at all, and an entry of a stream may not.
+# The id of a LangGraph thread may be empty, that of an entry of a stream may not.
 _ESCAPE = "\0"
 
 
@@ -90,7 +90,7 @@ class Thread:
         self._run = run
         # Numbers of the generations that followed a deleted one.
         self._deletions = run.stream(f"deletions {name}")
-        # Guards all that follows, but the queue of what arrived.
+        # Guards all that follows, except the queue of arrived entries.
         self._lock = threading.RLock()
         self._arrived: deque[Placed] = deque()
         self._is_listed = False
@@ -106,7 +106,7 @@ class Thread:
         self._index()
 
     def place(self, make: Callable[[int], Entry]) -> Placed:
-        """Puts the entry that `make` gives for a number. It is there when its receipts say so: then `arrive`."""
+        """Queues the entry that `make` returns for a number. When its receipts are durable, call `arrive`."""
         while True:
             with self._lock:
                 if not self._is_loaded:
@@ -125,12 +125,12 @@ class Thread:
             return Placed(key, entry, generation, receipts)
 
     def arrive(self, placed: Placed) -> None:
-        """Notes that an entry is durable: readers of this process see it from now on. Waits for nothing."""
+        """Notes that an entry is durable: readers in this process see it from now on. Does not wait."""
         self._is_listed = True
         self._arrived.append(placed)
 
     def leave(self, generation: int, fenced: keepstep.Fenced) -> None:
-        """Goes on in the next generation of the thread, since somebody deleted this one."""
+        """Continues in the next generation of the thread, since this one was deleted."""
         with self._lock:
             if self._generation == generation:
                 self.refresh()
@@ -138,7 +138,7 @@ class Thread:
                 raise fenced
 
     def add(self, make: Callable[[int], Entry]) -> None:
-        """Puts an entry, and waits until it is there."""
+        """Adds an entry, and waits until it is durable."""
         while True:
             placed = self.place(make)
             try:
@@ -150,17 +150,17 @@ class Thread:
             return self.arrive(placed)
 
     def channels(self, ns: str, parent: str | None, rows: Rows, unchanged: Collection[str]) -> list[Channel]:
-        """The values of a checkpoint, by what they have in common with those of its parent."""
+        """The values of a checkpoint, as differences to those of its parent."""
         base = None if parent is None else self._checkpoints.get(ns, {}).get(parent)
         if base is not None and not self._make_durable(base):
             base = None
         return [self._entries.channel(base, name, rows, name in unchanged) for name in rows.names]
 
     def _make_durable(self, key: str) -> bool:
-        """Sees to it that an entry, and what it names, survives what this store's entries survive.
+        """Makes sure that an entry, and all entries that it refers to, are durable at the level of this store.
 
-        Another process's entry can be read before it is synced. Put again as it is, it costs nothing where it is
-        durable, and is copied where it is not.
+        An entry of another process can be read before it is synced. Putting it again costs nothing if it is durable, and
+        copies it if it is not.
         """
         needed: dict[str, Saved] = {}
         to_look_at: list[str | None] = [key]
@@ -179,17 +179,17 @@ class Thread:
             ]:
                 receipt.wait()
         except (keepstep.BadInput, keepstep.Fenced):
-            # The store hides other things than it did then, or the thread is gone: nothing is taken from there.
+            # The store redacts other fields now, or the thread was deleted: refer to nothing there.
             return False
         self._durable.update(needed)
         return True
 
     def refresh(self) -> None:
-        """Reads what there is, by whomever it was put."""
+        """Reads all entries, of all processes."""
         with self._lock:
             self._take_in()
             found = self._stream.read()
-            # A generation that was followed by another had entries: without any, it was dropped.
+            # A generation with a successor had entries: if it has none now, it was dropped.
             while not found and str(self._generation + 1) in self._deletions.read():
                 self._begin(self._generation + 1)
                 found = self._stream.read()
@@ -234,12 +234,12 @@ class Thread:
             self._writers.setdefault((entry.ns, entry.id), []).append(key)
             writes = self._writes.setdefault((entry.ns, entry.id), {})
             for place, channel, row in entry.writes:
-                # The first of a place holds, but for errors and interrupts, whose places are negative.
+                # The first write of a place counts, except for errors and interrupts, whose places are negative.
                 if place < 0 or (entry.task, place) not in writes:
                     writes[entry.task, place] = Write(entry.path, entry.task, place, channel, row)
 
     def newest_first(self, ns: str | None = None) -> list[Found]:
-        """The checkpoints as of the last refresh: of a namespace, or of all."""
+        """The checkpoints as of the last refresh: of one namespace, or of all."""
         with self._lock:
             self._take_in()
             spaces = self._checkpoints.values() if ns is None else [self._checkpoints.get(ns, {})]
@@ -263,7 +263,7 @@ class Thread:
         return Found(key, saved, writes, self._entries)
 
     def remove(self, gone: Sequence[Found]) -> None:
-        """Hides checkpoints, and what was written to them."""
+        """Hides checkpoints and their writes."""
         with self._lock:
             keys = [found.key for found in gone]
             for found in gone:
@@ -272,22 +272,22 @@ class Thread:
             self.add(lambda number: Removed(REMOVED, number, keys))
 
     def delete(self) -> None:
-        """Hides all of the thread. Whoever puts afterwards begins its next generation."""
+        """Hides the whole thread. A later put begins its next generation."""
         with self._lock:
             self.refresh()
             if not self._entries:
                 return
-            # First, or nobody could tell a generation that was dropped from one that never was.
+            # Before the drop: otherwise a dropped generation would look like one that never existed.
             put_waiting(self._deletions.put, str(self._generation + 1), True).wait()
             self._stream.drop()
             self.refresh()
 
     def copy_to(self, target: Thread) -> None:
-        """Puts all entries of this thread into another. If that is interrupted, it has a part of them."""
+        """Copies all entries of this thread to another. If that is interrupted, the other has a part of them."""
         with self._lock:
             self.refresh()
             entries = sorted(self._entries.items(), key=lambda item: (item[1].number, item[0]))
-        # Keys of their own: what was copied before, and removed there, is not in the way.
+        # New keys, so that entries that were copied before and removed there do not interfere.
         keys = {key: secrets.token_urlsafe(9) for key, _ in entries}
         with target._lock:
             target.refresh()

@@ -1,7 +1,7 @@
 """NeMo Gym: its captured tokens in a keepstep store, a journal for an agent's `/run`, and its rollout files.
 
-`KeepstepTokenSink`, `KeepstepTokenSource` and `KeepstepLineage` stand where its file store stands (`token_id_capture`).
-`RunJournal` makes each turn of a rollout durable; `write_rollouts` and `read_rollouts` speak its JSON Lines.
+`KeepstepTokenSink`, `KeepstepTokenSource` and `KeepstepLineage` replace its file store (`token_id_capture`).
+`RunJournal` makes each turn of a rollout durable; `write_rollouts` and `read_rollouts` write and read its JSON Lines.
 """
 
 from __future__ import annotations

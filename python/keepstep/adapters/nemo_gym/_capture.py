@@ -1,7 +1,7 @@
 """The captured tokens of a rollout are a stream: entries by model call, frozen once, then retired.
 
-What must stay true: what was acknowledged is in the snapshot; a loss that is marked is seen by every later snapshot, and
-no snapshot is retired that did not see it.
+What must stay true: every acknowledged entry is in the snapshot; every later snapshot shows a loss that was marked, and no
+snapshot is retired that does not show it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from keepstep.adapting import SharedStore, Where, await_durable
 
 from ._entries import packed, size_of, unpacked
 
-# Behind _entries, which says what is missing where NeMo Gym is not installed.
+# After _entries, which says what to install if NeMo Gym is missing.
 from nemo_gym.token_id_capture.lineage import IncrementalLineageStore  # isort: skip
 from nemo_gym.token_id_capture.protocols import LineageResolution, TokenCaptureSnapshot  # isort: skip
 from nemo_gym.token_id_capture.records import ParentResolutionStatus, TokenEntry  # isort: skip
 
-# A sink never hears that a rollout is over: it holds the newest so many open, and opens others again.
+# A sink is never told that a rollout is over: it keeps this many open, the newest, and opens others again.
 _OPEN_MAX = 4096
-# To pack so many numbers and encode them takes a millisecond: too long for the loop's own thread.
+# Packing and encoding this many numbers takes a millisecond: too long for the thread of the event loop.
 _LARGE = 50_000
 
 _CALL, _INTENT = "call/", "intent/"
@@ -44,10 +44,10 @@ class _Client:
         return self._run.stream(f"tokens/{rollout_id}")
 
     def _losses(self, rollout_id: str, generation: int) -> keepstep.Stream:
-        """Marks of what was lost. They are put after the freeze too, so they have streams of their own.
+        """Marks of lost calls. They may come after the freeze, so they have streams of their own.
 
-        A generation that is closed and has marks is followed by the next one; a generation that is closed without any
-        means that the rollout is retired. So there is nothing behind the first one that is empty.
+        A closed generation with marks is followed by the next one. A closed generation without marks means that the
+        rollout is retired. So nothing comes after the first empty one.
         """
         return self._run.stream(f"losses/{rollout_id}/{generation}")
 
@@ -55,7 +55,7 @@ class _Client:
         return self._run.stream(f"retired/{rollout_id}")
 
     async def close(self) -> None:
-        """Gives the store back. Nothing waits here: what was put was durable before `put` returned."""
+        """Releases the store. Nothing is left to write: each entry was durable before `put` returned."""
         await asyncio.to_thread(self._shared.close)
 
 
@@ -63,9 +63,9 @@ class KeepstepTokenSink(_Client):
     """NeMo Gym's `TokenSink`: an entry is durable, and seen by every process, when `put` returns.
 
     Parameters:
-        store: a directory or URL, or a store that is open.
+        store: a directory, or an open store.
         run: the run in which the captures are kept.
-        level: what an entry has to survive; without it, the most that the storage gives.
+        level: what an entry must survive. The default is the highest level that the storage supports.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class KeepstepTokenSink(_Client):
         self._open: OrderedDict[str, keepstep.Stream] = OrderedDict()
 
     async def put(self, entry: TokenEntry) -> None:
-        """Keeps an entry. The same again is fine; another one under its ids is `BadInput`; after a freeze it is `Fenced`."""
+        """Adds an entry. Repeating one is fine. Another one under its ids is `BadInput`, one after a freeze is `Fenced`."""
         rollout_id, id = entry.rollout_id, _CALL + entry.model_call_id
         stream = self._known(rollout_id)
         if stream is not None and size_of(entry) < _LARGE:
-            # Here and now: a thread would take more of the loop's time than this does.
+            # On this thread: handing it to another would take more of the loop's time than this does.
             fields = packed(entry)
             try:
                 await stream.put(id, fields)
@@ -93,12 +93,12 @@ class KeepstepTokenSink(_Client):
             await await_durable(asyncio.to_thread, stream.put, id, fields)
 
     async def begin_call(self, rollout_id: str, model_call_id: str) -> None:
-        """Keeps the intent of a call: a rollout with one that has no entry is incomplete."""
+        """Records the intent of a call: a rollout with an intent that has no entry is incomplete."""
         await self._keep(rollout_id, _INTENT + model_call_id, None)
 
     async def mark_incomplete(self, rollout_id: str, model_call_id: str = "") -> None:
-        """Marks that a call was lost, before the freeze or after it. `Ended` if the rollout was retired."""
-        # Each mark counts, also a second one for the same call: it makes the version another one.
+        """Marks that a call was lost, before the freeze or after it. Raises `Ended` if the rollout was retired."""
+        # Each mark counts, also a second one for the same call: it changes the version.
         mark = uuid.uuid4().hex
         generation = 0
         while True:
@@ -112,11 +112,11 @@ class KeepstepTokenSink(_Client):
             generation += 1
 
     async def inherit(self, earlier: str, later: str, *, response_ids: Collection[str] | None = None) -> int:
-        """Gives a later attempt the entries of an earlier one, which is frozen: nothing more enters it.
+        """Copies the entries of an earlier attempt to a later one. The earlier one is frozen, and gets no more entries.
 
         Parameters:
             earlier: the rollout id of the attempt that was interrupted.
-            later: the rollout id of the one that goes on.
+            later: the rollout id of the attempt that resumes it.
             response_ids: only entries of these responses, and those that name none.
 
         Returns:
@@ -125,7 +125,7 @@ class KeepstepTokenSink(_Client):
         try:
             frozen = await asyncio.to_thread(self._tokens(earlier).freeze)
         except keepstep.Ended:
-            # It was consumed. What goes on from there is unresolved, and its builder says so.
+            # It was retired. Calls that continue it are unresolved, and their builder says so.
             return 0
         kept = {
             id: {**fields, "rollout_id": later}
@@ -162,7 +162,7 @@ class KeepstepTokenSink(_Client):
             self._open.popitem(last=False)
 
     async def close(self) -> None:
-        """Gives the store back. Nothing waits here: what was put was durable before `put` returned."""
+        """Releases the store. Nothing is left to write: each entry was durable before `put` returned."""
         self._open.clear()
         await super().close()
 
@@ -171,11 +171,11 @@ class KeepstepTokenSource(_Client):
     """NeMo Gym's `TokenSource`: freezes the entries of a rollout, and retires exactly what was frozen."""
 
     async def freeze(self, rollout_id: str) -> TokenCaptureSnapshot:
-        """What was captured; nothing is added any more. `Ended` if it was retired, `BadInput` on a conflict."""
+        """Returns the entries; no more can be added. Raises `Ended` if it was retired, `BadInput` on a conflict."""
         return await asyncio.to_thread(self._freeze, rollout_id)
 
     async def drop(self, rollout_id: str, *, snapshot_id: str, version: int) -> bool:
-        """Hides the rollout if nothing changed since that snapshot. Doing it again says the same."""
+        """Hides the rollout if nothing changed since that snapshot. Repeating it returns the same."""
         return await asyncio.to_thread(self._drop, rollout_id, snapshot_id, version)
 
     def _freeze(self, rollout_id: str) -> TokenCaptureSnapshot:
@@ -204,7 +204,7 @@ class KeepstepTokenSource(_Client):
         if (before := retired.read()) and before != {"snapshot": meant}:
             return False
         if not before:
-            # Only a snapshot that somebody took is closed here: looking alone closes nothing.
+            # Only a snapshot that was really taken is closed: reading alone closes nothing.
             if _snapshot_id(rollout_id, tokens.read()) != snapshot_id:
                 return False
             if not self._close_losses(rollout_id, tokens.freeze(), version):
@@ -214,7 +214,7 @@ class KeepstepTokenSource(_Client):
         return True
 
     def _close_losses(self, rollout_id: str, frozen: Mapping[str, Any], version: int) -> bool:
-        """Closes the door to marks, if there are none that the version does not know of."""
+        """Refuses further marks, if the version includes all that there are."""
         frontier, marks = self._frontier(rollout_id)
         if _version(frozen, marks) != version:
             return False
@@ -223,7 +223,7 @@ class KeepstepTokenSource(_Client):
 
 
 class KeepstepLineage(_Client, IncrementalLineageStore):
-    """NeMo Gym's `LineageResolver`: finds the call that a request goes on from, by its own matcher, in what sinks put."""
+    """NeMo Gym's `LineageResolver`: finds the call that a request continues, by its own matcher, among the entries of sinks."""
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class KeepstepLineage(_Client, IncrementalLineageStore):
         self._just_read: dict[str, Mapping[str, Any]] = {}
 
     async def resolve(self, rollout_id: str, request_items: list[dict[str, Any]]) -> LineageResolution:
-        """The call that the request goes on from; unresolved unless exactly one is proven."""
+        """The call that the request continues; unresolved unless exactly one is proven."""
         try:
             return await super().resolve(rollout_id, request_items)
         except keepstep.BadInput:
@@ -251,11 +251,11 @@ class KeepstepLineage(_Client, IncrementalLineageStore):
             self._just_read.pop(rollout_id, None)
 
     def is_process_shared(self) -> bool:
-        """True: every process sees what was put by any."""
+        """True: every process sees the entries of all."""
         return True
 
     async def close(self) -> None:
-        """Gives the store back."""
+        """Releases the store."""
         await IncrementalLineageStore.close(self)
         await _Client.close(self)
 
@@ -276,7 +276,7 @@ class KeepstepLineage(_Client, IncrementalLineageStore):
 
 
 def _snapshot_id(rollout_id: str, entries: Mapping[str, Any]) -> str:
-    """Names what was frozen. An entry never changes, so the ids say it all."""
+    """Names what was frozen. An entry never changes, so its id is enough."""
     named = hashlib.sha256(rollout_id.encode())
     for id in sorted(entries):
         encoded = id.encode()

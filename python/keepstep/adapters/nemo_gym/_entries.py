@@ -1,7 +1,7 @@
 """A token entry as it is recorded: all its fields, the long lists of numbers as typed arrays.
 
-A prompt that begins as an earlier one did is stored as what is new in it; that is the store's work, and needs the array
-whole. Every number comes back as it was: an array is narrow only where nothing is lost by it.
+If a prompt begins like an earlier one, the store keeps only what is new in it; for that it needs the whole array. Every
+number is read back as it was: 32 bits are used only if nothing is lost by it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _reals(numbers: Sequence[float]) -> Any:
         return keepstep.Array("float32", (len(numbers),), data)
     try:
         narrow = struct.pack(f"<{len(numbers)}f", *numbers)
-        # An engine computes them in 32 bits; whoever rounded them in decimal did not.
+        # An engine computes them in 32 bits; numbers that were rounded in decimal need 64.
         if struct.unpack(f"<{len(numbers)}f", narrow) == tuple(numbers):
             return keepstep.Array("float32", (len(numbers),), narrow)
     except OverflowError:

@@ -1,7 +1,7 @@
-"""A journal for an agent's `/run`: each turn is durable, and a killed server goes on with the turn it was in.
+"""A journal for an agent's `/run`: each turn is durable, and a killed server resumes in the turn it was in.
 
-The model's answer is durable before a tool is called, what the tools said before the model is asked again. How far a
-rollout comes back depends on its environment, in NeMo Gym's own three classes.
+The model's answer is durable before a tool is called, and what the tools returned before the model is asked again. How far
+a rollout can resume depends on its environment, for which NeMo Gym has three classes.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _RESUME: dict[str, Literal["continue", "restart"]] = {
 
 
 class RunJournal:
-    """Keeps the rollouts of an agent server.
+    """Records the rollouts of an agent server.
 
     Parameters:
-        store: a directory or URL, or a store that is open.
+        store: a directory, or an open store.
         run: the run in which they are kept.
-        environment: how its environment comes back. `"export/restore"`: `rollout(export=…, restore=…)` say how, and the
-            rollout goes on; `"stateless"`: there is nothing to restore, and it goes on; `"restart-only"`: the next attempt
-            begins with turn 0, and the earlier one stays readable.
-        config: what the rollouts have in common; compared with what the run was made with.
+        environment: how an interrupted rollout resumes. `"export/restore"`: in its last state, which the functions of
+            `rollout(export=…, restore=…)` get and set. `"stateless"`: after its last turn, with nothing to restore.
+            `"restart-only"`: the next attempt begins with turn 0, and the earlier one stays readable.
+        config: what the rollouts share; compared with the config of the run.
         captures: the sink that captures their tokens: a later attempt inherits the captures of the turns it inherits.
-        level: what a turn has to survive; without it, the most that the storage gives.
+        level: what a turn must survive. The default is the highest level that the storage supports.
     """
 
     def __init__(
@@ -69,18 +69,18 @@ class RunJournal:
 
         Parameters:
             body: the request, or its fields.
-            export: gives the environment's state after a turn, as plain data; may be async.
-            restore: puts the environment into a state that was exported; may be async.
-            busy: what a live attempt means, see `keepstep.Opts`.
+            export: returns the environment's state after a turn, as plain data; may be async.
+            restore: sets a state that was exported; may be async.
+            busy: what to do if a live process has the rollout, see `keepstep.Opts`.
         """
         if self.environment == "export/restore" and (export is None or restore is None):
             raise keepstep.BadInput(
-                'environment: "export/restore" needs both: rollout(body, export=…, restore=…)'
+                'environment: "export/restore" needs two functions: give rollout(body, export=…, restore=…)'
             )
         return JournaledRollout(self, body, export, restore, busy)
 
     async def close(self) -> None:
-        """Gives the store back."""
+        """Releases the store."""
         await asyncio.to_thread(self._shared.close)
 
 
@@ -90,7 +90,7 @@ class JournaledRollout:
     result: dict[str, Any] | None
     """What `/run` answers: None until it is known."""
     items: list[Any]
-    """The conversation: the input, what the model said, what the tools said."""
+    """The conversation: the input, the model's answers, the tools' results."""
 
     def __init__(
         self,
@@ -113,9 +113,11 @@ class JournaledRollout:
 
     @property
     def episode(self) -> keepstep.Episode:
-        """Its record. There is none where an earlier attempt has finished the rollout."""
+        """The episode that records it. There is none if an earlier attempt has finished the rollout."""
         if self._episode is None:
-            raise keepstep.Ended(f"{self._ref} is over, or was not entered")
+            raise keepstep.Ended(
+                f"{self._ref} is over, or was not entered: use `async with journal.rollout(...)`, and look at `result` first"
+            )
         return self._episode
 
     @property
@@ -132,7 +134,7 @@ class JournaledRollout:
 
     @property
     def resumed(self) -> bool:
-        """True if it goes on from an earlier attempt."""
+        """True if it resumes an earlier attempt."""
         return self.episode.resumed
 
     @property
@@ -157,26 +159,26 @@ class JournaledRollout:
 
     @property
     def body(self) -> dict[str, Any]:
-        """The request under the name that captures go by: for `url_path_for_run`."""
+        """The request, with the name under which its tokens are captured: for `url_path_for_run`."""
         # A request leaves its explicit id out of its own dump.
         explicit = getattr(self._body, "capture_rollout_id", None)
         return {**_data(self._body), **({EXPLICIT: explicit} if explicit else {}), **self._renamed()}
 
     def state(self, name: str, default: Any = None) -> Any:
-        """What a turn kept under a name, as of the last complete one."""
+        """A named value as of the last complete turn."""
         return self.episode.state(name, default)
 
     def turn(self, ask: Callable[[list[Any]], Awaitable[Any]], **said: Any) -> JournaledTurn:
         """The next turn, to be entered by `async with`: asks the model, unless a killed attempt's answer is on record.
 
         Parameters:
-            ask: gives the model's answer to the items so far: a response, or its fields.
+            ask: returns the model's answer to the items so far: a response, or its fields.
             **said: what else is known before the action, such as `tokens` or `policy`.
         """
         return JournaledTurn(self, ask, said)
 
     async def finish(self, result: Any, *, limit: str | None = None) -> dict[str, Any]:
-        """Records what `/run` answers, and ends the rollout. Doing it again with the same is fine.
+        """Records what `/run` answers, and ends the rollout. Repeating it with the same result is fine.
 
         Parameters:
             result: the verified result, with its `reward`.
@@ -205,7 +207,7 @@ class JournaledRollout:
             return self
         resume = _RESUME[self._journal.environment]
         if earlier is not None and "result" in _last_state(earlier):
-            # Verified, and killed before it could say so: there is nothing to do again.
+            # It was verified, and killed before its end was recorded: there is nothing to do again.
             resume = "continue"
         episode = self._opened(resume)
         try:
@@ -229,7 +231,7 @@ class JournaledRollout:
             await self._episode.__aexit__(kind, raised, trace)
 
     def _renamed(self) -> dict[str, int]:
-        """What makes NeMo Gym call a later attempt `<id>-a<N>`: its collector looks captures up by what the result says.
+        """Makes NeMo Gym call a later attempt `<id>-a<N>`: its collector looks up captures by the name in the result.
 
         Without a sink that can inherit them, all captures stay under the name that was dispatched.
         """
@@ -242,7 +244,7 @@ class JournaledRollout:
         return f"rollout {self._named.id}" if self._named is not None else "a rollout without a name"
 
     def _earlier(self) -> keepstep.View | None:
-        """The newest attempt. A request that an older dispatch sent is refused: it must not go on with newer work."""
+        """The newest attempt. A request of an older dispatch is refused: it must not resume what a newer one did."""
         if self._named is None:
             return None
         run = self._journal.run
@@ -253,7 +255,7 @@ class JournaledRollout:
         newest = max(int((view.meta or {}).get("dispatch", 0)) for view in found.attempts() or [found])
         if self._named.dispatch < newest:
             raise keepstep.Fenced(
-                f"{self._ref}: this is dispatch {self._named.dispatch}, and dispatch {newest} has begun already"
+                f"{self._ref}: this is dispatch {self._named.dispatch}, but dispatch {newest} has begun already"
             )
         return found
 
@@ -269,20 +271,22 @@ class JournaledRollout:
         )
 
     async def _wait_for_result(self) -> None:
-        """Somebody finished it a moment ago. At level "kill" others see that when the log is synced behind."""
+        """Another process has just finished it. At level "kill", others see that when the log is synced in the background."""
         for _ in range(100):
             earlier = await asyncio.to_thread(self._earlier)
             if earlier is not None and self._take_result(earlier):
                 return
             await asyncio.sleep(0.05)
-        raise keepstep.Busy(f"{self._ref} is over, and its result cannot be read yet")
+        raise keepstep.Busy(f"{self._ref} is over, but its result cannot be read yet: try again")
 
     def _take_result(self, view: keepstep.View) -> bool:
         if view.state not in FINAL:
             return False
         self.result = _last_state(view).get("result")
         if self.result is None:
-            raise keepstep.Ended(f"{self._ref} is {view.state}, and was not recorded by a journal")
+            raise keepstep.Ended(
+                f"{self._ref} is {view.state}, but was not recorded by a journal: it has no result"
+            )
         return True
 
     async def _begin(self, earlier: keepstep.View | None) -> None:
@@ -306,7 +310,7 @@ class JournaledRollout:
         kept = self.state("environment")
         if kept is None or self._restore is None:
             raise keepstep.NotFound(
-                f"{self._ref}: turn {self.turns - 1} kept no state of the environment, so it cannot go on; "
+                f"{self._ref}: turn {self.turns - 1} kept no state of the environment, so the rollout cannot resume; "
                 'to begin again from turn 0, open the journal with environment="restart-only"'
             )
         await _awaited(self._restore(kept["state"]))
@@ -326,7 +330,7 @@ class JournaledRollout:
 
 
 class JournaledTurn:
-    """A turn of a rollout: the model's answer is durable when it is entered, what came of it when it is left."""
+    """A turn of a rollout: the model's answer is durable when it is entered, the result when it is left."""
 
     response: dict[str, Any]
     """What the model answered, as plain data."""
@@ -347,16 +351,16 @@ class JournaledTurn:
 
     @property
     def adopted(self) -> bool:
-        """True if a killed attempt had the answer already. What its tools did by then is not known."""
+        """True if a killed attempt had recorded the answer. Its tools may have run already."""
         return self._turn is not None and self._turn.adopted
 
     async def result(self, outputs: Sequence[Any] = (), *, done: bool = False, **more: Any) -> None:
-        """What came of the turn.
+        """Records the result of the turn.
 
         Parameters:
-            outputs: what the tools said, as items.
-            done: True if the rollout is over with this turn.
-            **more: fields of a step, such as `reward`; `state` is what to go on from, beside the items.
+            outputs: what the tools returned, as items.
+            done: True if this is the last turn of the rollout.
+            **more: fields of a step, such as `reward`; `state` has what is needed to resume, besides the items.
         """
         rollout = self._rollout
         assert self._turn is not None, "a turn is entered by `async with`"
@@ -407,7 +411,7 @@ def _last_state(view: keepstep.View) -> Mapping[str, Any]:
 
 
 def _data(value: Any) -> Any:
-    """The same on the first try and on a later one: plain data, as it goes over the wire."""
+    """Plain data, as it is sent over the wire: the same on the first try and on a later one."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     return dict(value) if isinstance(value, Mapping) else value

@@ -34,8 +34,8 @@ class RolloutName:
 
     @classmethod
     def of(cls, body: Any) -> RolloutName | None:
-        """As NeMo Gym itself reads the name: an explicit id, else task and rollout index. None if there is none."""
-        # The newer requests say it in one object.
+        """Reads the name as NeMo Gym does: an explicit id, else task and rollout index. None if there is none."""
+        # Newer requests have it in one object.
         named = _field(body, "episode_id")
         if named is not None and _field(named, "rollout_id") is not None:
             id, dispatch = _field(named, "rollout_id"), _field(named, "attempt")
@@ -52,7 +52,7 @@ class RolloutName:
         return cls(id=f"{task}-{rollout}", task=str(task), sample=int(rollout), dispatch=dispatch)
 
     def attempt(self, number: int) -> str:
-        """The name of an attempt. What the dispatcher counts comes first: that is what its collector looks for."""
+        """The name of an attempt. The dispatcher's own number comes first: its collector looks for that."""
         number = self.dispatch or number
         return f"{self.id}-a{number}" if number else self.id
 

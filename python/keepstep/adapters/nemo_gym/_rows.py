@@ -1,4 +1,4 @@
-"""NeMo Gym's rollout files: a finished rollout a line, written from a run and read back into one."""
+"""NeMo Gym's rollout files: one finished rollout per line, written from a run and read into one."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from ._names import RolloutName
 
 @dataclass(frozen=True)
 class Written:
-    """What a file got."""
+    """What was written to a file."""
 
     rows: int
     """How many rollouts were written."""
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """How many were not, by the reason."""
+    """How many were not written, by reason."""
 
 
 def write_rollouts(
     run: keepstep.Run, path: str | os.PathLike[str], *, ends: Collection[str] = tuple(sorted(FINAL))
 ) -> Written:
-    """Writes the rollouts of a run as JSON Lines. The file is whole, or not there.
+    """Writes the rollouts of a run as JSON Lines. The file is there completely, or not at all.
 
     Parameters:
         run: a run that a `RunJournal` or `read_rollouts` made.
-        path: the file; one that is there is replaced.
-        ends: only rollouts that ended so.
+        path: the file; an existing one is replaced.
+        ends: only rollouts with one of these endings.
     """
     target = Path(path)
     left_out: Counter[str] = Counter()
@@ -63,7 +63,7 @@ def write_rollouts(
 
 
 def read_rollouts(path: str | os.PathLike[str], run: keepstep.Run) -> int:
-    """Records the rollouts of a file, turn by turn, as a journal would have. Those that are there are left alone.
+    """Records the rollouts of a file, turn by turn, as a journal would have. Those that the run has already are left out.
 
     Parameters:
         path: the file.
@@ -81,7 +81,7 @@ def read_rollouts(path: str | os.PathLike[str], run: keepstep.Run) -> int:
                 row = json.loads(line)
             except json.JSONDecodeError as wrong:
                 raise keepstep.BadInput(f"{path}, line {number}: is not JSON: {wrong}") from None
-            # A row without a name is known by its place.
+            # A row without a name is named after its line.
             named = RolloutName.of(row) or RolloutName(id=f"line-{number}", task=f"line-{number}")
             new += _record(run, named, row, f"{path}, line {number}")
     return new
@@ -96,7 +96,7 @@ def _line(view: keepstep.View, ends: Collection[str]) -> tuple[str | None, str]:
     try:
         return json.dumps(result, ensure_ascii=False, allow_nan=False, separators=(",", ":")), ""
     except ValueError:
-        return None, "a number that JSON has not"
+        return None, "a number that JSON does not have"
 
 
 def _record(run: keepstep.Run, named: RolloutName, row: dict[str, Any], where: str) -> bool:
@@ -107,7 +107,7 @@ def _record(run: keepstep.Run, named: RolloutName, row: dict[str, Any], where: s
         if known and (known[0].steps[-1].state or {}).get("result") == row:
             return False
         raise keepstep.BadInput(
-            f"{where}: rollout {named.id} is in run {run.name!r} with another result"
+            f"{where}: rollout {named.id} is in run {run.name!r} already, with another result: give another run"
         ) from None
     with episode:
         given = row.get("responses_create_params", {}).get("input") or []
@@ -129,7 +129,7 @@ def _record(run: keepstep.Run, named: RolloutName, row: dict[str, Any], where: s
 
 
 def _turns(output: Iterable[Any]) -> Iterator[tuple[list[Any], list[Any]]]:
-    """What the model said, and what came of it, again and again."""
+    """Pairs of what the model said and what the environment answered."""
     said: list[Any] = []
     observed: list[Any] = []
     for item in output:
@@ -143,7 +143,7 @@ def _turns(output: Iterable[Any]) -> Iterator[tuple[list[Any], list[Any]]]:
 
 
 def _of(item: Any, name: str) -> Any:
-    # Some environments put other things than items there.
+    # Some environments have other things than items there.
     return item.get(name) if isinstance(item, Mapping) else None
 
 
@@ -156,7 +156,7 @@ def _in_order(view: keepstep.View) -> tuple[list[tuple[int, str]], int]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """The name is safe when the folder is."""
+    """The file's name is durable only when its folder is synced."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

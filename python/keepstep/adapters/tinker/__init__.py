@@ -1,7 +1,7 @@
-"""tinker-cookbook: every rollout of a group recorded turn by turn, and gone on with where it stopped.
+"""tinker-cookbook: every rollout of a group is recorded turn by turn, and resumes where it stopped.
 
-`install()` lets the cookbook's loops seal groups; `RecordedBuilder` and `RecordedStrategy` are the pair that a training loop
-is given; see docs/guides/tinker.md.
+`install()` lets the cookbook's loops seal groups. Give the pair `RecordedBuilder` and `RecordedStrategy` to a training loop;
+see docs/guides/tinker.md.
 """
 
 try:

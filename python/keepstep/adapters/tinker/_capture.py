@@ -1,4 +1,4 @@
-"""Token capture of the cookbook, kept in a stream: what was acknowledged is durable, and nothing is dropped."""
+"""Token capture of the cookbook, recorded in a stream: acknowledged records are durable, and nothing is dropped."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _PAUSE_S = 0.05
 class StreamSink:
     """A `CaptureSink` that puts each record into a stream of a run. They are durable when `export` returns.
 
-    While the store has no room it waits, whatever the timeout: the cookbook gives a batch away that a sink refuses.
+    While the disk is full it waits, whatever the timeout: the cookbook drops a batch that a sink refuses.
     """
 
     def __init__(self, run: Run, stream: str = "capture") -> None:
         self._stream = run.stream(stream)
-        # Many processes share a stream: each has names of its own, in the order of its records.
+        # Many processes share a stream: each has ids of its own, in the order of its records.
         self._nonce = uuid.uuid4().hex[:12]
         self._numbers = itertools.count()
         self._lock = threading.Lock()
@@ -53,11 +53,11 @@ class StreamSink:
 class KeepingExporter(CaptureExporter):
     """The cookbook's exporter, but a full queue makes the caller wait instead of dropping the newest record.
 
-    What comes after `shutdown` is kept too, at once.
+    Records after `shutdown` are recorded too, at once.
     """
 
     def enqueue(self, record: dict[str, Any]) -> None:
-        """Gives a record to the sink, sooner or later."""
+        """Queues a record for the sink."""
         with self._cond:
             self._cond.wait_for(lambda: not self._queue.full() or self._shutdown_event.is_set())
             if not self._shutdown_event.is_set():

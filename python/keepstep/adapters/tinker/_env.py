@@ -47,12 +47,12 @@ logger = logging.getLogger(__name__)
 SOURCE = "tinker-cookbook"
 _PATIENCE_S = 5.0
 
-# The rollout that the running task is in: a policy is shared by all of a group, so it cannot know by itself.
+# The rollout of the running task: a policy is shared by a whole group, so it cannot know it by itself.
 _current: ContextVar[RecordedEnv | None] = ContextVar("keepstep_tinker_rollout", default=None)
 
 
 class RecordedPolicy(TokenCompleter):
-    """The same policy. What it answers is kept with the turn of the rollout that asks, and not asked for twice."""
+    """The same policy. Each answer is recorded with the turn of the rollout that asks, and is not asked for twice."""
 
     def __init__(self, policy: TokenCompleter) -> None:
         self.policy = policy
@@ -60,7 +60,7 @@ class RecordedPolicy(TokenCompleter):
     async def __call__(
         self, model_input: tinker.ModelInput, stop: StopCondition, *, max_tokens: int | None = None
     ) -> TokensWithLogprobs:
-        # Not every completer knows the budget: it is passed on only if there is one.
+        # Not every completer takes a budget: it is passed on only if there is one.
         budget = {} if max_tokens is None else {"max_tokens": max_tokens}
         rollout = _current.get()
         if rollout is None:
@@ -75,10 +75,10 @@ class RecordedEnv(Env):
         self.env = env
         self.prefers = prefers
         self.sample: int | None = None
-        # The rollout that had the slot before, if it failed.
+        # The rollout that had the slot before and failed, if there is one.
         self.before: RecordedEnv | None = None
         self.trajectory: Trajectory | None = None
-        # How it ended, once that was said.
+        # How it ended, once that is known.
         self.ended: str | None = None
         self.playback: Playback | None = None
         self._session = session
@@ -95,7 +95,7 @@ class RecordedEnv(Env):
         self._words = None if decode is None else Words(decode)
 
     def __getattr__(self, name: str) -> Any:
-        # Budgets and seams that the loop looks for are the environment's own.
+        # Budgets and hooks that the loop looks for are those of the environment.
         if name == "env":
             raise AttributeError(name)
         return getattr(self.env, name)
@@ -107,16 +107,18 @@ class RecordedEnv(Env):
 
     @property
     def ref(self) -> str:
-        """How people and commands name it."""
+        """The ref of its episode."""
         assert self.sample is not None
         return self._session.refs[self.sample]
 
-    # What the loop asks
+    # What the loop calls
 
     async def initial_observation(self) -> tuple[Observation, StopCondition] | InitialObservationOverflow:
-        """The first observation, as the environment gives it or as an earlier attempt was given it."""
+        """The first observation, from the environment or as an earlier attempt recorded it."""
         if self.sample is not None:
-            raise BadInput(f"{self.ref}: an environment of the cookbook is for one rollout: make another")
+            raise BadInput(
+                f"{self.ref}: an environment of the cookbook is for one rollout: make a new environment"
+            )
         _current.set(self)
         task = asyncio.current_task()
         assert task is not None
@@ -140,13 +142,13 @@ class RecordedEnv(Env):
         stop: StopCondition,
         budget: dict[str, int],
     ) -> TokensWithLogprobs:
-        """What the policy says to this turn; what it said to it before, if that is on record."""
+        """The policy's answer in this turn: the recorded one, if there is one."""
         if self.playback is not None and self._turn < len(self.playback.answers):
             return self.playback.answers[self._turn]
         if self.ended is not None:
-            # The same task asks for something else by now.
+            # The rollout is over: the same task asks for something else.
             return await policy(model_input, stop, **budget)
-        # Taken now: whatever an environment does to its history afterwards is not seen.
+        # Copied now: what the environment does to its history afterwards must not be recorded.
         chunks = chunks_of(model_input)
         try:
             answer = await policy(model_input, stop, **budget)
@@ -157,7 +159,7 @@ class RecordedEnv(Env):
         return answer
 
     async def step(self, action: Action, *, extra: ActionExtra | None = None) -> StepResult:
-        """Takes the action. It is durable before the environment sees it, and what came of it when this returns."""
+        """Takes the action. It is durable before the environment gets it, and its result when this returns."""
         if self.playback is not None and self._turn < self.playback.turns:
             result = self.playback.result(self._turn)
             self._turn += 1
@@ -175,7 +177,7 @@ class RecordedEnv(Env):
         return result
 
     async def inject_messages(self, messages: list[Any]) -> tuple[tinker.ModelInput, StopCondition]:
-        """Messages of a hook, before a turn. On the way back, what came of them then."""
+        """Messages of a hook, before a turn. While recorded turns are repeated, returns what was recorded."""
         if self.playback is not None and self._turn < self.playback.turns:
             known = self.playback.injected[self._turn]
             if known is not None:
@@ -187,7 +189,7 @@ class RecordedEnv(Env):
         self._injected = {"observation": chunks_of(observation), "stop_condition": list(stop)}
         return observation, stop
 
-    # Opening: from nothing, or from what an earlier attempt left
+    # Opening: a new episode, or one that an earlier attempt left
 
     async def _open(self) -> None:
         try:
@@ -195,12 +197,12 @@ class RecordedEnv(Env):
         except NotRecorded as why:
             if self._episode is None:
                 raise BadInput(
-                    f"{self.ref} is over, and its trajectory cannot be had from the record ({why}): "
-                    "record observation, tokens and info, or take another iteration"
+                    f"{self.ref} is over, but its trajectory cannot be read from the record ({why}): "
+                    "record observation, tokens and info, or give another iteration"
                 ) from None
             logger.warning("%s begins again from its first turn: %s", shown(self.ref), shown(str(why)))
-            # Its slot is not given up: nobody else may take it meanwhile.
-            await self._episode.end("aborted", error=f"cannot go on: {why}", said_by="keepstep")
+            # It keeps its slot: no other rollout may take it meanwhile.
+            await self._episode.end("aborted", error=f"cannot resume: {why}", said_by="keepstep")
             self.playback = None
             self.env = await self._session.another(self.prefers)
             await self._enter(resume="restart")
@@ -209,7 +211,7 @@ class RecordedEnv(Env):
             raise
 
     def _look(self) -> tuple[View, Ending | None, int | None] | None:
-        """What there is of it, how it ended, and which turn failed: only the last of an attempt can have."""
+        """The recorded attempt, how it ended, and which turn failed: only the last turn of an attempt can fail."""
         try:
             view = self._session.run.store.find(self.ref)
         except NotFound:
@@ -225,13 +227,13 @@ class RecordedEnv(Env):
         if ending is not None and ending.why in FINAL:
             self.playback = await asyncio.to_thread(Playback.of_final, view)
             if self._mode != "restart" and self._session.asks_environments:
-                # Here, where a strategy tries again what fails.
+                # Here, where a strategy retries failures.
                 await bring_back(self.env, self._mode, self._keeper, self.playback)
             self.ended = ending.why
             return
         if self._mode == "restart":
             return await self._enter(resume="restart")
-        # A turn whose action failed stays with the attempt that failed: this one samples it again.
+        # A turn whose action failed is not inherited: this attempt samples it again.
         await self._enter(**({} if wrong is None else {"at": wrong}))
         await self._take_up()
 
@@ -247,7 +249,7 @@ class RecordedEnv(Env):
             try:
                 self._episode = await episode.__aenter__()
             except Busy:
-                # One that failed or was cancelled here gives its place back in a moment; another owner does not.
+                # A rollout that failed or was cancelled here releases its episode in a moment; another owner does not.
                 if time.monotonic() > patience:
                     raise
                 await asyncio.sleep(0.02)
@@ -264,7 +266,7 @@ class RecordedEnv(Env):
 
     @property
     def graded(self) -> Env:
-        """The environment for whoever rewards the group: as it stood at the end, or one that says that it is gone."""
+        """The environment for the rewards of the group: as it was at the end, or one that raises that it is gone."""
         is_gone = self.playback is not None and self.playback.is_final and self._mode == "restart"
         return _Gone(self.ref) if is_gone and not self._session.builder.grades_fresh else self.env
 
@@ -297,7 +299,7 @@ class RecordedEnv(Env):
                 if tokens is not None:
                     said["prompt"] = self._words.prompt(tokens)
             except Exception:
-                # For people: the tokens are what counts, and no rollout ends for want of their text.
+                # The text is only for people: a rollout does not fail because its tokens have none.
                 logger.warning(
                     "%s is recorded without text: its tokens cannot be decoded",
                     shown(self.ref),
@@ -309,14 +311,14 @@ class RecordedEnv(Env):
     def _next_turn(self, action: Action, extra: ActionExtra | None) -> Turn:
         episode, said = self._episode, self._answer
         if episode is None:
-            raise BadInput(f"{self.ref} is over: nothing can be added to it")
+            raise BadInput(f"{self.ref} is over, so no step can be added: make a new environment")
         pending, self._pending, self._answer = self._pending, None, None
         if pending is not None:
             if pending.said["action"]["tokens"] == list(action):
                 return pending
             pending.discard("the loop took another action")
         if said is None or said["action"]["tokens"] != list(action):
-            # Somebody's policy that was not asked through ours: there are no logprobs to keep.
+            # The action is of a policy that is not recorded: there are no logprobs to keep.
             said = {"action": action_of(action, (extra or {}).get("stop_reason"))}
         if self._session.builder.policy is not None:
             said["policy"] = self._session.builder.policy
@@ -339,7 +341,7 @@ class RecordedEnv(Env):
     # Endings
 
     async def _failed(self, raised: BaseException) -> None:
-        """Says at once what failed. A cancellation is left to what the loop makes of it: it may be its own limit."""
+        """Records a failure at once. A cancellation is left to the loop, which may use it for a time limit."""
         if isinstance(raised, asyncio.CancelledError):
             task = asyncio.current_task()
             cancelling = getattr(task, "cancelling", None)
@@ -351,10 +353,10 @@ class RecordedEnv(Env):
             self._stop("errored", error=raised, said_by="exception")
             await self.acknowledged()
         except Exception:
-            logger.exception("%s failed, and that could not be recorded", shown(self.ref))
+            logger.exception("%s failed, and its end could not be recorded", shown(self.ref))
 
     def _on_task_done(self, task: asyncio.Task[Any]) -> None:
-        """The task that this rollout ran in is over: by now the loop has said what a cancellation meant."""
+        """The task of this rollout is over: by now the loop has decided what a cancellation means."""
         try:
             if task.cancelled():
                 self._stop("cancelled", said_by="cancellation")
@@ -363,17 +365,17 @@ class RecordedEnv(Env):
             elif isinstance(trajectory := task.result(), Trajectory):
                 self.settle(trajectory)
         except Exception as trouble:
-            # Nobody can be told here: whoever waits for the acknowledgement is.
+            # Nobody can handle it here: it is raised when the acknowledgement is awaited.
             self._trouble = trouble
 
     def settle(self, trajectory: Trajectory) -> None:
-        """Says how the loop ended the rollout. Returns at once."""
+        """Records how the loop ended the rollout. Returns at once."""
         self.trajectory = trajectory
         if self.ended is not None or self._episode is None:
             return
         last = trajectory.transitions[-1]
         turns = len(trajectory.transitions)
-        # The cookbook makes a transition up if there was no turn.
+        # The cookbook invents a transition if there was no turn.
         is_made_up = turns == 1 and not last.ac.tokens and not last.ob.chunks
         note = {
             "stop_reason": None if trajectory.stop_reason is None else str(trajectory.stop_reason),
@@ -385,12 +387,12 @@ class RecordedEnv(Env):
         self._end(why, limit=limit, said_by=SOURCE)
 
     def leave(self) -> None:
-        """No trajectory came of it, and nobody said why."""
+        """Ends a rollout that has no trajectory and no recorded end."""
         if self.ended is None and self._episode is not None:
             self._end("aborted", said_by="the strategy gave no trajectory of it")
 
     def _stop(self, why: Why, **more: Any) -> None:
-        """No trajectory comes of it here; if it was opened and is not over, that is its end. The slot is free."""
+        """There will be no trajectory: ends the rollout if it was opened and is not over. Its slot is free."""
         if self._episode is None:
             self.ended = why
         elif self.ended is None:
@@ -403,7 +405,7 @@ class RecordedEnv(Env):
             self._receipts.append(self._episode.end(why, **more))
 
     async def acknowledged(self) -> None:
-        """Waits until all that was said is durable."""
+        """Waits until all records are durable."""
         for receipt in self._receipts:
             await receipt
         trouble, self._trouble = self._trouble, None
@@ -411,7 +413,7 @@ class RecordedEnv(Env):
             raise trouble
 
     def as_it_was(self, trajectory: Trajectory) -> Trajectory:
-        """The trajectory of a rollout that was over before, to the letter: the loop counts some things from the end."""
+        """The exact trajectory of a rollout that was over before: last metrics and final observation are the recorded ones."""
         if self.playback is None or not self.playback.is_final:
             return trajectory
         *before, last = trajectory.transitions
@@ -420,15 +422,15 @@ class RecordedEnv(Env):
 
 
 class _Gone(Env):
-    """Stands for an environment that ended in an earlier process and cannot come back."""
+    """Takes the place of an environment that ended in an earlier process and cannot be restored."""
 
     def __init__(self, ref: str) -> None:
         self._ref = ref
 
     def __getattr__(self, name: str) -> Any:
         raise EnvironmentGone(
-            f"the environment of {self._ref} ended in an earlier process, so its {name!r} is not known: give it "
-            "snapshot() and restore(), or grades_fresh=True if rewards do not depend on what happened in it"
+            f"the environment of {self._ref} ended in an earlier process, so its {name!r} is not known: give the environment "
+            "snapshot() and restore(), or give grades_fresh=True if rewards do not depend on what happened in it"
         )
 
     async def initial_observation(self) -> tuple[Observation, StopCondition]:
@@ -439,4 +441,4 @@ class _Gone(Env):
 
 
 class EnvironmentGone(KeepstepError, RuntimeError):
-    """A group's rewards ask an environment that ended in an earlier process and cannot be restored."""
+    """The rewards of a group use an environment that ended in an earlier process and cannot be restored."""

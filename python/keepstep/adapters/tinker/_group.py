@@ -1,4 +1,4 @@
-"""A group of rollouts: slots that are claimed, rewards that arrive when all are there, and the seal."""
+"""A group of rollouts: the slots that they take, the rewards when all are there, and the seal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FIELDS = ("observation", "action", "prompt", "response", "tokens", "info", "sta
 
 
 class Session:
-    """One execution of a builder: who has which slot of the group."""
+    """One execution of a builder: which rollout has which slot of the group."""
 
     def __init__(self, builder: RecordedBuilder) -> None:
         self.builder = builder
@@ -36,40 +36,40 @@ class Session:
         self.refs: tuple[str, ...] = ()
         # By sample: the rollout that has it, or had it last.
         self.held: dict[int, RecordedEnv] = {}
-        # What the group was rewarded with before, by sample, if it was.
+        # The recorded rewards of the group, by sample, if there are any.
         self.known: dict[int, Mapping[str, Any]] = {}
-        # True once the builder has cleaned up: what is made after that is of another one.
+        # True once the builder has cleaned up: later environments belong to another session.
         self.is_over = False
 
     @property
     def asks_environments(self) -> bool:
-        """True if somebody may look at the environments of rollouts that are over: to reward the group."""
+        """True if the rewards of the group may use the environments of rollouts that are over."""
         asked = type(self.builder.builder).compute_group_rewards
         return not self.known and asked is not EnvGroupBuilder.compute_group_rewards
 
     async def wrap(self, envs: Sequence[Env]) -> list[RecordedEnv]:
-        """The environments, recorded: all of the group at first, later those that stand in for failed ones."""
+        """The environments, recorded: first all of the group, later those that replace failed ones."""
         if self.refs:
-            # A strategy may know that a task is done before those who wait for it are called.
+            # A strategy may know that a task is done before its callbacks have run.
             await asyncio.sleep(0)
             return self._stand_ins(envs)
         self.refs = self.run.group(self.task, size=len(envs), iteration=self.builder.iteration).refs
         self.known = await asyncio.to_thread(self._look)
-        # A group that was rewarded with fewer members than were asked for stays so.
+        # A group that was rewarded with fewer members than asked for keeps these.
         return [RecordedEnv(envs[index], self, index) for index in sorted(self.known) or range(len(envs))]
 
     def _stand_ins(self, envs: Sequence[Env]) -> list[RecordedEnv]:
-        """Strategies take the first, for whatever failed: it is the one in the place of a member that did."""
+        """Strategies take the first environment to replace a failed member: so that one gets the failed member's slot."""
         free = [sample for sample in range(len(envs)) if self._is_free(sample)]
         order = free + [sample for sample in range(len(envs)) if sample not in free]
         wrapped = [RecordedEnv(envs[index], self, index) for index in order]
         if free:
-            # Now: the next one that fails may come before this one begins.
+            # At once: another member may fail before this one begins.
             self._give(free[0], wrapped[0])
         return wrapped
 
     def _look(self) -> dict[int, Mapping[str, Any]]:
-        """What the group was rewarded with, if every member that has a part in it says so."""
+        """The recorded rewards of the group, if all its members have them."""
         notes: dict[int, Mapping[str, Any]] = {}
         for sample, ref in enumerate(self.refs):
             try:
@@ -96,7 +96,7 @@ class Session:
         env.before, self.held[sample] = self.held.get(sample), env
 
     async def take(self, env: RecordedEnv) -> int:
-        """A slot that nobody has, or whose rollout failed; the one of the environment's own place if it can be."""
+        """A slot that is free or whose rollout failed; the environment's own one if possible."""
         order: list[int] = [env.prefers, *range(len(self.refs))]
         sample = next((sample for sample in order if self.held.get(sample) is env), None)
         if sample is None:
@@ -104,7 +104,7 @@ class Session:
             if sample is None:
                 raise BadInput(
                     f"{self.run.name}/{self.task}: all {len(self.refs)} slots of the group are taken, "
-                    "and none of them failed: make_envs() gave more environments than at first"
+                    "and none of them failed: make_envs() must not return more environments than the first time"
                 )
             self._give(sample, env)
         if env.before is not None:
@@ -112,17 +112,17 @@ class Session:
         return sample
 
     def member_of(self, trajectory: Trajectory) -> RecordedEnv:
-        """Whose trajectory it is: known by the object itself, since results come in any order."""
+        """The rollout of a trajectory: found by the object itself, since results come in any order."""
         for env in self.held.values():
             if env.trajectory is trajectory:
                 return env
         raise BadInput(
-            f"{self.run.name}/{self.task}: a trajectory of the group is of no rollout that was recorded: "
+            f"{self.run.name}/{self.task}: a trajectory of the group belongs to no recorded rollout: "
             "seal the group that do_group_rollout returned, with its own trajectories"
         )
 
     async def settle(self, trajectories: Sequence[Trajectory], envs: Sequence[Env]) -> None:
-        """Says how each rollout ended, durably; those that no trajectory came of are left."""
+        """Records how each rollout ended, and waits until that is durable. Those without a trajectory are `aborted`."""
         for trajectory, env in zip(trajectories, envs, strict=True):
             if isinstance(env, RecordedEnv):
                 env.settle(trajectory)
@@ -134,22 +134,22 @@ class Session:
 
 @dataclass
 class RecordedBuilder(EnvGroupBuilder):
-    """The same group of environments, each rollout of it recorded as a sample of `task` in `run`. Pickles.
+    """The same group of environments, each rollout of it recorded as a sample of `task` in `run`. It can be pickled.
 
     Parameters:
         builder: what makes the environments and rewards the group.
         run: the run; one of the null store (`keepstep.open(None)`) records nothing.
         task: what the group is about: one name for each group of an iteration.
-        iteration: which visit of the task.
+        iteration: which visit to the task.
         policy: the version of the policy that samples.
-        new_policy: what a rollout does that is half-done under another policy.
-        environment: how an environment comes back: `restore` (the default where it has `snapshot()` and `restore()`),
-            `restart` (the default elsewhere), or `replay` (a fresh one is driven with the recorded actions).
+        new_policy: what to do with an interrupted rollout of another policy, see `keepstep.Opts`.
+        environment: how an interrupted rollout resumes: `restore` (the default if the environment has `snapshot()` and
+            `restore()`), `restart` (the default otherwise), or `replay` (takes the recorded actions in a fresh one).
         state: functions that get and set the state of an environment that has no methods for it.
-        text: makes text of tokens; without it the tokenizer of the environment's renderer does, if there is one.
+        text: makes text of tokens. The default is the tokenizer of the environment's renderer, if there is one.
         skip: fields that are not recorded, such as `"prompt"`.
-        grades_fresh: rewards of the group do not depend on what happened in its environments: those that ended in an
-            earlier process and cannot be restored may be fresh ones.
+        grades_fresh: True if the rewards of the group do not depend on what happened in its environments: then fresh ones
+            may replace those that ended in an earlier process and cannot be restored.
     """
 
     builder: EnvGroupBuilder
@@ -173,7 +173,7 @@ class RecordedBuilder(EnvGroupBuilder):
             raise BadInput(f"skip: is {self.skip!r}: give some of {', '.join(_FIELDS)}")
 
     def __getstate__(self) -> dict[str, Any]:
-        # Who executes it in another process begins a session there, and seals there if it would be sealed here.
+        # Another process that executes it has a session of its own, and seals groups if this process does.
         return {**self.__dict__, "_session": None, "_is_to_be_sealed": False, "_installs": is_installed()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -183,12 +183,12 @@ class RecordedBuilder(EnvGroupBuilder):
 
     @property
     def records(self) -> bool:
-        """False with the null store: then all is as if this were not here."""
+        """False with the null store: then this changes nothing."""
         return self.run.store.where is not None
 
     @property
     def visited(self) -> str:
-        """The task; with a number if this process has sealed the group before, and is asked for another."""
+        """The task; with a number if this process has sealed the group before and makes another one."""
         return self.task if self._visits == 0 else f"{self.task}+{self._visits}"
 
     def decoder(self, env: Env) -> Callable[[list[int]], str] | None:
@@ -210,7 +210,7 @@ class RecordedBuilder(EnvGroupBuilder):
     async def compute_group_rewards(
         self, trajectory_group: list[Trajectory], env_group: Sequence[Env]
     ) -> list[tuple[float, Metrics]]:
-        """The rewards of the group: what it was rewarded with before, if it was."""
+        """The rewards of the group: the recorded ones, if there are any."""
         session = self._session
         if session is None:
             return await self.builder.compute_group_rewards(trajectory_group, env_group)
@@ -233,8 +233,8 @@ class RecordedBuilder(EnvGroupBuilder):
                 session.is_over = True
             if session is not None and not self._is_to_be_sealed:
                 logger.warning(
-                    "%s/%s is not sealed: call keepstep.adapters.tinker.install() before the first rollout (or "
-                    "do_group_rollout of that package yourself), or give what it returned to seal()",
+                    "%s/%s is not sealed: call keepstep.adapters.tinker.install() before the first rollout, or call "
+                    "do_group_rollout of that package yourself, or give the group to seal()",
                     shown(self.run.name),
                     shown(session.task),
                 )
@@ -244,7 +244,7 @@ class RecordedBuilder(EnvGroupBuilder):
         return self.builder.logging_tags()
 
     async def settle(self, result: RolloutResult) -> RolloutResult:
-        """What a strategy gave, by sample, once the end of each rollout is durable."""
+        """The results of a strategy in the order of the samples, once the end of each rollout is durable."""
         session = self._session
         if session is None:
             return result
@@ -257,16 +257,16 @@ class RecordedBuilder(EnvGroupBuilder):
         return RolloutResult(trajectories, members, result.errors)
 
     async def give_up(self) -> None:
-        """No group came of it: waits until the ends that were said are durable. Rollouts may be running still."""
+        """There is no group: waits until the recorded ends are durable. Some rollouts may still be running."""
         await asyncio.sleep(0)
         for env in list(self._session.held.values()) if self._session is not None else []:
             try:
                 await env.acknowledged()
             except Exception:
-                logger.exception("%s ended, and that could not be recorded", shown(env.ref))
+                logger.exception("%s ended, but its end could not be recorded", shown(env.ref))
 
     async def seal(self, group: TrajectoryGroup) -> None:
-        """Seals the group as the cookbook gave it to the trainer, after clamping: durable when it returns."""
+        """Seals the group as the trainer gets it from the cookbook, after clamping: durable when it returns."""
         session, self._session = self._session, None
         if session is None:
             return
@@ -288,7 +288,7 @@ class RecordedBuilder(EnvGroupBuilder):
 
 
 class RecordedDataset(RLDataset):
-    """The same dataset, each group of a batch recorded: the batch is the iteration, the place in it the task.
+    """The same dataset, each group of a batch recorded: the batch is the iteration, its place in the batch the task.
 
     `task` may be a function of builder, batch and place; `options` are those of `RecordedBuilder`.
     """
@@ -342,12 +342,12 @@ async def do_group_rollout(
 
 
 def install() -> None:
-    """Lets the cookbook's own loops seal recorded groups: puts `do_group_rollout` where the cookbook looks it up.
+    """Lets the cookbook's own loops seal recorded groups: replaces the cookbook's `do_group_rollout` by this one.
 
-    `tinker_cookbook.rl.rollouts.do_group_rollout` is the place that the cookbook names for overriding, and only there is a
+    `tinker_cookbook.rl.rollouts.do_group_rollout` is the function that the cookbook names for overriding, and only there is a
     group known as trainers see it. Groups of other builders are passed through. Call it once, before the first rollout;
-    more does no harm. A `RecordedBuilder` that is pickled afterwards brings it to the process that unpickles it. Importing
-    this package replaces nothing.
+    calling it again does nothing. A `RecordedBuilder` that is pickled afterwards also installs it in the process that
+    unpickles it. Importing this package replaces nothing.
     """
     rollouts.do_group_rollout = do_group_rollout
 

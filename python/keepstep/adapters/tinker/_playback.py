@@ -1,7 +1,7 @@
-"""What an earlier attempt left of a rollout: the loop is given it again, turn by turn, until it is used up.
+"""The recorded turns of an earlier attempt: the loop gets them again, one by one, until there are no more.
 
-So the cookbook's own loop counts the turns and tokens, and its trajectory has the inherited transitions, without a word of
-ours in it.
+So the cookbook's own loop counts the turns and tokens, and its trajectory has the inherited transitions, with no code of
+keepstep in the loop.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ GROUP_NOTE = "group"
 
 
 class Playback:
-    """The turns of a record; nothing of it is read again."""
+    """The recorded turns, read once."""
 
     def __init__(self, steps: Iterable[Step], pending: Mapping[str, Any] | None = None) -> None:
-        """Raises NotRecorded if what was recorded is not enough."""
+        """Raises NotRecorded if the record lacks something."""
         self.steps = list(steps)
         if not self.steps:
             raise NotRecorded("nothing was recorded")
@@ -50,7 +50,7 @@ class Playback:
         self.injected = [info_of(step).get("injected") for step in rest]
         if pending is not None:
             self.answers.append(sampled(pending))
-        # True if the loop must not go beyond its end.
+        # True if the loop must stop after the recorded turns.
         self.is_final = False
         self.ending: Mapping[str, Any] = {}
 
@@ -60,7 +60,7 @@ class Playback:
         ending = view.notes.get(ENDING_NOTE)
         if not isinstance(ending, Mapping):
             raise NotRecorded("how the loop ended was not noted")
-        # A step that was recorded while the loop was being cancelled never came to it.
+        # The loop never got a step that was recorded while it was being cancelled.
         turns = int(ending["transitions"])
         playback = cls(step for step in view.steps[: 1 + turns] if step.error is None)
         playback.is_final, playback.ending = True, ending
@@ -72,17 +72,17 @@ class Playback:
         return len(self.results)
 
     def begin(self) -> tuple[tinker.ModelInput, StopCondition] | InitialObservationOverflow:
-        """What the loop is given first."""
+        """What the loop gets first."""
         if self.overflow is not None:
             return self.overflow
         assert self.initial is not None
         if self.is_final and not self.results:
-            # The loop was stopped before its first turn: it ends at once, as it did.
+            # The loop was stopped before its first turn: it ends at once again.
             return InitialObservationOverflow(0.0, with_stop({}, self.ending["stop_reason"]))
         return self.initial
 
     def result(self, turn: int) -> StepResult:
-        """What came of a turn. The last of a rollout that is over says so, whoever stopped it."""
+        """The result of a turn. In a rollout that is over, the last one says so, whatever stopped it."""
         result = self.results[turn]
         if self.is_final and turn == self.turns - 1:
             result.episode_done = True

@@ -1,4 +1,4 @@
-"""How an environment comes back to where its record stops."""
+"""How an environment is brought back to where its record stops."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _STATE_METHODS = (
 
 @runtime_checkable
 class Restorable(Protocol):
-    """An environment, or a `MessageEnv`, that can go on from any of its turns. Both may be `async`."""
+    """An environment, or a `MessageEnv`, that can resume after any of its turns. Both methods may be `async`."""
 
     def snapshot(self) -> Any:
-        """All that changes in the course of an episode, as plain data."""
+        """Everything that changes during an episode, as plain data."""
 
     def restore(self, state: Any) -> Any:
-        """Sets it. The first observation has been asked for before."""
+        """Sets the state. `initial_observation` was called before."""
 
 
 class Keeper(NamedTuple):
@@ -46,7 +46,7 @@ class Keeper(NamedTuple):
 def keeper_of(
     env: Env, given: tuple[Callable[[Any], Any], Callable[[Any, Any], Any]] | None
 ) -> Keeper | None:
-    """What was given, or methods of the environment or of the message environment in it."""
+    """The given functions, or methods of the environment or of the message environment in it."""
     if given is not None:
         return Keeper(*given)
     for is_inner, layer in enumerate((env, getattr(env, "message_env", None))):
@@ -64,17 +64,17 @@ def _by_methods(get: str, set_: str, is_inner: bool) -> Keeper:
 
 
 def mode_of(asked: Mode | None, keeper: Keeper | None) -> Mode:
-    """How it comes back: as it was asked for, else by its state where it gives one. Never by replay unasked."""
+    """How it resumes: as asked for, else by its state if it has one. By replay only if asked for."""
     if asked == "restore" and keeper is None:
         raise BadInput(
-            'environment: is "restore", and the environment has no snapshot() and restore(state): '
+            'environment: is "restore", but the environment has no snapshot() and restore(state): '
             "give state=(get, set), or another mode"
         )
     return asked or ("restart" if keeper is None else "restore")
 
 
 async def settled(came: Any) -> Any:
-    """What a method gave that may be async."""
+    """The result of a method that may be async."""
     return (await came) if inspect.isawaitable(came) else came
 
 
@@ -88,7 +88,7 @@ async def bring_back(env: Env, mode: Mode, keeper: Keeper | None, playback: Play
     if not is_whole(state):
         raise NotRecorded("the state of the environment was recorded as text: it is not plain data")
     if playback.overflow is None:
-        # It has to be begun before it can be set.
+        # It must be begun before its state can be set.
         await env.initial_observation()
     await settled(keeper.set(env, state))
 

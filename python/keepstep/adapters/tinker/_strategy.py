@@ -1,4 +1,4 @@
-"""The strategy: it has the policy, and what every rollout of the group came to."""
+"""The strategy: it records the policy, and how every rollout of the group ended."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ._group import RecordedBuilder
 
 @dataclass(frozen=True)
 class RecordedStrategy(RolloutStrategy):
-    """The same strategy, for groups of a `RecordedBuilder`: what it tries again goes on from its last turn. Pickles.
+    """The same strategy, for groups of a `RecordedBuilder`: a rollout that it tries again resumes after its last turn.
 
-    The policy's answers and logprobs are recorded; the results come by sample.
+    The policy's answers and logprobs are recorded. The results are in the order of the samples. It can be pickled.
     """
 
     strategy: RolloutStrategy = field(default_factory=FailFast)
@@ -27,7 +27,7 @@ class RecordedStrategy(RolloutStrategy):
         return self.strategy.catches_group_errors
 
     async def execute(self, env_group_builder: EnvGroupBuilder, policy: TokenCompleter) -> RolloutResult:
-        """Rolls the group out: what is over comes from the record, what was interrupted goes on."""
+        """Rolls the group out: rollouts that are over come from the record, interrupted ones resume."""
         if not isinstance(env_group_builder, RecordedBuilder) or not env_group_builder.records:
             return await self.strategy.execute(env_group_builder, policy)
         try:

@@ -1,4 +1,4 @@
-"""What the cookbook's values look like in a record, and how they come back. Takes values and gives values."""
+"""How the cookbook's values are recorded and read back: pure functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from keepstep import Lost, Repr, Step, Tokens, Why
 
 Ids = npt.NDArray[np.integer[Any]]
 
-# What a limit of the cookbook's is called in an ending. All other reasons are the environment's own word.
+# The names of the cookbook's limits in an ending. All other reasons come from the environment itself.
 _LIMITS = {
     "max_turns": "turns",
     "max_tokens": "tokens",
@@ -27,7 +27,7 @@ _LIMITS = {
 
 
 class NotRecorded(Exception):
-    """The record does not have what it takes to go on from it."""
+    """The record lacks what is needed to resume."""
 
 
 def ending_of(stop_reason: str | None) -> tuple[Why, str | None]:
@@ -37,7 +37,7 @@ def ending_of(stop_reason: str | None) -> tuple[Why, str | None]:
 
 
 def chunks_of(model_input: tinker.ModelInput) -> list[dict[str, Any]]:
-    """A prompt as plain data: a copy, so that nothing an environment does later is seen in it."""
+    """A prompt as plain data: a copy, so that later changes by the environment are not in it."""
     return [_chunk(chunk) for chunk in model_input.chunks]
 
 
@@ -49,7 +49,7 @@ def _chunk(chunk: Any) -> dict[str, Any]:
 
 
 def _ids(tokens: Any) -> Ids:
-    """As an array: a long prompt is looked at once, not token by token while the event loop waits."""
+    """As an array: a long prompt is encoded at once, not token by token while the event loop waits."""
     ids: Ids = np.array(tokens, dtype=np.int64)
     small = ids.astype(np.int32)
     return small if np.array_equal(ids, small) else ids
@@ -83,7 +83,7 @@ def text_tokens_of(chunks: list[dict[str, Any]]) -> Ids | None:
 
 
 class Words:
-    """The texts of a growing prompt: what was decoded once is not decoded again, and its list only gets longer."""
+    """The texts of a growing prompt: each token is decoded once, and the list of texts only grows."""
 
     def __init__(self, decode: Callable[[list[int]], str]) -> None:
         self._decode = decode
@@ -106,7 +106,7 @@ class Words:
 
 
 def action_of(tokens: list[int], stop_reason: str | None) -> dict[str, Any]:
-    """What an environment is given in a step."""
+    """The action of a step, as it is recorded."""
     said: dict[str, Any] = {"tokens": list(tokens)}
     if stop_reason is not None:
         said["stop_reason"] = stop_reason
@@ -119,7 +119,7 @@ def sampled(said: Mapping[str, Any] | Step) -> TokensWithLogprobs:
     tokens, action = fields.get("tokens"), fields.get("action")
     if tokens is None or not isinstance(action, Mapping):
         raise NotRecorded("the tokens of a turn were not recorded")
-    # A named tuple in a step, as plain data in what is pending.
+    # In a step it is a named tuple, in a pending turn plain data.
     known = tokens._asdict() if isinstance(tokens, Tokens) else tokens
     ids, logprobs = known.get("ids"), known.get("logprobs")
     if ids is None:
@@ -129,7 +129,7 @@ def sampled(said: Mapping[str, Any] | Step) -> TokensWithLogprobs:
 
 
 def result_fields(result: StepResult) -> dict[str, Any]:
-    """What came of an action, as fields of a step. Metrics stay the numbers that they are."""
+    """The result of an action, as fields of a step. Metrics keep their types."""
     return {
         "observation": chunks_of(result.next_observation),
         "reward": result.reward,
@@ -157,7 +157,7 @@ def overflow_fields(initial: InitialObservationOverflow) -> dict[str, Any]:
 
 
 def info_of(step: Step) -> Mapping[str, Any]:
-    """What was recorded beside the observation of a step."""
+    """The recorded info of a step."""
     if not isinstance(step.info, Mapping):
         raise NotRecorded(f"the info of step {step.index} was not recorded")
     return step.info
@@ -195,7 +195,7 @@ def with_stop(metrics: Mapping[str, float | int], stop_reason: str | None) -> di
 
 
 def is_whole(value: Any) -> bool:
-    """False if some of a recorded value is only its text, or lost: nothing can be restored from that."""
+    """False if a part of a recorded value is only a `repr`, or lost: nothing can be restored from that."""
     if isinstance(value, (Repr, Lost)):
         return False
     if isinstance(value, Mapping):

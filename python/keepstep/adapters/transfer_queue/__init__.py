@@ -1,7 +1,7 @@
-"""TransferQueue on disk: what is put survives the process, and a checkpoint of it costs nothing.
+"""TransferQueue on disk: values survive the process, and a checkpoint costs nothing.
 
-Importing this registers a storage backend named `Keepstep`. Only the process that calls `transfer_queue.init` has to:
-the configuration that it shares tells the others.
+Importing this registers a storage backend named `Keepstep`. Only the process that calls `transfer_queue.init` has to import
+it: the shared configuration imports it in the others.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _CHECKPOINT = "keepstep_storage.json"
 
 
 class _Registered(enum.Enum):
-    """Lies in the shared configuration: whoever unpickles that imports this module, which registers the backend."""
+    """Part of the shared configuration: unpickling that imports this module, which registers the backend."""
 
     HERE = "keepstep.adapters.transfer_queue"
 
 
 @StorageBootstrapProvider.register_provider(NAME)
 def _prepare(conf: Any) -> dict[str, str]:
-    """Runs once, in the process that starts TransferQueue, before the others are told the configuration."""
+    """Runs once, in the process that starts TransferQueue, before the others get the configuration."""
     own = conf.backend[NAME]
-    # Workers of Ray run in folders of their own.
+    # Workers of Ray run in other folders, so the path must be absolute.
     own.store = place_of(_store_of(own))
     own.registered = _Registered.HERE
     return {"store": own.store}
@@ -53,9 +53,7 @@ def _prepare(conf: Any) -> dict[str, str]:
 def _store_of(config: Any) -> str:
     where = config.get("store")
     if not isinstance(where, (str, os.PathLike)):
-        raise ValueError(
-            f"Missing store in the config of {NAME}: give the directory that is to hold the data"
-        )
+        raise ValueError(f"Missing store in the config of {NAME}: give the directory for the data")
     return os.fspath(where)
 
 
@@ -64,7 +62,7 @@ class KeepstepStorageClient(StorageKVClient):
     """Keeps values by key in a run of a keepstep store. Durable when `put` and `clear` return.
 
     Its configuration: `store`, the directory, on a disk; `run` (default `transfer_queue`), a name for each training run;
-    `log_bytes_max` (default 1 GiB), after which a process begins a new log, so that the old one can be compacted.
+    `log_bytes_max` (default 1 GiB), after which a process starts a new log, so that the old one can be compacted.
     """
 
     def __init__(self, config: Any) -> None:
@@ -86,7 +84,7 @@ class KeepstepStorageClient(StorageKVClient):
     def get(
         self, keys: list[str], shapes: Any = None, dtypes: Any = None, custom_backend_meta: Any = None
     ) -> list[Any]:
-        """The newest values, in the order of the keys; None for a key that has none. Shapes and dtypes are known here."""
+        """The newest values, in the order of the keys; None for a key that has none. Shapes and dtypes are not needed."""
         return [None if value is ABSENT else value for value in self._fetch(keys, custom_backend_meta)]
 
     def get_all(self, keys: list[str], custom_backend_meta: Any = None) -> list[Any]:
@@ -100,7 +98,7 @@ class KeepstepStorageClient(StorageKVClient):
         return values
 
     def clear(self, keys: list[str], custom_backend_meta: Any = None) -> None:
-        """Takes values away. Durable when it returns; their bytes stay until they are pruned."""
+        """Removes values. Durable when it returns; their bytes stay until they are pruned."""
         self.shelf.clear(keys, custom_backend_meta or ())
 
     def keys(self) -> list[str]:
@@ -128,7 +126,7 @@ class KeepstepStorageManager(KVStorageManager):
         super().__init__(controller_info, {**config, "client_name": NAME}, zmq_context=zmq_context)
 
     async def get_data(self, metadata: Any) -> Any:
-        """As its parent, without blocking the event loop. What was cleared meanwhile is a `StorageKeyNotFoundError`."""
+        """As its parent, without blocking the event loop. A value that was cleared meanwhile is a `StorageKeyNotFoundError`."""
         if not metadata.field_names:
             return await super().get_data(metadata)
         keys = self._generate_keys(metadata.field_names, metadata.global_indexes)
@@ -145,7 +143,7 @@ class KeepstepStorageManager(KVStorageManager):
         await asyncio.to_thread(self.storage_client.clear, keys, words)
 
     async def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Notes which version of the data this is: the data are on disk already."""
+        """Saves which version of the data this is: the data are on disk already."""
         shelf = self.storage_client.shelf
         said = {"store": shelf.where, "run": shelf.run, "mark": await asyncio.to_thread(shelf.mark)}
         with (Path(checkpoint_dir) / _CHECKPOINT).open("w") as file:
@@ -154,11 +152,13 @@ class KeepstepStorageManager(KVStorageManager):
             os.fsync(file.fileno())
 
     async def load_checkpoint(self, checkpoint_dir: str) -> None:
-        """Makes the data as they were when the checkpoint was saved: what was cleared since is there again."""
+        """Brings back the data as of the checkpoint, including what was cleared since."""
         said = json.loads((Path(checkpoint_dir) / _CHECKPOINT).read_text())
         shelf = self.storage_client.shelf
         if said["run"] != shelf.run:
-            raise ValueError(f"the checkpoint is of run {said['run']!r}, and this is run {shelf.run!r}")
+            raise ValueError(
+                f"the checkpoint is of run {said['run']!r}, but this is run {shelf.run!r}: give run={said['run']!r}"
+            )
         await asyncio.to_thread(shelf.go_back, said["mark"])
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ class KeepstepStorageManager(KVStorageManager):
 
 
 def spent(store: str | os.PathLike[str], run: str = "transfer_queue") -> list[str]:
-    """The refs of episodes that hold nothing but values which were cleared or replaced: what `keepstep prune` may delete."""
+    """The refs of episodes whose values were all cleared or replaced: `keepstep prune` may delete them."""
     shelf = Shelf(os.fspath(store), run)
     try:
         return shelf.spent()

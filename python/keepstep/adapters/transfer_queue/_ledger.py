@@ -1,6 +1,6 @@
-"""Which value a key has: made from the records of all who put and cleared, in whatever order these are seen.
+"""Which value a key has: computed from the records of all processes, in whatever order these are seen.
 
-The record with the highest version wins, whoever made it. A record that was rewound counts no more.
+The record with the highest version wins, whichever process made it. A record that was rewound does not count any more.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Place(NamedTuple):
-    """Where a value stands."""
+    """Where a value is."""
 
     writer: str
     step: int
@@ -18,7 +18,7 @@ class Place(NamedTuple):
 
 
 class Record(NamedTuple):
-    """Keys that were put or cleared at once; or the word that everybody goes back to an earlier version."""
+    """Keys that were put or cleared at once; or the record that all processes go back to an earlier version."""
 
     version: int
     writer: str
@@ -28,7 +28,7 @@ class Record(NamedTuple):
 
     @classmethod
     def read(cls, writer: str, said: Mapping[str, Any]) -> Record:
-        """A record from what its writer said."""
+        """A record from what its writer recorded."""
         version = said["version"]
         if "put" in said:
             return cls(version, writer, puts=_places(writer, said["first_step"], said["counts"], said["put"]))
@@ -62,7 +62,7 @@ class Ledger:
         return ledger
 
     def add(self, record: Record) -> bool:
-        """Takes a record in. False where that cannot be said of one record: then it is made again from all of them."""
+        """Adds a record. False if that needs all records: then the ledger must be made again from them."""
         self.version = max(self.version, record.version)
         if record.back_to is not None or record.version <= self._went_back:
             return False
@@ -74,7 +74,7 @@ class Ledger:
         return True
 
     def place(self, key: str) -> Place | None:
-        """Where the value of a key stands; None if it has none."""
+        """Where the value of a key is; None if it has none."""
         known = self._places.get(key)
         return known[1] if known else None
 
@@ -84,7 +84,7 @@ class Ledger:
 
 
 def _counting(in_order: list[Record]) -> list[Record]:
-    """What counts of these records: those after the last that goes back, and what counted at the version it names."""
+    """The records that count: those after the last one that goes back, and those that counted at the version it names."""
     for index in reversed(range(len(in_order))):
         back_to = in_order[index].back_to
         if back_to is not None:

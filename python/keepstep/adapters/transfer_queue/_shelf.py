@@ -1,7 +1,7 @@
 """Values by key in a run of a store: put, fetched and cleared by many processes at once, durable when a call returns.
 
-Each process writes two episodes of its own: one has the values, the other is the ledger that says which key has which of them.
-A put exists when its line in the ledger does, and that line is written after the values: so it is there as a whole or not at all.
+Each process writes two episodes of its own: one has the values, the other is the ledger, which says which key has which value.
+A put exists when its line is in the ledger. That line is written after the values, so a put is there completely or not at all.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ._values import decode, encode, size_of
 _LEDGER, _VALUES = 0, 1
 # Small values share a step up to this size; reading one of them reads its neighbours.
 _STEP_BYTES = 256 * 1024
-# How long what was acknowledged may take to be seen by another process: it is a matter of microseconds.
+# How long an acknowledged record may take until another process sees it; mostly it takes microseconds.
 _SEEN_WITHIN_S = 10.0
 
 
 class Absent:
-    """What stands for a key that has no value: None may be one."""
+    """Marks a key that has no value: None may be a value."""
 
 
 ABSENT = Absent()
@@ -51,7 +51,7 @@ class Shelf:
         self._given_version = 0
 
     def put(self, keys: Sequence[str], values: Sequence[Any]) -> str | None:
-        """Puts values, all of them or none. The word that it returns makes sure that `fetch` sees them elsewhere."""
+        """Puts values, all of them or none. Give the word that it returns to `fetch` elsewhere, so that it sees them."""
         encoded = [encode(value, f"the value of {key!r}") for key, value in zip(keys, values, strict=True)]
         if not encoded:
             return None
@@ -59,7 +59,7 @@ class Shelf:
         return f"{writer}#{line}"
 
     def clear(self, keys: Iterable[str], words: Iterable[str | None] = ()) -> None:
-        """Takes the values of keys away; those that have none are passed over."""
+        """Removes the values of keys; keys without a value are skipped."""
         keys = list(keys)
         if keys:
             self._look(words)
@@ -67,7 +67,7 @@ class Shelf:
             self._reader.add(Record(version, writer, clears=tuple(keys)))
 
     def fetch(self, keys: Sequence[str], words: Sequence[str | None] = ()) -> list[Any]:
-        """The newest value of each key, or `ABSENT`. Sees what the words are about, and without words all there is."""
+        """The newest value of each key, or `ABSENT`. Sees at least the puts that the words name; without words, all puts."""
         self._look(words)
         return self._reader.values(keys)
 
@@ -83,18 +83,18 @@ class Shelf:
             return self._next_version()
 
     def go_back(self, mark: int) -> None:
-        """Makes everything as it was at a mark, for all processes: what was put or cleared since counts no more."""
+        """Brings back everything as of a mark, for all processes: later puts and clears do not count any more."""
         self._write(lambda writer, version: writer.say(version, {"back_to": mark}))
 
     def spent(self) -> list[str]:
-        """The refs of episodes that hold no value which a key still has, and that nobody writes any more."""
+        """The refs of episodes that have no value in use, and that no process writes any more."""
         self._look(())
         return self._reader.spent()
 
     def close(self) -> None:
         """Ends what this process records here."""
         if self._pid != os.getpid():
-            # All of it is the parent's, and a thread of the parent may have held the lock.
+            # Everything belongs to the parent, and a thread of the parent may have held the lock.
             return
         with self._lock:
             writer, self._writer = self._writer, None
@@ -107,7 +107,7 @@ class Shelf:
         self._reader.look(words)
 
     def _write(self, say: Callable[[_Writer, int], list[keepstep.Receipt]]) -> tuple[str, int, int]:
-        """Writes a line of the ledger and what it is about. Its writer, its number and its version."""
+        """Writes a line of the ledger and its values. Returns the writer, the number of the line and its version."""
         self._come_back_after_fork()
         with self._lock:
             if self._writer is None:
@@ -119,7 +119,7 @@ class Shelf:
                 receipts = say(writer, version)
             writer.settle(receipts)
         except BaseException:
-            # Half of it may be written: without its line in the ledger it is nothing.
+            # Half of it may be written: without its line in the ledger it does not count.
             writer.is_broken = True
             raise
         finally:
@@ -129,7 +129,7 @@ class Shelf:
         return writer.name, line, version
 
     def _leave(self, writer: _Writer) -> None:
-        """Lets go of a writer that is full or broken; the last of its users closes it."""
+        """Releases a writer that is full or broken; its last user closes it."""
         with self._lock:
             writer.users -= 1
             is_done = writer.is_broken or writer.bytes_written >= self._log_bytes_max
@@ -137,11 +137,11 @@ class Shelf:
                 self._writer = None
             is_last = is_done and writer.users == 0
         if is_last:
-            # Only the log of a writer that is gone can be compacted.
+            # Only the log of a closed writer can be compacted.
             writer.close()
 
     def _next_version(self) -> int:
-        """Higher than all that was seen; between processes that saw nothing of one another the clock decides."""
+        """Higher than all versions that were seen. Between processes that have not seen each other, the clock decides."""
         version = max(time.time_ns(), self._given_version + 1, self._reader.ledger.version + 1)
         self._given_version = version
         return version
@@ -156,7 +156,7 @@ class _Writer:
     """What one process writes: its values and its ledger, in a log of its own."""
 
     def __init__(self, where: str, run: str) -> None:
-        # What survives only the death of a process would be seen by others late: they read what is synced.
+        # At level "kill" other processes would see records late: they read what is synced.
         self._store = keepstep.open(where, level="power", strict=True)
         self.name = uuid.uuid4().hex
         opened = self._store.run(run)
@@ -183,14 +183,14 @@ class _Writer:
         return [put_waiting(self._ledger.submit, action={**said, "version": version})]
 
     def settle(self, receipts: list[keepstep.Receipt]) -> None:
-        """Waits until all is durable, and seen by whoever looks from now on."""
+        """Waits until all is durable, and visible to every reader from now on."""
         for receipt in receipts:
             receipt.wait()
-        # Others read what a later write says is synced. This one need not be durable itself.
+        # Others read up to what a later write marks as synced. This write need not be durable itself.
         self._ledger.note("seen", receipts[-1].step, source="keepstep").wait(level="kill")
 
     def close(self) -> None:
-        """Ends both episodes; whatever is in flight is written. What failed was told to those who wrote it."""
+        """Ends both episodes, and writes what is in flight. Failures were raised in the calls that wrote."""
         with contextlib.suppress(keepstep.KeepstepError) if self.is_broken else contextlib.nullcontext():
             if not self.is_broken:
                 self._values.end("finished")
@@ -209,7 +209,7 @@ def _parts(encoded: list[Any]) -> Iterable[tuple[int, int, int]]:
 
 
 class _Reader:
-    """What all processes wrote, as far as it was looked at."""
+    """What all processes wrote, as far as it was read."""
 
     def __init__(self, where: str, run: str) -> None:
         self.store = keepstep.open(where)
@@ -220,7 +220,7 @@ class _Reader:
         self._views: dict[tuple[str, int], keepstep.View] = {}
 
     def look(self, words: Iterable[str | None]) -> None:
-        """Looks at what is new, unless words were given and all that they are about was seen."""
+        """Reads what is new, unless words were given and all puts that they name were seen."""
         wanted, is_all_known = dict[str, int](), False
         for word in words:
             is_all_known = word is not None
@@ -233,11 +233,11 @@ class _Reader:
                 return
             until = time.monotonic() + _SEEN_WITHIN_S
             self._refresh()
-            # What was said to be there is there: a put that is about to be acknowledged may just not be seen yet.
+            # The puts exist: they may just not be visible yet.
             while not self._has_seen(wanted):
                 if time.monotonic() > until:
                     raise keepstep.NotFound(
-                        f"{self.store} has not all that was put: {wanted}; is it the same?"
+                        f"{self.store} lacks lines of these writers: {wanted}; is it the store that they were put to?"
                     )
                 time.sleep(0.001)
                 self._refresh()
@@ -246,7 +246,7 @@ class _Reader:
         return all(self._seen.get(writer, 0) >= lines for writer, lines in wanted.items())
 
     def add(self, record: Record) -> None:
-        """Takes in what this process wrote itself."""
+        """Adds what this process wrote itself."""
         with self._lock:
             if not self.ledger.add(record):
                 self._refresh()
@@ -267,7 +267,7 @@ class _Reader:
             self._seen[writer] = index + 1
 
     def values(self, keys: Sequence[str]) -> list[Any]:
-        """What the keys have, or `ABSENT`."""
+        """The values of the keys, or `ABSENT`."""
         with self._lock:
             places = [self.ledger.place(key) for key in keys]
             writers = {place.writer for place in places if place}
@@ -286,13 +286,13 @@ class _Reader:
         return [value(place) for place in places]
 
     def spent(self) -> list[str]:
-        """Episodes of values without a value that counts."""
+        """The refs of value episodes that have no value in use."""
         with self._lock:
             used = {place.writer for place in self.ledger.live().values()}
             spent = [
                 view for (writer, part), view in self._views.items() if part == _VALUES and writer not in used
             ]
-        # An episode goes as a whole, so its ref names no attempt.
+        # An episode is pruned as a whole, so its ref names no attempt.
         return sorted(
             view.ref.rpartition("~")[0] for view in spent if view.state not in ("running", "silent")
         )

@@ -1,6 +1,6 @@
-"""What TransferQueue is given to keep, as plain data and back: tensors of any dtype, nested ones, arrays, images, plain values.
+"""Values of TransferQueue as plain data and back: tensors of any dtype, nested ones, arrays, images, plain values.
 
-Nothing is pickled. A value whose class has no exact counterpart is refused when it is put: nothing comes back as something else.
+Nothing is pickled. A value whose class has no exact counterpart is refused when it is put: no value is read back as another type.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import keepstep
 
-# They come back as themselves, and hold nothing that would not.
+# These are read back as themselves, and so is everything in them.
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 _OWN = frozenset(
     {
@@ -38,7 +38,7 @@ _OWN = frozenset(
 _SEQUENCES: dict[type, str] = {list: "list", tuple: "tuple", set: "set", frozenset: "frozenset"}
 _SEQUENCES_BACK: dict[str, Callable[[Any], Any]] = {name: cls for cls, name in _SEQUENCES.items()}
 
-# torch's own name of the integers that have as many bits, for dtypes that only torch knows.
+# torch's integers of the same size, for dtypes that only torch has.
 _BITS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
 # Dtypes of torch that keepstep's arrays have, too.
 _KNOWN = frozenset(
@@ -47,7 +47,7 @@ _KNOWN = frozenset(
 
 
 def encode(value: Any, where: str) -> Any:
-    """The value as plain data: scalars are themselves, all else is a map whose first key says what it is."""
+    """The value as plain data: scalars stay as they are, all else is a map whose first key says what it is."""
     cls = type(value)
     if cls in _PLAIN:
         return value
@@ -71,8 +71,8 @@ def encode(value: Any, where: str) -> Any:
     if image is not None and isinstance(value, image):
         return {"image": value}
     raise TypeError(
-        f"{where} has a {cls.__module__}.{cls.__qualname__}, which could only be kept by pickling it: "
-        "put tensors, arrays, images or plain data"
+        f"{where} has a {cls.__module__}.{cls.__qualname__}, which could only be recorded by pickling it: "
+        "give tensors, arrays, images or plain data"
     )
 
 
@@ -116,7 +116,7 @@ def size_of(data: Any) -> int:
 
 
 def _of(module: str, name: str) -> Any:
-    """A class of a library, if somebody has imported it: nobody else can have an object of it."""
+    """A class of a library, if the program has imported it: without that, no object of it exists."""
     found = getattr(sys.modules.get(module), name, None)
     return found if isinstance(found, type) else None
 
@@ -138,7 +138,7 @@ def _encode_tensor(value: Any, where: str) -> dict[str, Any]:
         layout = str(value.layout).removeprefix("torch.")
         return {"nested": [_encode_tensor(part, where) for part in value.unbind()], "layout": layout}
     if value.layout is not torch.strided or value.is_quantized:
-        raise TypeError(f"{where} is a tensor of layout {value.layout}, {value.dtype}: put it dense")
+        raise TypeError(f"{where} is a tensor of layout {value.layout}, {value.dtype}: give a dense one")
     dtype = str(value.dtype).removeprefix("torch.")
     value = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
     if dtype not in _KNOWN:
@@ -154,7 +154,7 @@ def _decode_tensor(array: Any, dtype: str) -> Any:
             return torch.empty(array.shape, dtype=wanted)
         return torch.frombuffer(bytearray(array.data), dtype=wanted).reshape(array.shape)
     if dtype == "bfloat16":
-        # numpy has it by ml_dtypes, which torch does not know.
+        # In numpy it is a type of ml_dtypes, which torch does not know.
         array = array.view("int16")
     tensor = torch.from_numpy(array)
     return tensor if tensor.dtype is wanted else tensor.view(wanted)
@@ -171,7 +171,7 @@ def _encode_array(value: Any, where: str) -> dict[str, Any]:
         items = [encode(item, where) for item in value.reshape(-1)]
         return {"objects": items, "shape": list(value.shape)}
     if value.dtype.hasobject or not (type(value) is numpy.ndarray or isinstance(value, numpy.generic)):
-        raise TypeError(f"{where} is a {type(value).__name__} of {value.dtype}: put a plain array")
+        raise TypeError(f"{where} is a {type(value).__name__} of {value.dtype}: give a plain array")
     return {"array": value}
 
 

@@ -1,7 +1,7 @@
 """WebArena's `run.py`, recorded: every state and action is durable when it is appended, and a killed task is not lost.
 
-The task's list is a real `list` that records. Its environment never says that it is over, so the loop's own words end the
-episode: the stop action, an early stop, an exception, the score. Nothing counts as done that was not scored.
+The task's list is a real `list` that records. Its environment never says that it is over, so the loop ends the episode: by
+the stop action, an early stop, an exception or the score. A task without a score does not count as done.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ def task(
     sample: int = 0,
     iteration: int = 0,
 ) -> Task:
-    """A task, to be entered round what `run.py` does for one config file.
+    """A task, to be entered with `with` around what `run.py` does for one config file.
 
     Parameters:
         where: a run, or the folder of the results.
         config_file: the task's file; its `task_id` names the episode.
-        results: where the live mirror `{task_id}.traj.jsonl` is written; the folder of the results if `where` is one,
-            else none is.
-        environment: how an interrupted task comes back. `restart` begins it anew, as the next attempt. `replay` lets the
-            loop run from the top, and compares what it appends with the recording until that is used up: the browser
-            takes the recorded actions again, side effects included.
-        agent: in a replay, the agent whose `next_action` gives the recorded actions rather than think again. Leave it
-            out for one that counts its own steps, such as TeacherForcingAgent.
+        results: where the live mirror `{task_id}.traj.jsonl` is written. The default is the folder of the results if
+            `where` is one; else no mirror is written.
+        environment: how an interrupted task resumes. `restart` begins it again, as the next attempt. `replay` lets the
+            loop run from the start, and compares what it appends with the recorded items as long as there are any: the
+            browser takes the recorded actions again, side effects included.
+        agent: in a replay, the agent whose `next_action` returns the recorded actions instead of thinking again. Leave it
+            out for an agent that counts its own steps, such as TeacherForcingAgent.
         ignore: in a replay, parts of a state that need not be the same: `"image"`, `"text"`, `"url"`, `"fail_error"`.
-        needs_score: False if nobody scores: then the stop action alone makes a task done.
+        needs_score: False if tasks are not scored: then the stop action alone makes a task done.
         sample: which sample of the task.
-        iteration: which visit of the task, for training that comes back to it.
+        iteration: which visit to the task, for training that comes back to it.
     """
     if environment not in ("restart", "replay"):
         raise keepstep.BadInput(
             f'environment is {environment!r}: give "restart" or "replay"; a browser cannot be restored'
         )
     if agent is not None and environment != "replay":
-        raise keepstep.BadInput('agent is only asked in a replay: give environment="replay" too')
+        raise keepstep.BadInput('agent is only used in a replay: give environment="replay" too')
     run, folder = _home(where, results)
     name = _name_of(config_file)
     return Task(
@@ -90,23 +90,23 @@ def unfinished(
 ) -> list[str]:
     """The config files whose tasks are not done: new, killed, failed or unscored ones. Replaces `get_unfinished`.
 
-    A task that a living process records now is left out. On the way, what the dead left without a word is recorded as
-    crashed, and every mirror that is not whole is written again from the store.
+    Tasks that a live process records now are left out. This also marks attempts of dead processes as `crashed`, and writes
+    every incomplete mirror again from the store.
 
     Parameters:
         where: a run, or the folder of the results.
         config_files: the tasks' files.
-        results: where the mirrors are; the folder of the results if `where` is one.
-        needs_score: False if nobody scores.
+        results: where the mirrors are. The default is the folder of the results if `where` is one.
+        needs_score: False if tasks are not scored.
         sample: which sample of the tasks.
-        iteration: which visit of the tasks.
+        iteration: which visit to the tasks.
     """
     run, folder = _home(where, results)
     run.store.reap()
     views = {view.task: view for view in run.episodes(iteration=iteration) if view.sample == sample}
     left = []
     for config_file in config_files:
-        # A file that is missing is the loop's to complain about, as before.
+        # The loop itself reports a file that is missing, as before.
         name = _name_of(config_file) if Path(config_file).exists() else None
         view = views.get(name) if name is not None else None
         if view is not None and name is not None:
@@ -148,9 +148,9 @@ def _name_of(config_file: str | os.PathLike[str]) -> str:
 
 
 def _mirror_of(run: keepstep.Run, folder: Path | None, name: str, sample: int, iteration: int) -> Path | None:
-    # The null store has nothing that a mirror could be derived from.
+    # The null store has nothing to make a mirror from.
     if folder is None or run.store.where is None:
         return None
-    # Its name is the task's alone where there is one try at it, as WebArena's other files are named.
+    # The first sample is named after the task alone, like WebArena's other files.
     which = f".{iteration}.{sample}" if (iteration, sample) != (0, 0) else ""
     return folder / f"{name}{which}.traj.jsonl"

@@ -1,7 +1,7 @@
 """The live mirror of a task: a JSON line for each durable step, for `tail -F` and `jq`.
 
-It is derived: each line is made from what the store says, never from what the loop holds, so that a line that is written
-again is the same line. At any time the file is a prefix of the whole one. What goes wrong here never ends a rollout.
+It is derived: each line is made from the store, never from the objects of the loop, so that a line that is written again is
+the same. At any time the file is a prefix of the complete one. An error here never ends a rollout.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import keepstep
 from keepstep.adapting import message_of, warn_caller
 
-# What a line has in full; a screenshot is told by its shape, a page by its length. The store has both.
+# Arrays up to this size are written in full. Of a screenshot only the shape is written, of a page the length.
 _ARRAY_MAX = 16
 _END_WAIT_MAX_S = 2.0
 
@@ -33,7 +33,7 @@ class Mirror:
         self._episode = episode
         self._follow: Iterator[keepstep.Step] | None = None
         self._handle: int | None = None
-        # None while a line is being written: whoever is stopped there, by Ctrl-C, writes no more lines.
+        # None while a line is being written: after an interruption there (Ctrl-C), no more lines are written.
         self._written: int | None = len(episode.history)
         try:
             self._handle = _replace(path, map(_step_line, episode.history))
@@ -64,7 +64,7 @@ class Mirror:
             elif self._written != len(view.steps):
                 os.close(_replace(self._path, _lines(view)))
             else:
-                # A file that has its end has all before it, also after a power cut.
+                # A file with an end line has all lines before it, also after a power cut.
                 os.fsync(self._handle)
                 _write(self._handle, _end_line(view))
         except Exception as why:
@@ -73,13 +73,13 @@ class Mirror:
 
     def _new_steps(self, written: int) -> Iterable[keepstep.Step]:
         if self._store.level == "kill":
-            # Seen only once a sync has covered them, which nobody waits for.
+            # Steps are seen only after a sync, and nobody waits for that.
             try:
                 return self._store.find(self._episode.ref).steps[written:]
             except keepstep.NotFound:
                 return []
         if self._follow is None:
-            # Not before: an attempt without a record is not found.
+            # Not earlier: an attempt without a record is not found.
             self._follow = self._store.find(self._episode.ref).follow()
             for _ in range(written):
                 next(self._follow)
@@ -119,8 +119,8 @@ def make_whole(path: Path, view: keepstep.View) -> None:
 
 def _warn(path: Path, why: Exception) -> None:
     warn_caller(
-        f"{path} is not written any further ({type(why).__name__}: {message_of(why)}); the recording goes on, and the file is made whole when the "
-        "tasks are next looked at",
+        f"{path} cannot be written ({type(why).__name__}: {message_of(why)}); the recording continues, and the next call of "
+        "webarena.unfinished writes the file again",
         RuntimeWarning,
     )
 
@@ -131,7 +131,7 @@ def _lines(view: keepstep.View) -> Iterator[bytes]:
 
 
 def _replace(path: Path, lines: Iterable[bytes]) -> int:
-    """Puts a new file in the place of an old one, whole or not at all. Its handle."""
+    """Replaces a file by a new one, completely or not at all. Returns its handle."""
     path.parent.mkdir(parents=True, exist_ok=True)
     made = path.with_name(f".{path.name}.{os.getpid()}.new")
     handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o666)
@@ -180,12 +180,12 @@ def _end_line(view: keepstep.View) -> bytes:
 
 def _line(told: Mapping[str, Any]) -> bytes:
     text = json.dumps({name: _plain(value) for name, value in told.items()}, ensure_ascii=False)
-    # Half of a surrogate pair is no UTF-8, but its escape is JSON.
+    # Half of a surrogate pair is not UTF-8, but its escape is JSON.
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """A value for JSON."""
     if isinstance(value, Enum):
         return value.name
     if value is None or isinstance(value, (bool, int, str)):

@@ -1,7 +1,7 @@
-"""What a replayed task must do again: the recording, and how today's browser numbers what it shows.
+"""Compares a replayed task with its recording, and translates the numbers of page elements.
 
-Chromium numbers the elements of a page as it meets them, so `[17]` of the recording may be `[141]` today. The text of a page
-is compared without its numbers, and a recorded action is taken on the element that stands in the same place.
+Chromium numbers the elements of a page as it finds them, so `[17]` of the recording may be `[141]` today. The text of a page
+is compared without these numbers, and a recorded action is taken on the element at the same position.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Replay:
         self.length = length
 
     def action(self, position: int) -> Any:
-        """The recorded action, on today's element."""
+        """The recorded action, with today's number of its element."""
         recorded = self._steps[position].value
         if not isinstance(recorded, dict) or "element_id" not in recorded:
             return recorded
@@ -50,8 +50,8 @@ class Replay:
 
     def _difference(self, position: int, name: str, before: Any, after: Any) -> str:
         return (
-            f"{self._ref}: the replay differs at item {position} in {name!r}: recorded was {_short(before)}, now it is "
-            f'{_short(after)}; ignore=[{name!r}] looks away, environment="restart" begins the task anew'
+            f"{self._ref}: the replay differs at item {position} in {name!r}: recorded {_short(before)}, now "
+            f'{_short(after)}; give ignore=[{name!r}] to skip this comparison, or environment="restart" to begin the task again'
         )
 
 
@@ -67,7 +67,7 @@ def _seen(state: Any) -> dict[str, Any]:
 
 
 def _done(action: Any) -> dict[str, Any]:
-    """What must be the same of an action: all but the words that it came from, which may name numbers."""
+    """What must be the same of an action: all but the model's text, which may contain element numbers."""
     if not isinstance(action, dict):
         return {"item": action}
     return {name: value for name, value in action.items() if name != "raw_prediction"}

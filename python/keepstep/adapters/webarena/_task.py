@@ -14,12 +14,12 @@ from ._mirror import Mirror
 from ._replay import Replay
 from ._types import is_stop
 
-# How `run.py` begins the answer of a stop action that the agent did not choose.
+# How the answer begins if `run.py` made the stop action, not the agent.
 _EARLY_STOP = "Early stop: "
 _AGENT_ERROR = "ERROR: "
-# Its reasons, and the limits that they name; what else it says is the limit in its own words.
+# Its reasons, and the limits that they mean. Any other reason is recorded as the limit itself.
 _LIMITS = {"Reach max steps": "steps", "Failed to parse": "parse failures", "Same ": "repeated actions"}
-# The one reason that is no limit: MiniWoB's page gave a reward.
+# The one reason that is no limit: the page of MiniWoB returned a reward.
 _GOAL = "Get a numeric reward"
 
 
@@ -38,7 +38,7 @@ class Trajectory(GrowingList):
 
 
 class Task:
-    """One task of WebArena while it runs, from `webarena.task`. Leaving it says how it ended, if the score did not."""
+    """One task of WebArena while it runs, from `webarena.task`. Leaving it records how it ended, if the score did not."""
 
     def __init__(
         self,
@@ -73,18 +73,18 @@ class Task:
 
     @property
     def trajectory(self) -> Trajectory:
-        """The list to append states and actions to. It begins empty; in a replay the loop fills it again."""
+        """The list to append states and actions to. It is empty at first; in a replay the loop fills it again."""
         if self._refusal is not None:
             raise self._refusal
         return self._trajectory
 
     @property
     def is_replaying(self) -> bool:
-        """True while the loop does again what is recorded already."""
+        """True while the loop repeats what is recorded already."""
         return self._replay is not None and len(self._trajectory) < self._replay.length
 
     def scored(self, score: float) -> float:
-        """Records the score, and with it how the task ended. Durable when it returns; gives the score back."""
+        """Records the score, and with it how the task ended. Durable when it returns. Returns the score."""
         if isinstance(score, (str, bytes)):
             raise keepstep.BadInput(f"score is the text {score!r}: give a number")
         if self._refusal is not None:
@@ -97,13 +97,13 @@ class Task:
         return number
 
     def __enter__(self) -> Task:
-        # What cannot be opened is told where the list is asked for: run.py closes its renderer after a failure, and has
-        # none yet where it enters this.
+        # If the episode cannot be opened, the error is raised when the list is used: run.py closes its renderer after a
+        # failure, and has none yet when it enters this.
         try:
             self.episode = self._make_episode(**self._how_to_open())
             self.episode.__enter__()
         except keepstep.Ended as over:
-            hint = "webarena.unfinished leaves such tasks out, and sample=1 tries this one once more"
+            hint = "webarena.unfinished(...) leaves out such tasks; to run this one once more, give sample=1"
             self._refusal = keepstep.Ended(f"{over}; {hint}")
             return self
         except keepstep.KeepstepError as refusal:
@@ -137,7 +137,7 @@ class Task:
                 self._mirror.end()
 
     def _how_to_open(self) -> dict[str, Any]:
-        """How the episode is opened; in a replay also what is to be done again."""
+        """How to open the episode; in a replay, also reads what is to be repeated."""
         if not self._may_replay:
             return {"resume": "restart"}
         try:
@@ -148,11 +148,11 @@ class Task:
         if view.state in ("running", "silent") or len(steps) == 0:
             return {}
         last = steps[-1].value
-        # Where the agent failed it is to think again, not to fail again.
+        # If the agent failed, it must think again, not fail again.
         is_failure = _answer(last).startswith(_AGENT_ERROR)
         length = len(steps) - 1 if is_failure else len(steps)
         self._replay = Replay(view.ref, steps, length, self._ignore)
-        # A state that is to be acted on is recorded anew: the next action names elements by today's numbers.
+        # The last state is recorded again: the next action names its elements by today's numbers.
         return {"at": len(steps) - 1} if is_failure or "observation" in last else {}
 
     def _record(self, position: int, item: Any) -> Any:
@@ -205,8 +205,8 @@ class Task:
         what = "a score" if is_stopped else "a stop action"
         self.episode.end("aborted", error=f"left without {what}", said_by="webarena")
         warn_caller(
-            f"{self.episode.ref} was left without {what}: it is recorded as aborted, and comes back; "
-            "say task.scored(score), or give needs_score=False where nobody scores",
+            f"{self.episode.ref} was left without {what}: it is recorded as aborted, and is unfinished; "
+            "call task.scored(score), or give needs_score=False if tasks are not scored",
             RuntimeWarning,
         )
 

@@ -1,4 +1,4 @@
-"""WebArena's own types: found under either name of its package, and recorded so that they come back as themselves."""
+"""WebArena's own types: found under either name of its package, and recorded so that they are read back as themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMES = ("browser_env", "webarena.browser_env")
 
 
 def _find() -> ModuleType:
-    # The one that the program runs on, if both are installed.
+    # The one that the program uses, if both are installed.
     for name in _NAMES:
         if name in sys.modules:
             return sys.modules[name]
@@ -23,7 +23,7 @@ def _find() -> ModuleType:
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as missing:
-            # A package that WebArena itself lacks is another matter.
+            # If WebArena itself lacks a package, that is another error.
             if missing.name is None or not f"{name}.".startswith(f"{missing.name}."):
                 raise
     raise ImportError(
@@ -37,7 +37,7 @@ _DetachedPage: Any = _framework.DetachedPage
 
 
 def register_types() -> None:
-    """Tells keepstep of the two classes that states and actions contain. The rest is plain data and arrays."""
+    """Registers the two classes that states and actions contain. The rest is plain data and arrays."""
     names = [field.name for field in dataclasses.fields(_DetachedPage)]
     keepstep.register(
         _DetachedPage,

@@ -362,7 +362,7 @@ impl Drop for Episode {
             }
             return;
         }
-        abort(&self.recorder, "left without a word");
+        abort(&self.recorder, "dropped without end()");
     }
 }
 
