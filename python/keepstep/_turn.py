@@ -9,13 +9,14 @@ from . import _checks
 from ._endings import error_of, why_of
 from ._foreign import message_of
 from ._scope import Scope
+from ._steps import Said
 from ._tokens import Tokens
 from .errors import BadInput
 
 if TYPE_CHECKING:
     from ._episode import Episode
 
-SAID = ("action", "prompt", "response", "tokens", "policy", "agent")
+SAID = tuple(Said.__annotations__)
 ON_ERROR = ("fail", "keep")
 
 

@@ -70,12 +70,29 @@ impl Why {
 
     /// Another attempt can go on behind one that ended so: by itself, or because somebody asks for it.
     pub const fn is_resumable(self) -> bool {
-        !matches!(self, Self::Finished)
+        match self {
+            Self::Finished => false,
+            Self::Truncated
+            | Self::Abandoned
+            | Self::Aborted
+            | Self::Errored
+            | Self::Cancelled
+            | Self::Crashed
+            | Self::Superseded => true,
+        }
     }
 
     /// Whoever records may say it. The others are found, by those who look afterwards.
     pub const fn is_said(self) -> bool {
-        !matches!(self, Self::Crashed | Self::Superseded)
+        match self {
+            Self::Finished
+            | Self::Truncated
+            | Self::Abandoned
+            | Self::Aborted
+            | Self::Errored
+            | Self::Cancelled => true,
+            Self::Crashed | Self::Superseded => false,
+        }
     }
 
     /// The names of those for which this holds, for a message.

@@ -1,7 +1,7 @@
 //! The fields of a step: the one table, in the order in which they are shown.
 //!
 //! A new field is a number in [`fields`] and a line here. Recording, reading, export, tables, `show` and `diff` follow from it;
-//! the stub of the Python package, whose types are for people, is checked against it.
+//! the types of the Python package (`_steps.py` and the stub), which are for people, are checked against it.
 
 use crate::fields;
 
