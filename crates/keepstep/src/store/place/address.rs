@@ -1,6 +1,6 @@
-//! What is no directory although it could be taken for one: an address such as `s3://bucket/runs`.
+//! Refuses addresses such as `s3://bucket/runs`, which could be taken for a directory.
 //!
-//! Made into a folder called `s3:` it would look recorded, until the machine is gone.
+//! In a folder called `s3:` the records would look safe, until the machine is lost.
 
 use std::path::Path;
 
