@@ -51,7 +51,8 @@ impl Episode {
         self.recorder().submit_encoded(encoded)
     }
 
-    /// Adds a note on this attempt, or on one of its steps. Returns at once. After the end, use [`crate::Run::annotate`].
+    /// Adds a note on this attempt, or on one of its steps. Returns at once. After the end, use
+    /// [`crate::Run::annotate`].
     pub fn note(&self, name: &str, value: Value, source: &str, step: Option<u64>) -> Result<Receipt> {
         self.record(Entry::note(name, value, source, step)?)
     }
