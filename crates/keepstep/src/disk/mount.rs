@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(parse("nonsense"), None);
     }
 
-    /// Both ways in which kernels tell it; and what is harmless is not told as harm.
+    /// Both notations of kernels are known, and harmless options are not reported.
     #[test]
     fn mounts_that_skip_syncs_are_known() {
         let mount = |kind: &str, options: &str| {

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
     use crate::read::RecordPlace;
 
-    /// What only a later version knows is told, unless the spec lets readers pass over it.
+    /// A kind that only a later version knows is reported, unless the spec lets readers skip it.
     #[test]
     fn records_of_a_kind_that_is_not_known_are_told() {
         let place = RecordPlace { segment: 0, offset: 128 };

@@ -117,7 +117,7 @@ mod tests {
         assert!(check(3, "prompt", &message("hi"), &keys).is_ok(), "the order of keys does not count");
     }
 
-    /// Whoever changed one word deep inside is told where, and both.
+    /// If one word deep inside changed, the error names its path and both values.
     #[test]
     fn the_first_difference_is_named_by_its_path() {
         let (before, after) =

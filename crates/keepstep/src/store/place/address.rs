@@ -32,7 +32,7 @@ pub fn refuse_address(path: impl AsRef<Path>) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Whatever has a scheme is an address; whatever begins as a path does is a path.
+    /// A text with a scheme is an address; a text that begins like a path is a path.
     #[test]
     fn an_address_is_told_from_a_path() {
         for address in [

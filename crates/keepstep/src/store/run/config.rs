@@ -77,7 +77,7 @@ mod tests {
         Value::map([("model", model), ("seed", Value::Int(1))])
     }
 
-    /// Whoever changed one number deep inside is told which, and both values.
+    /// If one number deep inside changed, the error names its path and both values.
     #[test]
     fn nested_keys_are_named_by_their_path() {
         assert_eq!(differences(&config("a", 0.5), &config("a", 0.5)), Vec::<String>::new());

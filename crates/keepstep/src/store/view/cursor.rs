@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use keepstep_format::commit::What;
 
-    /// A cursor comes back as it was, and one that somebody touched is refused.
+    /// A cursor can be read back, and one that was changed is refused.
     #[test]
     fn a_cursor_comes_back() {
         let held = Held {
@@ -172,7 +172,7 @@ mod tests {
         assert!(Cursor::parse("").is_err() && Cursor::parse("1~").is_err());
     }
 
-    /// What 0.1 gave is read: how far each log was told, and what is done.
+    /// A cursor of 0.1 can be read: how far each log was reported, and which logs are done.
     #[test]
     fn a_cursor_of_0_1_is_read() {
         let (one, two) = (Id([1; 16]), Id([2; 16]));
