@@ -1,7 +1,7 @@
-//! Many records of one attempt, compressed as one piece: what `compact` makes of a log.
+//! A block: many records of one attempt, compressed as one piece by `compact`.
 //!
-//! Each record keeps its bytes. Only where its references point is written anew, so a record says the same after it was
-//! moved as before, and has the same hashes.
+//! Each record keeps its bytes. Only its references are rewritten, so a moved record has the same content and the
+//! same hashes as before.
 
 use crate::bytes::{Cursor, Malformed, put_varint};
 use crate::decode::{Body, Part};
@@ -15,23 +15,23 @@ const REFERENCE_BYTES_MIN: usize = 20;
 /// A record of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockRecord {
-    /// What it is.
+    /// Its kind.
     pub kind: u8,
     /// Which bytes and references of the block are its own.
     pub part: Part,
 }
 
-/// The records of a block, in the order of their sequences.
+/// The records of a block, in the order of their sequence numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Block {
-    /// The bodies of all records, one behind another, and all their references.
+    /// The bodies of all records, one after another, and all their references.
     pub body: Body,
     /// The records.
     pub records: Vec<BlockRecord>,
 }
 
 impl Block {
-    /// Adds a record, and says where in the block it stands.
+    /// Adds a record, and returns where it is in the block.
     pub fn push(
         &mut self,
         kind: u8,
@@ -52,7 +52,7 @@ impl Block {
         self.body.raw.len() + references + self.records.len() * size_of::<BlockRecord>()
     }
 
-    /// The block as bytes, if it stands at `offset` of its segment.
+    /// The block as bytes, for its place at `offset` of its segment.
     ///
     /// # Panics
     /// If a reference does not point back.
@@ -78,7 +78,7 @@ impl Block {
         out
     }
 
-    /// What [`Block::encode`] wrote for this offset of this segment.
+    /// Reads what [`Block::encode`] wrote for this offset of this segment.
     pub fn decode(mut data: Vec<u8>, segment: u64, offset: u64) -> Result<Self, Malformed> {
         let mut cursor = Cursor::new(&data);
         let table = read_table(&mut cursor)?;
@@ -102,7 +102,7 @@ impl Block {
     }
 }
 
-/// What and how long the records are; every length is checked against what is left.
+/// The kinds and lengths of the records. Every length is checked against what is left.
 fn read_table(cursor: &mut Cursor<'_>) -> Result<Vec<BlockRecord>, Malformed> {
     let count = cursor.count(RECORD_BYTES_MIN)?;
     let mut table = Vec::with_capacity(count);
@@ -133,7 +133,7 @@ fn read_reference(cursor: &mut Cursor<'_>, segment: u64, offset: u64) -> Result<
     Ok(Reference { place: Place { segment, offset, inner, base }, take, hash })
 }
 
-/// A record refers to what stands before it, in its own block or in an earlier one: so no chain has a circle.
+/// A record refers only to earlier records, in its own block or in an earlier one, so no chain has a circle.
 fn points_back(reference: &Reference, offset: u64, part: &Part) -> bool {
     let Place { offset: target, inner, .. } = reference.place;
     target < offset || (target == offset && inner < part.bytes.start as u64)
@@ -155,7 +155,7 @@ mod tests {
                 let start = block.body.raw.len() as u64;
                 let place = |(back, inner, base, take, hash): (u64, u16, u32, u64, [u8; 16])| {
                     let inner = u64::from(inner);
-                    // In its own block a record can only refer to what stands before it.
+                    // In its own block a record can only refer to what is before it.
                     let back = if inner < start { back } else { back.max(1) };
                     let place = Place { segment: 3, offset: offset - back * 8, inner, base };
                     Reference { place, take, hash }

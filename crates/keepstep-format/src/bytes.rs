@@ -1,6 +1,6 @@
-//! Reading and writing the small things that all else is made of: integers, varints, texts.
+//! Reads and writes the basic parts of all other structures: integers, varints, texts.
 //!
-//! Nothing here trusts a length before the bytes are there, so no input can make a reader allocate without end.
+//! No length is trusted before the bytes are there, so no input can cause an unlimited allocation.
 
 use thiserror::Error;
 
@@ -32,7 +32,7 @@ impl<'a> Cursor<'a> {
         Self { data, at: at.min(data.len()) }
     }
 
-    /// How far it has come.
+    /// How far it has read.
     pub fn position(&self) -> usize {
         self.at
     }

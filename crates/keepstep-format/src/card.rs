@@ -23,7 +23,7 @@ const CARD_MAGIC: &[u8; 8] = b"KEEPCARD";
 const CARD_HEADER_BYTES: usize = 24;
 const BEAT_MAGIC: &[u8; 8] = b"KEEPBEAT";
 
-/// What a card is; its fields stand in the spec, §7.
+/// The kinds of cards. The spec, §7, lists their fields.
 #[allow(missing_docs, reason = "the names are those of the table in the spec, §7")]
 pub mod kind {
     pub const LOCK: u16 = 1;
@@ -45,7 +45,7 @@ pub mod kind {
 /// A small file of fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Card {
-    /// See [`kind`]; kinds that are not known may be passed over.
+    /// See [`kind`]. Unknown kinds may be skipped.
     pub kind: u16,
     /// Fields, as bytes.
     pub body: Vec<u8>,
@@ -62,10 +62,10 @@ pub enum CardError {
         /// The newest version that this code reads.
         known: u16,
     },
-    /// It does not begin as a card does.
+    /// It does not begin like a card.
     #[error("not a card")]
     NotACard,
-    /// It is not what was written at this path of this store, or not all of it.
+    /// It differs from what was written at this path of this store, or is incomplete.
     #[error("a card is damaged, or belongs to another path or store")]
     Damaged,
 }
@@ -88,7 +88,7 @@ impl Card {
         out
     }
 
-    /// The card that `bytes`, the whole file at `path`, are.
+    /// Decodes `bytes`, the whole file at `path`.
     pub fn decode(bytes: &[u8], store: &Id, path: &str) -> Result<Self, CardError> {
         let begins_as_one = bytes.iter().zip(CARD_MAGIC).all(|(found, known)| found == known);
         if !begins_as_one {
@@ -104,7 +104,7 @@ impl Card {
         if cursor.u32() != Ok(header_crc(store, path, &header[..20])) || version == 0 {
             return Err(CardError::Damaged);
         }
-        // Only now, so that a flipped bit is not taken for a newer version.
+        // The checksum was checked first, so that a flipped bit is not taken for a newer version.
         if version > FORMAT_VERSION {
             return Err(CardError::Newer { found: version, known: FORMAT_VERSION });
         }
@@ -123,7 +123,7 @@ fn header_crc(store: &Id, path: &str, first_20: &[u8]) -> u32 {
 /// A sign of life: overwritten in place, never synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Beat {
-    /// Rises with each beat; observers only look whether it has moved.
+    /// Rises with each beat. Observers only check whether it has changed.
     pub counter: u64,
     /// For people: microseconds since 1970 by the writer's clock.
     pub time: i64,
@@ -141,7 +141,7 @@ impl Beat {
         out
     }
 
-    /// The beat that `bytes`, the whole file, are; none counts as unchanged, since it may be half-written.
+    /// Decodes `bytes`, the whole file. `None` counts as unchanged, since the file may be half-written.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; BEAT_BYTES] = bytes.try_into().ok()?;
         let mut cursor = Cursor::at(bytes, 8);

@@ -1,31 +1,31 @@
-//! What a commit lists, and what a binding names.
+//! The bodies of COMMIT and BIND frames.
 //!
-//! A commit tells where each of its frames stands and whose it is, so that a frame that is lost still has a name.
+//! A commit lists the place and the binding of each of its frames, so that a lost frame still has a name.
 
 use crate::Id;
 use crate::bytes::{Cursor, Malformed, put_varint};
 use crate::frame::{ALIGN, FIRST_FRAME};
 
-/// An offset, a kind, a slot and a sequence take at least so much.
+/// An offset, a kind, a slot and a sequence number take at least this many bytes.
 const LISTED_BYTES_MIN: usize = 4;
 
-/// A frame, by name.
+/// A frame in the list of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Listed {
-    /// Where it stands.
+    /// Where it is.
     pub offset: u64,
-    /// What it is.
+    /// Its kind.
     pub kind: u8,
     /// Which binding it belongs to.
     pub slot: u32,
-    /// Its number among the records of that binding.
+    /// Its sequence number among the records of that binding.
     pub seq: u32,
 }
 
-/// Appends the body of a COMMIT frame; nothing at all for no frames.
+/// Appends the body of a COMMIT frame; nothing if there are no frames.
 ///
 /// # Panics
-/// If the frames are not in the order in which they stand, or stand where no frame can.
+/// If the frames are not in the order of their offsets, or an offset cannot be that of a frame.
 pub fn put_commit_body(out: &mut Vec<u8>, listed: &[Listed]) {
     if listed.is_empty() {
         return;
@@ -60,7 +60,7 @@ pub fn read_commit_body(body: &[u8]) -> Result<Vec<Listed>, Malformed> {
     Ok(listed)
 }
 
-/// Appends how far `offset` is from the one before.
+/// Appends the distance of `offset` from the one before.
 pub(crate) fn put_step(out: &mut Vec<u8>, before: &mut u64, offset: u64) {
     assert!(offset.is_multiple_of(ALIGN as u64) && offset >= FIRST_FRAME, "no frame stands at {offset}");
     assert!(offset > *before, "{offset} is not behind {before}");
@@ -68,7 +68,7 @@ pub(crate) fn put_step(out: &mut Vec<u8>, before: &mut u64, offset: u64) {
     *before = offset;
 }
 
-/// The offset that is so far from the one before.
+/// Reads a distance, and returns the offset.
 pub(crate) fn read_step(cursor: &mut Cursor<'_>, before: &mut u64) -> Result<u64, Malformed> {
     let step = cursor.varint()?.checked_mul(ALIGN as u64);
     let offset = step.and_then(|step| before.checked_add(step));
@@ -86,21 +86,21 @@ pub(crate) fn read_u32(cursor: &mut Cursor<'_>) -> Result<u32, Malformed> {
     u32::try_from(number).map_err(|_| cursor.malformed("a number does not fit 32 bits"))
 }
 
-/// What a slot, or an entry of a footer, stands for.
+/// What a slot, or an entry of a footer, belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum What {
-    /// The log itself: only in footers.
+    /// The log itself; only in footers.
     Log,
     /// An attempt of an episode.
     Attempt,
-    /// An attempt of an episode, copied from the log of another writer by whoever took it over.
+    /// An attempt of an episode, copied from the log of another writer by the process that took it over.
     Copied {
         /// That writer.
         from: Id,
     },
     /// A stream.
     Stream,
-    /// A run: notes on what this writer does not record.
+    /// A run: notes on episodes that this writer does not record.
     Run,
 }
 
@@ -117,14 +117,14 @@ impl What {
     }
 }
 
-/// Whom the frames of a slot belong to.
+/// What the frames of a slot belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Bind {
-    /// What `id` is.
+    /// The kind of `id`.
     pub what: What,
     /// The episode, stream or run.
     pub id: Id,
-    /// The attempt; 0 where there are none.
+    /// The attempt; 0 if there are none.
     pub attempt: u32,
 }
 
@@ -140,7 +140,7 @@ impl Bind {
         out
     }
 
-    /// What the body of a BIND frame says.
+    /// Decodes the body of a BIND frame.
     pub fn decode(body: &[u8]) -> Result<Self, Malformed> {
         let mut cursor = Cursor::new(body);
         let bind = Self::read(&mut cursor)?;

@@ -1,6 +1,7 @@
-//! Turns the body of a record back into values, fetching what it refers to.
+//! Decodes the body of a record into values, and fetches the values that it refers to.
 //!
-//! What cannot be fetched comes back as [`Value::Lost`], so that a step with a damaged prompt keeps its action and reward.
+//! A value that cannot be fetched becomes [`Value::Lost`], so that a step with a damaged prompt keeps its action and
+//! reward.
 
 mod fetch;
 mod measure;
@@ -30,7 +31,7 @@ pub struct Body {
 
 /// Where referenced bodies come from.
 pub trait Bodies {
-    /// The record at this place, or nothing if it is lost.
+    /// The record at this place; `None` if it is lost.
     fn body(&mut self, segment: u64, offset: u64) -> Option<Arc<Body>>;
     /// A value with this hash that `verify --heal` found elsewhere.
     fn healed(&mut self, _hash: &Hash) -> Option<Value> {
@@ -42,13 +43,13 @@ pub trait Bodies {
     }
     /// Remembers a value for [`Bodies::cached`].
     fn cache(&mut self, _place: &Place, _unfolded: &Unfolded) {}
-    /// How many bytes one record may unfold to by references before it counts as hostile.
+    /// How many bytes one record may unfold to by references before it is refused as hostile.
     fn unfolded_bytes_max(&self) -> u64 {
         UNFOLDED_BYTES_MAX
     }
 }
 
-/// A value that was fetched, and what it is to whoever looks at all of it: parts that it shares count each time.
+/// A fetched value and its full size: parts that it shares count each time.
 #[derive(Debug, Clone)]
 pub struct Unfolded {
     /// The value.
@@ -59,7 +60,7 @@ pub struct Unfolded {
     pub height: usize,
 }
 
-/// For bodies that must not refer to anything (cards).
+/// For bodies that must not have references (cards).
 #[derive(Debug, Clone, Copy)]
 pub struct NoBodies;
 
@@ -69,7 +70,7 @@ impl Bodies for NoBodies {
     }
 }
 
-/// A record's part of a body: all of it, unless the record stands in a block with others.
+/// The part of a body that belongs to a record: all of it, unless the record is in a block with others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
     /// Its bytes.
@@ -128,7 +129,7 @@ pub fn read_value_of(body: &Body, part: &Part, bodies: &mut dyn Bodies) -> Resul
     if reader.cursor.is_at_end() { Ok(value) } else { Err(reader.cursor.malformed("bytes behind the value")) }
 }
 
-/// Reads what a reference means, or nothing if it is lost.
+/// Reads the value of a reference; `None` if it is lost.
 pub fn read_reference(reference: &Reference, bodies: &mut dyn Bodies) -> Option<Value> {
     let mut budget = Budget::new(bodies);
     Fetch { budget: &mut budget, links: 0, depth: 0, before: None }.whole(reference)
@@ -139,12 +140,12 @@ struct Reader<'a, 'f, 'b> {
     cursor: Cursor<'a>,
     /// The next reference of the table.
     next: usize,
-    /// How many values of other records this one stands in.
+    /// How many values of other records contain this one.
     outside: usize,
     fetch: Fetch<'f, 'b>,
 }
 
-/// The head of a sequence: what it takes from elsewhere.
+/// The head of a sequence: the spans that it takes from elsewhere.
 struct Spans {
     list: Vec<(u64, Reference)>,
 }
@@ -169,7 +170,7 @@ impl<'a, 'f, 'b> Reader<'a, 'f, 'b> {
             return Err(self.cursor.malformed("values are nested too deep"));
         }
         self.fetch.budget.deepest = self.fetch.budget.deepest.max(self.fetch.depth);
-        // What stands in the record itself is as much as there is; what it refers to is counted.
+        // The record's own content is bounded by its bytes; only what it refers to is counted.
         if self.fetch.links > 0 && !self.fetch.budget.spend(ITEM_BYTES) {
             return Err(self.cursor.malformed("a record unfolds to too much"));
         }
@@ -291,7 +292,7 @@ impl<'a, 'f, 'b> Reader<'a, 'f, 'b> {
         Ok(Value::Array(Arc::new(array.ok_or_else(|| self.cursor.malformed("an array has the wrong size"))?)))
     }
 
-    /// The elements that follow the spans, as many as the shape leaves.
+    /// The elements after the spans, as many as the shape requires.
     fn array_rest(&mut self, dtype: Dtype, shape: &[u64], spans: &Spans) -> Result<Vec<u8>, Malformed> {
         let rest = elements(shape).and_then(|all| all.checked_sub(spans.units()));
         self.array_data(dtype, rest)
@@ -304,7 +305,7 @@ impl<'a, 'f, 'b> Reader<'a, 'f, 'b> {
         Ok(unshuffle(self.cursor.take(bytes)?, dtype.item_bytes()))
     }
 
-    /// Items `from` to `to` of a list of `all` items, of which those up to `before` stand elsewhere.
+    /// Items `from` to `to` of a list of `all` items, of which those before `before` are stored elsewhere.
     fn items_between(
         &mut self,
         spans: Option<Spans>,
@@ -363,7 +364,7 @@ impl Spans {
     }
 }
 
-/// Strings, bytes and arrays extend only their like.
+/// Strings extend only strings, bytes only bytes, arrays only arrays.
 fn family(tag: u8) -> Option<u8> {
     match tag {
         tag::STR | tag::STR_MORE => Some(tag::STR),

@@ -1,25 +1,25 @@
-//! How an attempt can end: every reason, and what follows from each. What a later version adds is read as text.
+//! How an attempt can end: every reason, and what follows from each. Reasons of a later version are read as text.
 
 use std::fmt;
 
 /// Why an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Why {
-    /// It came to its end.
+    /// It reached its end.
     Finished,
     /// A limit was reached: of steps, of tokens, of time.
     Truncated,
-    /// Whoever ran it gave it up.
+    /// The caller gave it up.
     Abandoned,
-    /// Its process was asked to stop, or left it without a word.
+    /// Its process was asked to stop, or left it without an end.
     Aborted,
     /// Something failed.
     Errored,
     /// Its task was cancelled.
     Cancelled,
-    /// Its process was gone, and had said nothing.
+    /// Its process died without recording an end.
     Crashed,
-    /// Somebody took it over while its owner lived.
+    /// Another process took it over while its owner was alive.
     Superseded,
 }
 
@@ -36,7 +36,7 @@ impl Why {
         Self::Superseded,
     ];
 
-    /// As it is recorded and said.
+    /// Its name, as it is recorded.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Finished => "finished",
@@ -50,12 +50,12 @@ impl Why {
         }
     }
 
-    /// The reason of this name; nothing for one of a later version.
+    /// The reason of this name; `None` for one of a later version.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|why| why.name() == name)
     }
 
-    /// The episode is over: nothing comes after an attempt that ended so, unless somebody asks for more.
+    /// True if the episode is over after an attempt with this ending, unless the caller asks for more.
     pub const fn is_final(self) -> bool {
         match self {
             Self::Finished | Self::Truncated => true,
@@ -68,7 +68,7 @@ impl Why {
         }
     }
 
-    /// Another attempt can go on behind one that ended so: by itself, or because somebody asks for it.
+    /// True if another attempt can resume after this ending: by default, or on request.
     pub const fn is_resumable(self) -> bool {
         match self {
             Self::Finished => false,
@@ -82,7 +82,7 @@ impl Why {
         }
     }
 
-    /// Whoever records may say it. The others are found, by those who look afterwards.
+    /// True if the process that records may give it. The others are found by other processes.
     pub const fn is_said(self) -> bool {
         match self {
             Self::Finished
@@ -95,7 +95,7 @@ impl Why {
         }
     }
 
-    /// The names of those for which this holds, for a message.
+    /// The names of the reasons for which this holds, for a message.
     pub fn names(holds: impl Fn(Self) -> bool) -> String {
         let names: Vec<&str> =
             Self::ALL.into_iter().filter(|why| holds(*why)).map(|why| why.name()).collect();

@@ -1,6 +1,6 @@
-//! The fields that records and cards are made of: the one table of their numbers and names.
+//! The fields of records and cards: the only table of their numbers and names.
 //!
-//! What each holds is said by the spec (§5 to §7, §11), which the tests below compare with this.
+//! The spec (§5 to §7, §11) says what each holds. The tests below compare the two.
 
 /// Declares each field as a constant, and all of them as a list.
 macro_rules! fields {

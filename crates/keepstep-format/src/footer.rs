@@ -1,6 +1,6 @@
-//! The index of a sealed segment: who has records in it, and where each of them stands.
+//! The index of a sealed segment: what has records in it, and where each of them is.
 //!
-//! It only says again what the frames say, so a segment whose index is lost is scanned instead.
+//! It only repeats what the frames say, so a segment whose index is lost is scanned instead.
 
 use crc32c::crc32c;
 
@@ -12,32 +12,32 @@ use crate::segment::{TRAILER_BYTES, Trailer};
 
 /// What, id, attempt, slot, first sequence, count, position and the length of the summary.
 const ENTRY_BYTES_MIN: usize = 23;
-/// A step and a kind.
+/// A distance and a kind.
 const LISTED_BYTES_MIN: usize = 2;
 
-/// The records of one attempt (stream, run, or the log itself) in a segment, without a gap between them.
+/// The records of one attempt (stream, run, or the log itself) in a segment, without a gap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FooterEntry {
-    /// What `id` is.
+    /// The kind of `id`.
     pub what: What,
-    /// The episode, stream or run; none for the log itself.
+    /// The episode, stream or run; zero for the log itself.
     pub id: Id,
-    /// The attempt; 0 where there are none.
+    /// The attempt; 0 if there are none.
     pub attempt: u32,
     /// The slot that it was bound to; 0 for the log itself.
     pub slot: u32,
-    /// The sequence of its first record here.
+    /// The sequence number of its first record here.
     pub first_seq: u32,
     /// How many records it has here.
     pub count: u32,
     /// Where its list starts in the body of LISTS; see [`read_list`].
     pub list_position: u64,
-    /// Fields that a list of episodes shows, as bytes; empty if there are none.
+    /// Fields for lists of episodes, as bytes; may be empty.
     pub summary: Vec<u8>,
 }
 
 impl FooterEntry {
-    /// What entries are sorted by: id, attempt, what, the writer copied from, first sequence. No two are alike.
+    /// The sort key of an entry: id, attempt, what, the writer copied from, first sequence number. It is unique.
     pub fn sort_key(&self) -> (Id, u32, u8, Id, u32) {
         let from = if let What::Copied { from } = self.what { from } else { Id::NONE };
         (self.id, self.attempt, self.what.number(), from, self.first_seq)
@@ -77,7 +77,7 @@ impl Footer {
         out
     }
 
-    /// What [`Footer::encode`] wrote.
+    /// Reads what [`Footer::encode`] wrote.
     pub fn decode(body: &[u8]) -> Result<Self, Malformed> {
         let mut cursor = Cursor::new(body);
         let count = cursor.count(ENTRY_BYTES_MIN)?;
@@ -113,10 +113,10 @@ fn rises(backs: &[u64]) -> bool {
     backs.first() != Some(&0) && backs.is_sorted_by(|a, b| a < b)
 }
 
-/// Appends one entry's list to the body of LISTS, and gives its position there.
+/// Appends one entry's list to the body of LISTS, and returns its position there.
 ///
 /// # Panics
-/// If the frames are not in the order in which they stand.
+/// If the frames are not in the order of their offsets.
 pub fn put_list(lists: &mut Vec<u8>, frames: impl IntoIterator<Item = (u64, u8)>) -> u64 {
     let position = lists.len() as u64;
     let mut before = 0;
@@ -143,13 +143,13 @@ pub fn read_list(lists: &[u8], position: u64, count: u32) -> Result<Vec<(u64, u8
 /// The index of a sealed segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Index {
-    /// Who has records here.
+    /// The footer: what has records here.
     pub footer: Footer,
     /// The body of LISTS, for [`read_list`].
     pub lists: Vec<u8>,
 }
 
-/// Appends LISTS, FOOTER and the trailer: all that seals a segment whose data ends at `offset`.
+/// Appends LISTS, FOOTER and the trailer, which seal a segment whose data ends at `offset`.
 pub fn put_index(out: &mut Vec<u8>, salt: u64, offset: u64, footer: &Footer, lists: &[u8]) {
     put_index_of(out, salt, offset, &footer.encode(), lists);
 }

@@ -1,4 +1,4 @@
-//! One frame: a header that says whose bytes follow, and those bytes, each under a checksum of its own.
+//! One frame: a header that says what its bytes belong to, and those bytes; each has its own checksum.
 //!
 //! A header only validates at the offset and in the segment that it was written for, so stale, copied or half-written
 //! bytes are never taken for a frame.
@@ -17,19 +17,19 @@ pub(crate) use chunks::continues;
 pub use chunks::{Joined, NotJoined, join, put_record, record_bytes};
 pub use head::{Place, Reference, put_head, read_head};
 
-/// The most that the body of one frame holds; larger records are chunked.
+/// The largest body of one frame; larger records are chunked.
 pub const FRAME_BODY_MAX: usize = 1 << 20;
-/// The most that the head of a frame holds.
+/// The largest head of a frame.
 pub const HEAD_MAX: usize = 1 << 20;
 /// Every frame starts at a multiple of this.
 pub const ALIGN: usize = 8;
 /// The part of a header that every frame has.
 pub const FRAME_FIXED_BYTES: usize = 24;
-/// No frame is longer than this: a window of so many bytes always lets a scan go on.
+/// No frame is longer than this: a window of this many bytes always lets a scan continue.
 pub const FRAME_BYTES_MAX: usize = frame_bytes(HEAD_MAX, FRAME_BODY_MAX, true);
-/// Where the first frame of a segment stands, and so the smallest `synced_to`.
+/// The offset of the first frame of a segment, and so the smallest `synced_to`.
 pub const FIRST_FRAME: u64 = 128;
-/// Kinds from here on may be passed over by a reader that does not know them.
+/// From this number on, a reader may skip kinds that it does not know.
 pub const KIND_SKIPPABLE: u8 = 0x80;
 
 /// The flags of a frame.
@@ -39,9 +39,9 @@ pub struct Flags(pub u8);
 impl Flags {
     /// None of them.
     pub const NONE: Flags = Flags(0);
-    /// The frame commits itself and what stands before it, and carries `synced_to`.
+    /// The frame commits itself and the frames before it, and carries `synced_to`.
     pub const COMMITS: Flags = Flags(1);
-    /// The record goes on in the CHUNK frame behind this one.
+    /// The record continues in the CHUNK frame after this one.
     pub const MORE: Flags = Flags(2);
     /// The frame has a head: references, and where its dictionary is.
     pub const HEAD: Flags = Flags(4);
@@ -70,18 +70,18 @@ impl BitOr for Flags {
     }
 }
 
-/// What a frame's header says; it was checked against the head's checksum.
+/// The header of a frame, whose checksum was checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// See [`Kind`]; kinds that are not known are kept as they are.
+    /// See [`Kind`]. Unknown kinds are kept as they are.
     pub kind: u8,
     /// The flags.
     pub flags: Flags,
     /// Which binding of this segment it belongs to; 0 for none.
     pub slot: u32,
-    /// Its number among the records of that binding.
+    /// Its sequence number among the records of that binding.
     pub seq: u32,
-    /// If it commits: up to where the segment had been synced.
+    /// If it commits: how far the segment had been synced.
     pub synced_to: Option<u64>,
     /// Length of the body of this frame.
     pub body_len: u32,
@@ -106,7 +106,7 @@ impl FrameHeader {
 /// A frame whose every byte was checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// What it is, and whose.
+    /// Its kind, and what it belongs to.
     pub header: FrameHeader,
     /// See [`read_head`]; empty if it has none.
     pub head: &'a [u8],
@@ -117,17 +117,17 @@ pub struct Frame<'a> {
 /// A frame to be written.
 #[derive(Debug, Clone, Copy)]
 pub struct FrameSpec<'a> {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// MORE, ZSTD and DICT; COMMITS and HEAD follow from the fields below.
     pub flags: Flags,
     /// Which binding it belongs to; 0 for none.
     pub slot: u32,
-    /// Its number among the records of that binding.
+    /// Its sequence number among the records of that binding.
     pub seq: u32,
     /// Makes it a commit.
     pub synced_to: Option<u64>,
-    /// The head, or nothing.
+    /// The head; may be empty.
     pub head: &'a [u8],
 }
 
@@ -138,12 +138,12 @@ pub const fn frame_bytes(head_len: usize, body_len: usize, commits: bool) -> usi
     (FRAME_FIXED_BYTES + commit + head + body_len).next_multiple_of(ALIGN)
 }
 
-/// Appends one frame, padding included, that will stand at `offset` of its file.
+/// Appends one frame, padding included, for its place at `offset` of its file.
 ///
-/// `body_crc` is the caller's, so that it can be computed on another thread.
+/// `body_crc` is passed by the caller, so that it can be computed on another thread.
 ///
 /// # Panics
-/// If the frame breaks a rule of the format: no reader would accept it, and that must not come out after a crash.
+/// If the frame breaks a rule of the format: no reader would accept it, and this must not be found out after a crash.
 pub fn put_frame(
     out: &mut Vec<u8>,
     salt: u64,
@@ -198,7 +198,7 @@ fn head_crc(salt: u64, offset: u64, fixed: &[u8; 20], optional: &[u8]) -> u32 {
     crc32c_append(crc32c(&place), optional)
 }
 
-/// Which flags a kind may have. A chunk's record says everything on its first frame; a chunked record never commits.
+/// Which flags a kind may have. The first frame of a chunked record has all flags; a chunked record never commits.
 fn flags_fit(kind: u8, flags: Flags) -> bool {
     let packed = Flags::HEAD | Flags::ZSTD | Flags::DICT;
     let of_kind = match Kind::from_u8(kind) {
@@ -211,21 +211,21 @@ fn flags_fit(kind: u8, flags: Flags) -> bool {
         && (!flags.has(Flags::DICT) || flags.has(Flags::HEAD | Flags::ZSTD))
 }
 
-/// What a commit can know to be synced: frames that stand before it.
+/// A commit can only know earlier frames to be synced.
 fn synced_to_fits(synced_to: u64, offset: u64) -> bool {
     (FIRST_FRAME..=offset).contains(&synced_to) && synced_to.is_multiple_of(ALIGN as u64)
 }
 
-/// What stands at a place where a frame may start.
+/// What is at a place where a frame may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parsed<'a> {
     /// A frame; header, head, body and padding were checked.
     Whole(Frame<'a>),
-    /// Its header holds and can be believed, its body or padding does not; and how many bytes it takes.
+    /// Its header is valid, its body or padding is not; and how many bytes it takes.
     BodyDamaged(FrameHeader, usize),
-    /// Its header holds, but the bytes end before its body does; and how many bytes it takes.
+    /// Its header is valid, but the bytes end before its body does; and how many bytes it takes.
     Cut(FrameHeader, usize),
-    /// Its header holds, and says something that only a newer version understands.
+    /// Its header is valid, and has something that only a newer version understands.
     Newer {
         /// Its kind; unknown, or with unknown flags.
         kind: u8,
@@ -234,14 +234,14 @@ pub enum Parsed<'a> {
     },
     /// No frame.
     Bad,
-    /// The bytes end before the header does; at least so many are needed.
+    /// The bytes end before the header does; at least this many are needed.
     Short {
         /// Counted from the start of the frame.
         needs: usize,
     },
 }
 
-/// What stands at `data[at..]`, if `data` is the part of its file that begins at `base_offset`.
+/// What is at `data[at..]`; `data` is the part of its file that begins at `base_offset`.
 pub fn parse<'a>(data: &'a [u8], at: usize, base_offset: u64, salt: u64) -> Parsed<'a> {
     let Some(data) = data.get(at..) else { return Parsed::Short { needs: FRAME_FIXED_BYTES } };
     let offset = base_offset + at as u64;
@@ -265,7 +265,7 @@ pub fn parse<'a>(data: &'a [u8], at: usize, base_offset: u64, salt: u64) -> Pars
         return Parsed::Newer { kind: fixed[0], bytes: total };
     }
     let synced_to = layout.commits.then(|| le_u64(data, FRAME_FIXED_BYTES));
-    // The sum holds, so these were written so: by a program that does not follow the format.
+    // The checksum is right, so it was written like this, by a program that does not follow the format.
     let fits = flags_fit(fixed[0], Flags(fixed[1]))
         && synced_to.is_none_or(|to| synced_to_fits(to, offset))
         && offset.is_multiple_of(ALIGN as u64);
@@ -294,7 +294,7 @@ pub fn parse<'a>(data: &'a [u8], at: usize, base_offset: u64, salt: u64) -> Pars
     Parsed::Whole(Frame { header, head: &data[body_at - layout.head_len..body_at], body })
 }
 
-/// Where the parts of a frame stand; nothing of it was checked against a sum yet.
+/// Where the parts of a frame are. No checksum was checked yet.
 struct Layout {
     commits: bool,
     has_head: bool,
@@ -317,7 +317,7 @@ enum Unfit {
     Short { needs: usize },
 }
 
-/// Everything that can be refused without summing up a single byte.
+/// Refuses everything that can be refused without a checksum.
 fn layout(fixed: &[u8; FRAME_FIXED_BYTES], data: &[u8]) -> Result<Layout, Unfit> {
     let (kind, flags) = (fixed[0], Flags(fixed[1]));
     let body_len = le_u32(fixed, 4) as usize;
@@ -341,10 +341,11 @@ fn layout(fixed: &[u8; FRAME_FIXED_BYTES], data: &[u8]) -> Result<Layout, Unfit>
     Ok(layout)
 }
 
-/// How many bytes [`parse`] would have to sum up before it knows whether a frame starts here; none if it knows at once.
+/// How many bytes [`parse`] would have to checksum before it knows whether a frame starts here; `None` if it knows at
+/// once.
 ///
-/// For looking at very many places behind a hole: there, frames that only a newer version would write are not
-/// looked for, which makes almost every place cost nothing.
+/// For looking at very many places after a hole. There, frames of a newer version are not looked for, so almost every
+/// place costs nothing.
 pub(crate) fn glance(data: &[u8]) -> Option<usize> {
     let (fixed, _) = data.split_first_chunk()?;
     match layout(fixed, data) {

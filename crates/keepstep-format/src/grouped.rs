@@ -1,6 +1,6 @@
-//! What a segment in `grouped/` has that a writer's has not: every binding also names the writer whose records they are.
+//! What differs in segments of `grouped/`: every binding also names the writer of its records.
 //!
-//! Two writers may have recorded the same attempt, of which one counts; so whose a record is must not get lost.
+//! Two writers may have recorded the same attempt, and only one of them counts, so the writer must be kept.
 
 use crate::Id;
 use crate::bytes::{Cursor, Malformed, put_blob, put_varint};
@@ -10,16 +10,16 @@ use crate::frame::{ALIGN, FIRST_FRAME};
 
 /// As in a plain footer, and the writer.
 const ENTRY_BYTES_MIN: usize = 39;
-/// A step and a kind.
+/// A distance and a kind.
 const LISTED_BYTES_MIN: usize = 2;
 
-/// Appends the body of a BIND frame in `grouped/`: the binding, and whose it is.
+/// Appends the body of a BIND frame in `grouped/`: the binding and its writer.
 pub fn put_bind(out: &mut Vec<u8>, writer: &Id, bind: &Bind) {
     out.extend_from_slice(&bind.encode());
     out.extend_from_slice(&writer.0);
 }
 
-/// What the body of a BIND frame in `grouped/` says.
+/// Decodes the body of a BIND frame in `grouped/`.
 pub fn read_bind(body: &[u8]) -> Result<(Id, Bind), Malformed> {
     let bind_bytes = body.len().saturating_sub(16);
     let bind = Bind::decode(&body[..bind_bytes])?;
@@ -27,13 +27,14 @@ pub fn read_bind(body: &[u8]) -> Result<(Id, Bind), Malformed> {
     Ok((Id(writer), bind))
 }
 
-/// What entries are sorted by: id, attempt, what, the writer copied from, the writer, first sequence. No two are alike.
+/// The sort key of an entry: id, attempt, what, the writer copied from, the writer, first sequence number. It is
+/// unique.
 pub fn sort_key((writer, entry): &(Id, FooterEntry)) -> (Id, u32, u8, Id, Id, u32) {
     let (id, attempt, what, from, first_seq) = entry.sort_key();
     (id, attempt, what, from, *writer, first_seq)
 }
 
-/// The body of a FOOTER frame in `grouped/`; there is no other segment that it depends on.
+/// The body of a FOOTER frame in `grouped/`. Such a segment depends on no other.
 ///
 /// # Panics
 /// If the entries are not in the order of [`sort_key`].
@@ -54,7 +55,7 @@ pub fn encode_footer(entries: &[(Id, FooterEntry)]) -> Vec<u8> {
     out
 }
 
-/// What [`encode_footer`] wrote.
+/// Reads what [`encode_footer`] wrote.
 pub fn decode_footer(body: &[u8]) -> Result<Vec<(Id, FooterEntry)>, Malformed> {
     let mut cursor = Cursor::new(body);
     let count = cursor.count(ENTRY_BYTES_MIN)?;
@@ -84,10 +85,11 @@ fn read_entry(cursor: &mut Cursor<'_>) -> Result<(Id, FooterEntry), Malformed> {
     Ok((writer, FooterEntry { what, id, attempt, slot, first_seq, count, list_position, summary }))
 }
 
-/// Appends one entry's list to the body of LISTS, and gives its position there. Records of one block have its offset.
+/// Appends one entry's list to the body of LISTS, and returns its position there. Records of one block have its
+/// offset.
 ///
 /// # Panics
-/// If the blocks are not in the order in which they stand.
+/// If the blocks are not in the order of their offsets.
 pub fn put_list(lists: &mut Vec<u8>, records: impl IntoIterator<Item = (u64, u8)>) -> u64 {
     let position = lists.len() as u64;
     let mut before = 0;
@@ -120,11 +122,11 @@ pub fn read_list(lists: &[u8], position: u64, count: u32) -> Result<Vec<(u64, u8
     (0..count).map(|_| step()).collect()
 }
 
-/// Appends where the records of an entry stood in the log of their writer (segment, offset), and gives the position of
-/// that in LISTS. Older readers pass over it: no list of theirs leads there.
+/// Appends where the records of an entry were in the log of their writer (segment, offset), and returns the position
+/// in LISTS. Older readers skip it, since none of their lists point there.
 ///
 /// # Panics
-/// If a place is none.
+/// If one of them cannot be the place of a record.
 pub fn put_origins(lists: &mut Vec<u8>, origins: impl IntoIterator<Item = (u64, u64)>) -> u64 {
     let position = lists.len() as u64;
     let mut before = (0, 0);
@@ -133,7 +135,7 @@ pub fn put_origins(lists: &mut Vec<u8>, origins: impl IntoIterator<Item = (u64, 
         let step = (segment == before.0).then(|| offset.checked_sub(before.1)).flatten();
         match step.filter(|step| *step > 0) {
             Some(step) => put_varint(lists, step / ALIGN as u64),
-            // No record stands where the one before does: a step of 0 begins anew.
+            // No two records are at the same place, so a step of 0 marks a new segment and offset.
             None => [0, segment, offset / ALIGN as u64].iter().for_each(|it| put_varint(lists, *it)),
         }
         before = (segment, offset);
@@ -141,7 +143,7 @@ pub fn put_origins(lists: &mut Vec<u8>, origins: impl IntoIterator<Item = (u64, 
     position
 }
 
-/// What [`put_origins`] wrote for `count` records.
+/// Reads what [`put_origins`] wrote for `count` records.
 pub fn read_origins(lists: &[u8], position: u64, count: u32) -> Result<Vec<(u64, u64)>, Malformed> {
     let start = usize::try_from(position).ok().filter(|&start| start <= lists.len());
     let start = start.ok_or(Malformed { what: "a list starts behind the end", at: lists.len() })?;

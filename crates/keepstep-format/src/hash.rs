@@ -1,6 +1,6 @@
 //! Content hashes: how the same value is recognised when it comes again.
 //!
-//! Keyed with the store's id, so that whoever wrote a recorded page cannot have searched for two pages with one hash.
+//! Keyed with the store's id: otherwise the author of a recorded page could prepare two pages with one hash.
 
 use crate::value::tag;
 
@@ -10,7 +10,8 @@ pub type Hash = [u8; 16];
 /// Strings, bytes and arrays are hashed in pieces of this many bytes, so that a longer one can refer to a shorter one.
 pub const PIECE_BYTES: usize = 4096;
 
-/// Values whose full encoding is shorter than this are not worth a reference, and are part of their parent's hash as they are.
+/// Values whose full encoding is shorter than this get no reference. They are part of their parent's hash as they
+/// are.
 pub const SMALL_BYTES: u64 = 256;
 
 const PIECES_BEGIN: u8 = 1;
@@ -27,7 +28,7 @@ const OTHER: u8 = 9;
 #[derive(Clone)]
 pub struct ContentKey {
     key: [u8; 32],
-    /// Of strings, bytes and arrays: there the data comes first, so that whole blocks of it are hashed side by side.
+    /// For strings, bytes and arrays: there the data comes first, so that whole blocks of it are hashed in parallel.
     data_key: [u8; 32],
     list_begin: Hash,
     /// Before the first piece of a string, and of bytes.
@@ -77,7 +78,7 @@ impl ContentKey {
         self.data(&[piece, before, &[PIECE]])
     }
 
-    /// The hash of a whole string, bytes or array: its whole pieces, its shape (arrays), and what is left.
+    /// The hash of a whole string, bytes or array: its whole pieces, its shape (arrays), and the rest.
     pub fn whole(&self, pieces: &Hash, shape: &[u8], rest: &[u8]) -> Hash {
         self.data(&[rest, shape, &(shape.len() as u16).to_le_bytes(), pieces, &[WHOLE]])
     }

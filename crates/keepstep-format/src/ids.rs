@@ -1,4 +1,4 @@
-//! The names of things: 16 bytes that every machine computes alike from what people call them.
+//! Ids: 16 bytes that every machine computes in the same way from names.
 //!
 //! Texts are length-prefixed and numbers have a fixed size, so two different names never hash the same bytes.
 
@@ -7,12 +7,13 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Names a store, a writer, a run, an episode, a group or a stream; 32 lower-case hex digits on screens and in paths.
+/// The id of a store, a writer, a run, an episode, a group or a stream; 32 lower-case hex digits on screens and in
+/// paths.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Id(pub [u8; 16]);
 
 impl Id {
-    /// All zero: nobody. The writer of a segment in `grouped/`, the id of the log's own entry in a footer.
+    /// All zero: none. The writer of a segment in `grouped/`, and the id of the log's own entry in a footer.
     pub const NONE: Id = Id([0; 16]);
 }
 
@@ -66,7 +67,7 @@ pub fn episode(generation_id: &Id, task: &str, iteration: i64, sample: i64) -> I
     name.bytes(b"s").text(task).bytes(b"i").number(iteration).bytes(b"n").number(sample).id()
 }
 
-/// An episode that nobody named: `nonce` is random, so it is unique.
+/// An episode without a name: `nonce` is random, so it is unique.
 pub fn unnamed_episode(generation_id: &Id, nonce: &[u8; 16]) -> Id {
     Name::new("keepstep episode 1").bytes(&generation_id.0).bytes(b"u").bytes(nonce).id()
 }

@@ -1,11 +1,11 @@
-//! The kinds of frames: the one table of what each is called, what it does to the steps of its attempt, and which fields it has.
+//! The kinds of frames: the only table of their names, their effects on the steps of an attempt, and their fields.
 //!
-//! Whoever writes, reads, sums up, verifies or follows asks here. Each `match` names every kind, so that a new one is not
-//! forgotten anywhere.
+//! All code that writes, reads, summarizes, verifies or follows records uses it. Each `match` names every kind, so
+//! that a new one cannot be forgotten.
 
 use crate::{fields, step_fields};
 
-/// What a frame is.
+/// The kind of a frame.
 #[repr(u8)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the names are those of the table in the spec, §5")]
@@ -31,18 +31,18 @@ pub enum Kind {
     Put,
 }
 
-/// What a record does to the steps of its attempt.
+/// The effect of a record on the steps of its attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// It is a whole step.
     CompletesStep,
-    /// A turn was said, and waits for its result.
+    /// A turn begins, and waits for its result.
     OpensTurn,
-    /// The turn that waits becomes a step.
+    /// The pending turn becomes a step.
     CompletesTurn,
-    /// The turn that waits is given up.
+    /// The pending turn is discarded.
     ClosesTurn,
-    /// None: it stands beside the steps, or is no record of an attempt.
+    /// None: it is beside the steps, or is not a record of an attempt.
     None,
 }
 
@@ -80,7 +80,7 @@ impl Kind {
         Some(Kind::ALL[index as usize])
     }
 
-    /// As the spec calls it.
+    /// Its name in the spec.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Bind => "BIND",
@@ -105,7 +105,7 @@ impl Kind {
         }
     }
 
-    /// What it does to the steps of its attempt.
+    /// Its effect on the steps of its attempt.
     pub const fn effect(self) -> Effect {
         match self {
             Kind::First | Kind::Step | Kind::Item => Effect::CompletesStep,
@@ -128,17 +128,17 @@ impl Kind {
         }
     }
 
-    /// A step is complete with it.
+    /// True if it completes a step.
     pub const fn completes_a_step(self) -> bool {
         matches!(self.effect(), Effect::CompletesStep | Effect::CompletesTurn)
     }
 
-    /// It says to which step it belongs.
+    /// True if it names the step that it belongs to.
     pub const fn is_about_a_step(self) -> bool {
         !matches!(self.effect(), Effect::None) || matches!(self, Kind::Call)
     }
 
-    /// The fields of a step that it may have, which are lost with it.
+    /// The fields of a step that it may have, and that are lost with it.
     pub const fn step_fields(self) -> &'static [u8] {
         match self {
             Kind::First => &[fields::OBSERVATION, fields::INFO, fields::STATE],

@@ -1,7 +1,7 @@
-//! The bytes of a keepstep store: what `docs/internals/format.md` says, and nothing else.
+//! The bytes of a keepstep store, as `docs/internals/format.md` specifies them.
 //!
-//! Pure: no files, no threads, no clocks. Everything here takes bytes and gives bytes, so that it can be flipped,
-//! cut and fuzzed without a disk.
+//! No files, no threads, no clocks. Everything here takes bytes and returns bytes, so that it can be flipped, cut and
+//! fuzzed without a disk.
 
 pub mod block;
 pub mod bytes;

@@ -1,19 +1,20 @@
-//! Compression: what is new in a step is compressed as one piece, unless it is compressed already.
+//! Compression: the new part of a step is compressed as one piece, unless it is compressed already.
 
 use std::cell::RefCell;
 use std::io::Read;
 
 use crate::bytes::{Cursor, Malformed, put_varint};
 
-/// No record is longer, uncompressed.
+/// The longest record, uncompressed.
 pub const RECORD_BYTES_MAX: u64 = 1 << 40;
 /// Bodies shorter than this are left as they are.
 const COMPRESS_BYTES_MIN: usize = 96;
-/// A low level, since the rollout waits: -3 stores 2 % less than -1 on real rollouts, and more than that buys little. Of a
-/// short step it takes half of the caller's time (2 KB with a dictionary: 30 µs of `submit()` in Python, 18 with -1).
+/// A low level, since the rollout waits. Level 3 stores 2 % less than level 1 on real rollouts, and higher levels
+/// gain little. For a short step it takes half of the caller's time (2 KB with a dictionary: 30 µs of `submit()` in
+/// Python, 18 with level 1).
 const LEVEL: i32 = 3;
 const SHORT_LEVEL: i32 = 1;
-/// Longer than this is not short.
+/// A body that is longer than this is not short.
 const SHORT_BYTES: usize = 4 << 10;
 
 /// A dictionary, ready for use by many threads.
@@ -44,12 +45,12 @@ thread_local! {
     static CONTEXT: RefCell<zstd::zstd_safe::CCtx<'static>> = RefCell::new(zstd::zstd_safe::CCtx::create());
 }
 
-/// The body as it is stored, compressed: a varint length and a zstd frame. Nothing if that would not save space.
+/// The body as it is stored, compressed: a varint length and a zstd frame. `None` if that would not save space.
 pub fn compress(body: &[u8], dictionary: Option<&Dictionary>) -> Option<Vec<u8>> {
     if body.len() < COMPRESS_BYTES_MIN || !looks_compressible(body) {
         return None;
     }
-    // Into its place at once: a copy of a large step would be held beside it and its body.
+    // Directly into its place: a copy of a large step would need memory beside it and its body.
     let bound = zstd::zstd_safe::compress_bound(body.len());
     let mut out = Vec::with_capacity(bound + 10);
     put_varint(&mut out, body.len() as u64);
@@ -70,10 +71,10 @@ pub fn compress(body: &[u8], dictionary: Option<&Dictionary>) -> Option<Vec<u8>>
     (out.len() < body.len() - body.len() / 32).then_some(out)
 }
 
-/// Nobody waits for `compact`, so its blocks are packed harder.
+/// A higher level for blocks, since no caller waits for `compact`.
 const BLOCK_LEVEL: i32 = 9;
 
-/// A block as it is stored, compressed, as [`compress`] does it. Nothing if that would not save space.
+/// A block as it is stored, compressed as by [`compress`]. `None` if that would not save space.
 pub fn compress_block(body: &[u8]) -> Option<Vec<u8>> {
     let mut frame = Vec::with_capacity(zstd::zstd_safe::compress_bound(body.len()));
     let packed = CONTEXT.with_borrow_mut(|context| context.compress(&mut frame, body, BLOCK_LEVEL).ok())?;
@@ -83,12 +84,13 @@ pub fn compress_block(body: &[u8]) -> Option<Vec<u8>> {
     (out.len() < body.len()).then_some(out)
 }
 
-/// A dictionary made from samples, or nothing if they do not yield one.
+/// A dictionary trained from samples; `None` if they do not yield one.
 pub fn train_dictionary(samples: &[&[u8]], bytes_max: usize) -> Option<Vec<u8>> {
     zstd::dict::from_samples(samples, bytes_max).ok()
 }
 
-/// A frame may unfold to so many times its length, or to so many bytes, at once; what claims more is unfolded bit by bit.
+/// A frame may unfold to this many times its length, or to this many bytes, at once. One that claims more is unfolded
+/// bit by bit.
 const UNFOLDS_TO: u64 = 64;
 const UNFOLDS_TO_BYTES: u64 = 64 << 10;
 
@@ -97,7 +99,7 @@ thread_local! {
     static UNPACKING: RefCell<Option<zstd::zstd_safe::DCtx<'static>>> = const { RefCell::new(None) };
 }
 
-/// Undoes [`compress`]. Memory grows with what is really there, not with what the length claims.
+/// Decompresses what [`compress`] made. Memory grows with the real content, not with the claimed length.
 pub fn decompress(stored: &[u8], dictionary: Option<&Dictionary>) -> Result<Vec<u8>, Malformed> {
     let mut cursor = Cursor::new(stored);
     let length = cursor.varint()?;

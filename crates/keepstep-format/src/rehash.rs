@@ -1,6 +1,7 @@
-//! The hash of a value that was read, so that it can be compared with the one that was written down.
+//! The hash of a value that was read, to compare it with the recorded one.
 //!
-//! The encoder hashes on its way to disk, this on the way back; the two share nothing but the primitives of [`hash`](crate::hash).
+//! The encoder hashes on the way to disk, this module on the way back. They share only the primitives of
+//! [`hash`](crate::hash).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,12 +10,12 @@ use crate::bytes::{put_blob, put_varint, varint_bytes, zigzag};
 use crate::hash::{ContentKey, Hash, PIECE_BYTES, SMALL_BYTES};
 use crate::value::{Array, Dtype, Value, tag};
 
-/// How much memory the values may take that are kept with their hashes.
+/// How much memory the remembered values may take.
 const MEMO_BYTES_MAX: u64 = 32 << 20;
-/// And how many they may be.
+/// How many values are remembered.
 const MEMO_COUNT_MAX: usize = 1 << 16;
 
-/// Hashes values of one store, remembering those that steps share.
+/// Hashes values of one store, and remembers those that steps share.
 pub struct Rehash<'k> {
     key: &'k ContentKey,
     memo: Memo<(Hash, u64)>,
@@ -27,12 +28,12 @@ impl<'k> Rehash<'k> {
         Self { key, memo: Memo::default(), searched: Memo::default() }
     }
 
-    /// The hash of a value, or nothing if a part of it was lost.
+    /// The hash of a value; `None` if a part of it was lost.
     pub fn value(&mut self, value: &Value) -> Option<Hash> {
         Some(self.sum(value.plain(), &mut Vec::new())?.0)
     }
 
-    /// The hash of a value's first `take` units, or nothing if it has fewer, or no hash of its own stands for them.
+    /// The hash of a value's first `take` units; `None` if it has fewer, or if this prefix has no hash of its own.
     pub fn prefix(&mut self, value: &Value, take: u64) -> Option<Hash> {
         if let Value::List(items) = value.plain() {
             let items = items.get(..usize::try_from(take).ok()?)?;
@@ -47,12 +48,12 @@ impl<'k> Rehash<'k> {
         }
         let leaf = Leaf::of(value.plain())?;
         let bytes = usize::try_from(take).ok()?.checked_mul(leaf.unit_bytes())?;
-        // Only whole pieces are hashed as they stand.
+        // Only whole pieces have a hash.
         let data = leaf.data.get(..bytes).filter(|data| data.len().is_multiple_of(PIECE_BYTES))?;
         leaf.pieces(self.key, data).last().copied()
     }
 
-    /// Looks for wanted hashes in a value, in all that it is made of and in what these begin with.
+    /// Looks for wanted hashes in a value, in all its parts, and in the prefixes of those.
     pub fn find(&mut self, value: &Value, wanted: &HashSet<Hash>, found: &mut dyn FnMut(Hash, Value)) {
         let value = value.plain();
         if self.searched.get(value).is_some() {
@@ -85,7 +86,7 @@ impl<'k> Rehash<'k> {
         let mut part = Vec::new();
         for (index, item) in items.iter().enumerate() {
             part.clear();
-            // What begins a list can be whole although the rest of it is lost.
+            // The beginning of a list can be whole although the rest of it is lost.
             if self.part(item, &mut part).is_none() {
                 return;
             }
@@ -96,7 +97,7 @@ impl<'k> Rehash<'k> {
         }
     }
 
-    /// Appends `part(value)` as the spec has it, and gives `size(value)`.
+    /// Appends `part(value)` as in the spec, and returns `size(value)`.
     fn part(&mut self, value: &Value, out: &mut Vec<u8>) -> Option<u64> {
         let at = out.len();
         out.push(0);
@@ -192,7 +193,7 @@ impl<'k> Rehash<'k> {
     }
 }
 
-/// A container on its way: how long its full encoding is, and that encoding while it is small.
+/// A container that is being hashed: the length of its full encoding, and that encoding while it is small.
 struct Node {
     size: u64,
     encoding: Vec<u8>,
@@ -259,7 +260,7 @@ impl<'a> Leaf<'a> {
         (1 + before + self.data.len()) as u64
     }
 
-    /// The hashes of nothing, of the first piece, of the first two, …: all that are whole.
+    /// The hashes of nothing, of the first piece, of the first two, …: all whole pieces.
     fn pieces(&self, key: &ContentKey, data: &[u8]) -> Vec<Hash> {
         let mut before = key.pieces_begin(self.tag, self.array.map(|(dtype, _)| dtype as u8));
         let mut chain = vec![before];
@@ -285,7 +286,7 @@ impl<'a> Leaf<'a> {
                 let shape = vec![(data.len() / dtype.item_bytes()) as u64];
                 Value::Array(Arc::new(Array { dtype, shape, data: data.to_vec() }))
             }
-            // A piece may end in the middle of a character: then only bytes can hold it.
+            // A piece may end in the middle of a character; then only bytes can hold it.
             None => match std::str::from_utf8(data) {
                 Ok(text) if self.tag == tag::STR => Value::from(text),
                 _ => Value::bytes(data),
@@ -303,7 +304,7 @@ fn leaf_size(value: &Value) -> u64 {
     Leaf::of(value).map_or(0, |leaf| leaf.size())
 }
 
-/// Appends the full encoding of a leaf that is small, and gives its length.
+/// Appends the full encoding of a small leaf, and returns its length.
 fn put_small(value: &Value, out: &mut Vec<u8>) -> Option<u64> {
     let at = out.len();
     match value {
@@ -347,7 +348,7 @@ fn put_small(value: &Value, out: &mut Vec<u8>) -> Option<u64> {
     Some((out.len() - at) as u64)
 }
 
-/// The full encoding of what is hashed by it.
+/// The full encoding of a value that is hashed by it.
 fn other_encoding(value: &Value) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     match value {
@@ -368,8 +369,8 @@ fn other_encoding(value: &Value) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// What is known of values that are shared in memory. A value is held as long as it is remembered,
-/// so that its address belongs to nobody else.
+/// What is known of values that are shared in memory. A value is kept alive while it is remembered, so that no other
+/// value gets its address.
 struct Memo<T> {
     known: HashMap<usize, (Value, T)>,
     bytes: u64,
@@ -401,7 +402,7 @@ impl<T> Memo<T> {
     }
 }
 
-/// Where a value's content is in memory, if that alone says what the value is.
+/// The address of a value's content in memory, if it identifies the value.
 fn address(value: &Value) -> Option<usize> {
     match value {
         Value::Str(text) => Some(text.as_ptr().addr()),

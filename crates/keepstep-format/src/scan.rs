@@ -1,7 +1,7 @@
-//! Walks a segment from front to back and says what is whole, what is damaged, and where the log ends.
+//! Walks a segment from front to back, and reports what is whole, what is damaged, and where the log ends.
 //!
-//! A frame is only ever reported if its every byte was checked at the place where it stands. What cannot be read is
-//! reported as a hole with its place and length: nothing is passed over in silence.
+//! A frame is reported only if its every byte was checked at its place. What cannot be read is reported as a hole
+//! with its place and length; nothing is skipped silently.
 
 mod verdict;
 mod walk;
@@ -14,32 +14,33 @@ use crate::frame::{ALIGN, FIRST_FRAME, FRAME_FIXED_BYTES, Frame, FrameHeader, Pa
 pub use verdict::{FrameRef, Hole, Rules, Seen, SegmentScan, scan_segment};
 pub use walk::{Walk, Wants};
 
-/// Enough to see how long a head is.
+/// Enough bytes to see how long a head is.
 const GLANCE_BYTES: usize = FRAME_FIXED_BYTES + 8 + 4;
 
-/// How many bytes of heads may be summed up behind bad places, to begin with, and more for each byte passed over.
+/// How many bytes of heads may be checksummed after bad places, to begin with; each byte that is passed adds more.
 ///
-/// Behind a bad place every multiple of 8 may be the start of a frame with a head of a mebibyte. Bytes made to look
-/// so would cost hours; with an allowance they cost a small multiple of their length. Honest logs stay far below it.
-/// Where it is used up, frames with long heads are not found: the hole is reported as longer, and nothing else changes.
+/// After a bad place, every multiple of 8 may be the start of a frame with a head of a mebibyte. Bytes that are made
+/// to look so would cost hours. With this limit they cost a small multiple of their length; honest logs stay far
+/// below it. When it is used up, frames with long heads are not found: the hole is reported as longer, and nothing
+/// else changes.
 const HEAD_ALLOWANCE_BYTES: u64 = 16 << 20;
 const HEAD_ALLOWANCE_PER_BYTE: u64 = 16;
 
-/// The next thing that stands in a segment. Together they cover every byte once, in order.
+/// The next thing in a segment. All events together cover every byte once, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A whole frame.
     Frame {
-        /// Where it stands.
+        /// Where it is.
         offset: u64,
         /// The frame.
         frame: Frame<'a>,
     },
-    /// A frame whose header holds, and whose body is damaged or cut off by the end of the file.
+    /// A frame whose header is valid, and whose body is damaged or cut off by the end of the file.
     Damaged {
-        /// Where it stands.
+        /// Where it is.
         offset: u64,
-        /// What it was, and whose.
+        /// Its header.
         header: FrameHeader,
         /// How many bytes of it there are.
         bytes: u64,
@@ -48,22 +49,22 @@ pub enum Event<'a> {
     Hole {
         /// Where a frame should have started.
         offset: u64,
-        /// How far it is to the next header that holds, or to the end.
+        /// The distance to the next valid header, or to the end.
         bytes: u64,
     },
     /// A frame that only a newer version understands: the segment must be refused.
     Newer {
-        /// Where it stands.
+        /// Where it is.
         offset: u64,
         /// Its kind.
         kind: u8,
     },
 }
 
-/// Finds the frames of a segment in windows of its bytes; it keeps an offset and no bytes.
+/// Finds the frames of a segment in windows of its bytes. It keeps an offset and no bytes.
 ///
-/// Where a header holds, its length is believed and the next frame is looked for behind it. Where none holds, each
-/// following multiple of 8 is looked at until one does.
+/// After a valid header, its length is trusted, and the next frame is looked for after it. Otherwise each following
+/// multiple of 8 is tried until one is a frame.
 #[derive(Debug, Clone)]
 pub struct Scanner {
     salt: u64,
@@ -75,7 +76,7 @@ pub struct Scanner {
 }
 
 impl Scanner {
-    /// Starts behind the header of a segment with this salt.
+    /// Starts after the header of a segment with this salt.
     pub fn new(salt: u64) -> Self {
         Self::from(salt, FIRST_FRAME)
     }
@@ -87,12 +88,12 @@ impl Scanner {
         Self { salt, at: synced_to, hole_from: None, synced_to, needs, head_allowance }
     }
 
-    /// Where it goes on: the next window must start here or before.
+    /// Where it continues: the next window must start here or before.
     pub fn offset(&self) -> u64 {
         self.at
     }
 
-    /// How many bytes from [`Scanner::offset`] on it needs to go on; never more than
+    /// How many bytes it needs from [`Scanner::offset`] on; never more than
     /// [`FRAME_BYTES_MAX`](crate::frame::FRAME_BYTES_MAX).
     pub fn needs(&self) -> usize {
         self.needs
@@ -103,15 +104,15 @@ impl Scanner {
         self.synced_to
     }
 
-    /// Where the bad bytes began that it is in the middle of.
+    /// Where the present hole began, if it is in one.
     pub fn hole_from(&self) -> Option<u64> {
         self.hole_from
     }
 
-    /// The next event, or none if more bytes are needed.
+    /// The next event; `None` if more bytes are needed.
     ///
-    /// `window` is the part of the file from `window_offset` on, and `is_end` says that the file ends with it. In a file
-    /// that still grows, nothing is decided about a frame that is not all there.
+    /// `window` is the part of the file from `window_offset` on; `is_end` means that the file ends with it. In a file
+    /// that still grows, nothing is decided about an incomplete frame.
     pub fn next<'a>(&mut self, window: &'a [u8], window_offset: u64, is_end: bool) -> Option<Event<'a>> {
         assert!(window_offset <= self.at, "a window from {window_offset} on skips bytes from {} on", self.at);
         let end = window_offset + window.len() as u64;
@@ -133,7 +134,7 @@ impl Scanner {
                     self.hole_from.get_or_insert(self.at);
                     self.pass_over(end);
                 }
-                // The frame itself is the next event: only its hole is over.
+                // The frame itself is the next event; this one only closes the hole.
                 _ if self.hole_from.is_some() => return self.close_hole(self.at),
                 Parsed::Cut(_, needs) if !is_end => return self.wait(needs),
                 Parsed::Whole(frame) => return Some(self.whole(frame)),
@@ -170,7 +171,7 @@ impl Scanner {
         Event::Damaged { offset, header, bytes }
     }
 
-    // `synced_to` is under the header's checksum, so it can be believed also if the body is damaged.
+    // `synced_to` is under the header's checksum, so it can be trusted even if the body is damaged.
     fn step_behind(&mut self, header: &FrameHeader, bytes: u64) {
         self.synced_to = self.synced_to.max(header.synced_to.unwrap_or(0));
         self.at += bytes;
@@ -181,7 +182,7 @@ impl Scanner {
         self.head_allowance += ALIGN as u64 * HEAD_ALLOWANCE_PER_BYTE;
     }
 
-    /// Whether a place behind a bad one is worth its checksum.
+    /// Whether a place after a bad one is worth a checksum.
     fn look(&mut self, rest: &[u8], is_end: bool) -> Look {
         if rest.len() < GLANCE_BYTES && !is_end {
             return Look::Short { needs: GLANCE_BYTES };

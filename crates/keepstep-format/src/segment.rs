@@ -1,6 +1,6 @@
-//! The first 128 bytes of a segment, which say whose log this is, and the last 40, which say that it is finished.
+//! The first 128 bytes of a segment, which name its log, and the last 40, which say that it is sealed.
 //!
-//! The checksum is looked at before the version, so that a flipped bit is never taken for a newer format.
+//! The checksum is checked before the version, so that a flipped bit is never taken for a newer format.
 
 use crc32c::{crc32c, crc32c_append};
 use thiserror::Error;
@@ -13,7 +13,7 @@ use crate::{FORMAT_VERSION, Id};
 pub const HEADER_BYTES: usize = 128;
 /// Length of a sealed segment's trailer.
 pub const TRAILER_BYTES: usize = 40;
-/// Where the salt stands in the header, and where it stands again: without it no frame can be checked.
+/// The two places of the salt in the header: without it no frame can be checked.
 const SALT_AT: usize = 56;
 const SALT_AGAIN_AT: usize = 104;
 
@@ -24,26 +24,27 @@ const VOIDS_NONE: u64 = u64::MAX;
 
 const _: () = assert!(HEADER_BYTES as u64 == FIRST_FRAME);
 
-/// Whose log a segment belongs to, and what makes its frames its own.
+/// The header of a segment: its log, and the salt of its frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// The store.
     pub store: Id,
-    /// The writer; none in `grouped/`.
+    /// The writer; zero in `grouped/`.
     pub writer: Id,
     /// Its number among the segments of that writer.
     pub number: u64,
-    /// Random: part of the checksum of every frame.
+    /// A random number that is part of the checksum of every frame.
     pub salt: u64,
     /// When it was made, in microseconds since 1970.
     pub created: i64,
-    /// (number, offset): frames of that earlier segment from that offset on do not exist.
+    /// (number, offset): frames of that earlier segment from that offset on do not count.
     pub voids: Option<(u64, u64)>,
-    /// (number, bytes): the segment that was sealed before this one was made, and its length. A later cut is noticed.
+    /// (number, bytes): the segment that was sealed before this one was made, and its length. So a later cut is
+    /// noticed.
     pub sealed: Option<(u64, u64)>,
 }
 
-/// Why bytes are not the header of a segment that can be read.
+/// Why bytes are not a valid header of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum HeaderError {
     /// A later version wrote it.
@@ -60,10 +61,10 @@ pub enum HeaderError {
         /// The length of its header.
         header_bytes: u16,
     },
-    /// It does not begin as a segment does.
+    /// It does not begin like a segment.
     #[error("not a segment")]
     NotASegment,
-    /// It is a segment, but its header is not what was written.
+    /// It is a segment, but its header differs from what was written.
     #[error("the header of a segment is damaged")]
     Damaged,
     /// The bytes end before the header does.
@@ -139,13 +140,13 @@ impl SegmentHeader {
             && self.sealed.is_none_or(|(number, _)| number < self.number)
     }
 
-    /// The salts that a damaged header may still tell: it stands there twice.
+    /// The two salts of a damaged header: at least one of them may still be right.
     pub fn salts_of_a_damaged_one(bytes: &[u8; HEADER_BYTES]) -> [u64; 2] {
         [SALT_AT, SALT_AGAIN_AT].map(|at| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i])))
     }
 }
 
-/// The end of a sealed segment: where its index stands.
+/// The end of a sealed segment: where its index is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trailer {
     /// The offset of the FOOTER frame.
@@ -158,7 +159,7 @@ impl Trailer {
     /// The trailer as bytes.
     ///
     /// # Panics
-    /// If the two are not offsets of frames in their order.
+    /// If the two are not offsets of frames, in their order.
     pub fn encode(&self, salt: u64) -> [u8; TRAILER_BYTES] {
         assert!(self.fits(), "{self:?}");
         let mut out = [0; TRAILER_BYTES];

@@ -1,11 +1,11 @@
-//! The fields of a step: the one table, in the order in which they are shown.
+//! The fields of a step: the only table, in the order in which they are shown.
 //!
 //! A new field is a number in [`fields`] and a line here. Recording, reading, export, tables, `show` and `diff` follow from it;
 //! the types of the Python package (`_steps.py` and the stub), which are for people, are checked against it.
 
 use crate::fields;
 
-/// Gives the table to a macro that makes code of it: constant, name, part, what it holds, and what it is.
+/// Passes the table to a macro that makes code of it: constant, name, part, type, and description.
 #[macro_export]
 macro_rules! step_fields {
     ($make:ident) => {
@@ -31,11 +31,11 @@ macro_rules! step_fields {
 /// Which part of a step a field belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// What is said before the action is taken.
+    /// The intent: recorded before the action is taken.
     Said,
-    /// What came of it.
+    /// The result.
     Result,
-    /// What went wrong, in the place of a result.
+    /// The error, in place of a result.
     Failure,
     /// An item of a recorded list.
     Item,
@@ -86,11 +86,11 @@ macro_rules! table {
 }
 step_fields!(table);
 
-/// What an INTENT says of a step.
+/// The fields of an INTENT.
 pub const SAID: &[u8] = &numbers::<{ count(Part::Said) }>(Part::Said);
-/// What a RESULT says of it.
+/// The fields of a RESULT.
 pub const RESULT: &[u8] = &numbers::<{ count(Part::Result) }>(Part::Result);
-/// A whole step says both.
+/// The fields of a whole step: both.
 pub const WHOLE: &[u8] = &joined::<{ count(Part::Said) + count(Part::Result) }>(RESULT, SAID);
 
 /// The field of this name.

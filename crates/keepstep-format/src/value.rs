@@ -1,6 +1,6 @@
 //! Values: a superset of JSON that keeps bytes, typed arrays, big integers, media and type names.
 //!
-//! A value is cheap to clone; the parts that steps share are shared in memory too.
+//! A value is cheap to clone. Parts that steps share are shared in memory too.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -98,7 +98,7 @@ impl Dtype {
         }
     }
 
-    /// The name that people know it by.
+    /// Its usual name.
     pub fn name(self) -> &'static str {
         [
             "bool",
@@ -134,7 +134,7 @@ pub struct Array {
 }
 
 impl Array {
-    /// An array, if the data has the length that type and shape ask for.
+    /// An array, if the data has the length that type and shape require.
     pub fn new(dtype: Dtype, shape: Vec<u64>, data: Vec<u8>) -> Option<Self> {
         let fits = shape.len() <= DIMENSIONS_MAX
             && elements(&shape)?.checked_mul(dtype.item_bytes() as u64)? == data.len() as u64;
@@ -171,9 +171,9 @@ pub enum Value {
     Bool(bool),
     /// An integer of 64 bits.
     Int(i64),
-    /// A larger one: sign and little-endian magnitude.
+    /// A larger integer: sign and little-endian magnitude.
     Big {
-        /// Below zero.
+        /// True if it is below zero.
         negative: bool,
         /// Without leading zero bytes.
         magnitude: Arc<[u8]>,
@@ -194,11 +194,11 @@ pub enum Value {
     Media(Arc<str>, Arc<[u8]>),
     /// A structure with the name of its type.
     Typed(Arc<str>, Arc<Value>),
-    /// What could not be recorded: the name of its type and how it looked.
+    /// A value that could not be recorded: the name of its type, and its `repr`.
     Repr(Arc<str>, Arc<str>),
-    /// A value whose hash is remembered. Equal to what it holds; reading never gives it.
+    /// A value whose hash is remembered. It equals the value in it; reading never returns it.
     Shared(Arc<Shared>),
-    /// Bytes in storage were damaged: here stood a value with this hash. Writing never takes it.
+    /// A value that was lost to damage in storage; it had this hash. It cannot be recorded.
     Lost(Hash),
 }
 
@@ -218,12 +218,12 @@ impl Value {
         Self::Bytes(Arc::from(data.as_ref()))
     }
 
-    /// The same value, with its hash remembered once it was recorded.
+    /// The same value; its hash is remembered after it was recorded.
     pub fn shared(self) -> Self {
         Self::Shared(Arc::new(Shared { value: self, memo: OnceLock::new() }))
     }
 
-    /// The value inside, where it is shared.
+    /// The value inside, if it is shared.
     pub fn plain(&self) -> &Value {
         match self {
             Self::Shared(shared) => shared.value.plain(),
@@ -292,7 +292,7 @@ impl Value {
 }
 
 impl PartialEq for Value {
-    /// Floats are compared bit by bit: NaN equals itself, since a record of it must.
+    /// Floats are compared bit by bit: NaN equals itself, as a recorded value must.
     fn eq(&self, other: &Self) -> bool {
         match (self.plain(), other.plain()) {
             (Self::Null, Self::Null) => true,
@@ -370,7 +370,7 @@ impl From<bool> for Value {
     }
 }
 
-/// Puts the lowest bytes of all elements first, then the next: like bytes meet, and compress.
+/// Puts the lowest bytes of all elements first, then the next: similar bytes come together, and compress better.
 pub fn shuffle(out: &mut Vec<u8>, data: &[u8], item_bytes: usize) {
     if item_bytes <= 1 || data.is_empty() {
         out.extend_from_slice(data);
@@ -385,7 +385,7 @@ pub fn shuffle(out: &mut Vec<u8>, data: &[u8], item_bytes: usize) {
     }
 }
 
-/// With a size that the compiler knows, many elements are taken at once.
+/// If the compiler knows the size, it handles many elements at once.
 fn put_planes<const ITEM_BYTES: usize>(out: &mut Vec<u8>, data: &[u8]) {
     for plane in 0..ITEM_BYTES {
         out.extend(data.chunks_exact(ITEM_BYTES).map(|item| item[plane]));

@@ -1,6 +1,6 @@
 //! Counts as people read them.
 
-/// 1,234,567.
+/// A number with separators: 1,234,567.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);

@@ -1,4 +1,4 @@
-//! What can go wrong, told by what the caller can do next.
+//! What can go wrong, grouped by what the caller can do next.
 
 use std::io;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use thiserror::Error;
 
 use crate::date::date;
 
-/// The result of anything that may go wrong here.
+/// The result of every call that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What a caller can do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remedy {
-    /// Try again: the cause may go away (somebody owns it, the disk is full).
+    /// Try again: the cause may go away (another process owns the episode, the disk is full).
     Retry,
     /// Open the store again in this process.
     Reopen,
@@ -22,58 +22,58 @@ pub enum Remedy {
     FixInput,
     /// Stop: this episode is no longer yours, or is over.
     Stop,
-    /// Bytes are gone: restore them, or go on without.
+    /// Data is lost or damaged: restore it, or continue without it.
     RestoreData,
 }
 
-/// Everything that can go wrong. Cheap to clone, since one failed batch is told to all its steps.
+/// Everything that can go wrong. Cheap to clone, since every step of a failed batch gets the same error.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refused.
+    /// The operating system returned an error.
     #[error("could not {doing} {path}: {source}")]
     Io {
         /// What was being done.
         doing: &'static str,
-        /// To what, relative to the store.
+        /// On which file or folder, relative to the store.
         path: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: Arc<io::Error>,
     },
-    /// No room.
+    /// The disk is full.
     #[error(
         "the disk is full: {bytes} bytes waited {waited_s} s for room in {path}; nothing acknowledged is lost"
     )]
     DiskFull {
-        /// Where.
+        /// The file or folder.
         path: String,
-        /// How much was waiting.
+        /// How many bytes were waiting.
         bytes: u64,
-        /// How long.
+        /// How many seconds they waited.
         waited_s: u64,
     },
-    /// The disk does not take writes, and did not for as long as we were told to wait.
+    /// The disk accepted no writes during [`crate::Options::stall`].
     #[error(
         "{path} could not be written for {waited_s} s: {source}; nothing acknowledged is lost, and recording goes on when the cause is gone"
     )]
     Stalled {
-        /// Where.
+        /// The file or folder.
         path: String,
-        /// How long.
+        /// How many seconds the writes were tried.
         waited_s: u64,
-        /// What the system said last.
+        /// The last error of the operating system.
         source: Arc<io::Error>,
     },
-    /// The files were deleted while they were written.
+    /// The files were deleted during recording.
     #[error("{path} was deleted while it was being recorded to: what is recorded from here on would be lost")]
     Vanished {
-        /// What is gone.
+        /// Which file or folder is gone.
         path: String,
     },
     /// An earlier step of the same episode was not recorded, so this one cannot be.
     #[error("step not recorded, since an earlier step of this episode was not: {0}")]
     EarlierFailed(Box<Error>),
-    /// The caller did not want to wait any longer, as after Ctrl-C.
+    /// The caller stopped waiting, for example after Ctrl-C.
     #[error("interrupted while it waited for the disk; what was handed over goes on being written")]
     Interrupted,
     /// The store was closed.
@@ -89,18 +89,18 @@ pub enum Error {
         /// This one.
         child: u32,
     },
-    /// The queue is full.
+    /// Another process has it, or the queue is full. A later try may succeed.
     #[error("{what} is busy: {why}")]
     Busy {
-        /// What.
+        /// What is busy.
         what: String,
-        /// Why, and by whom.
+        /// Why, and which process has it.
         why: String,
     },
-    /// A field has a value that cannot be recorded.
+    /// An argument cannot be accepted: for example a field with a value that cannot be recorded.
     #[error("{field} {value}: {fix}")]
     BadInput {
-        /// Which field.
+        /// Which argument or field.
         field: String,
         /// What was given.
         value: String,
@@ -114,17 +114,17 @@ pub enum Error {
     ConfigChanged {
         /// The run's name.
         run: String,
-        /// Which keys, with both values.
+        /// The keys that differ, with both values.
         keys: String,
     },
-    /// This storage cannot give that level.
+    /// This storage cannot reach that level.
     #[error("level {wanted:?} is out of reach on {storage}: {why}")]
     LevelOutOfReach {
         /// What was asked for.
         wanted: &'static str,
         /// The storage.
         storage: String,
-        /// Why not, and what to do.
+        /// Why not, and what to ask for instead.
         why: String,
     },
     /// Written by a newer keepstep.
@@ -132,50 +132,51 @@ pub enum Error {
     NewerFormat {
         /// Which file.
         path: String,
-        /// What it says.
+        /// The format that the file names.
         found: u32,
-        /// What we know.
+        /// The newest format that this version reads.
         known: u32,
     },
-    /// Not a store.
+    /// The directory is not a store.
     #[error("{path} is not a keepstep store: {why}")]
     NotAStore {
-        /// Where.
+        /// The directory.
         path: String,
-        /// Why not.
+        /// Why it is not a store.
         why: String,
     },
-    /// Another attempt owns the episode, or the stream was frozen: its list counts as attempt 1.
+    /// Another attempt owns the episode; or the stream was frozen, which counts as attempt 1.
     #[error("{}", fenced(what, *mine, *attempt, *is_stream))]
     Fenced {
-        /// What people call it.
+        /// The episode or the stream, by its name.
         what: String,
-        /// Which episode or stream.
+        /// The id of the episode or the stream.
         episode: Id,
-        /// Ours.
+        /// The attempt that was recording.
         mine: u32,
-        /// The new owner's.
+        /// The attempt that owns the episode now.
         attempt: u32,
-        /// It is a stream, which was frozen or dropped.
+        /// True if it is a stream that was frozen or dropped.
         is_stream: bool,
     },
-    /// Others closed the log that this process recorded to: it did not answer when it was asked whether it is there.
+    /// `compact` or `prune` closed the log that this process recorded to: the process did not answer when it was
+    /// asked whether it is alive.
     #[error(
         "the log of this process (writer {writer}) was closed by `compact` or `prune`, which had no answer from it: what was acknowledged is safe; open the episode again to go on"
     )]
     LogClosed {
-        /// Whose log.
+        /// The writer of that log.
         writer: Id,
     },
     /// The episode is over.
     #[error("{what} is over ({why}): nothing more can be recorded in it")]
     Ended {
-        /// Which.
+        /// Which episode.
         what: String,
         /// How it ended.
         why: String,
     },
-    /// What is said now is not what was recorded.
+    /// What is given now differs from what was recorded.
     #[error(
         "turn {step} diverged in {field}: {recorded} was recorded, and now it is {now}; {}, resume before it with \
          at={step}, or begin again with resume=\"restart\"",
@@ -188,26 +189,26 @@ pub enum Error {
         field: String,
         /// What was recorded.
         recorded: String,
-        /// What is said now.
+        /// What is given now.
         now: String,
     },
-    /// It was deleted, because somebody asked for it.
+    /// It was deleted on request.
     #[error("{what} was pruned on {}: {reason}", date(*time))]
     Pruned {
-        /// What is gone.
+        /// What was pruned.
         what: String,
         /// Why it was deleted.
         reason: String,
         /// When, in microseconds since 1970.
         time: i64,
     },
-    /// No such thing.
+    /// There is nothing of that name.
     #[error("{what} is not in this store")]
     NotFound {
         /// What was looked for.
         what: String,
     },
-    /// No such thing, and something is known that helps to find what was meant.
+    /// There is nothing of that name; the hint helps to find what was meant.
     #[error("{what} is not there: {hint}")]
     Unknown {
         /// What was looked for.
@@ -215,7 +216,7 @@ pub enum Error {
         /// What there is instead.
         hint: String,
     },
-    /// Bytes in storage are not what was written.
+    /// Bytes in storage differ from what was written.
     #[error("{path} is damaged at byte {offset}: {found}")]
     Damaged {
         /// Which file.
@@ -238,7 +239,7 @@ fn fenced(what: &str, mine: u32, attempt: u32, is_stream: bool) -> String {
     )
 }
 
-/// What lets what is said now stand beside what was recorded.
+/// How the new value can be recorded beside the old one.
 fn way_out(field: &str) -> &'static str {
     if field.starts_with("call ") {
         "give the call another key="
@@ -273,14 +274,15 @@ impl Error {
         }
     }
 
-    /// True if this process, or the machine, has too many files open: nothing is wrong with the one that was to be opened.
+    /// True if this process, or the machine, has too many files open. The file that was to be opened is fine.
     pub fn is_out_of_files(&self) -> bool {
         use rustix::io::Errno;
         let is_limit = |code: i32| code == Errno::MFILE.raw_os_error() || code == Errno::NFILE.raw_os_error();
         matches!(self, Self::Io { source, .. } if source.raw_os_error().is_some_and(is_limit))
     }
 
-    /// True if it is about one file, and says nothing of the others: who reads many tells it, and goes on with the rest.
+    /// True if the error concerns one file only. A caller that reads many files reports it, and continues with the
+    /// others.
     pub fn is_of_one_file(&self) -> bool {
         match self {
             Self::Damaged { .. } => true,
@@ -291,12 +293,12 @@ impl Error {
         }
     }
 
-    /// True if a file was not there: `compact` may have moved what was in it, and the newest manifest says where to.
+    /// True if a file is missing. `compact` may have moved its records; then the newest manifest says where they are.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// The same of something that the caller calls so.
+    /// The same error, with the name that the caller uses for the thing.
     #[must_use]
     pub fn of(self, called: &str) -> Self {
         match self {
@@ -306,13 +308,13 @@ impl Error {
         }
     }
 
-    /// An error of the system, with what was being done.
+    /// An error of the operating system, with what was being done.
     pub fn io(doing: &'static str, path: impl Into<String>, source: io::Error) -> Self {
         Self::Io { doing, path: path.into(), source: Arc::new(source) }
     }
 }
 
-/// Adds what was being done, and to what, to an error of the system.
+/// Adds what was being done, and on which file, to an error of the operating system.
 pub(crate) trait Doing<T> {
     fn doing(self, doing: &'static str, path: &str) -> Result<T>;
 }
@@ -323,7 +325,8 @@ impl<T> Doing<T> for io::Result<T> {
     }
 }
 
-/// What was asked for; or what is wrong with the one file that would say it, which is told beside the rest.
+/// Separates an error that concerns one file only: it is returned beside the answer, so that the caller can report it
+/// and continue. Other errors stay errors.
 pub(crate) fn or_told<T>(asked: Result<T>) -> Result<(Option<T>, Option<Error>)> {
     match asked {
         Ok(said) => Ok((Some(said), None)),

@@ -1,7 +1,7 @@
-//! keepstep keeps every step of an agent's rollout, so that no crash costs more than the step in flight, and any rollout can
-//! go on from where it stopped.
+//! keepstep keeps every step of an agent's rollout on disk. A crash costs at most the step in flight, and any rollout
+//! can resume where it stopped.
 //!
-//! This program records an episode of ten steps and dies at the sixth. Started again, it goes on where it stopped:
+//! This program records an episode of ten steps and dies at the sixth. Started again, it resumes where it stopped:
 //!
 //! ```standalone_crate
 //! use keepstep::{Ending, EpisodeName, Options, Result, Step, Store, Value, Why};
@@ -39,19 +39,20 @@
 //! # Where to begin
 //!
 //! - [`Store::open`] opens a directory; [`Store::run`] a named set of episodes in it.
-//! - [`Run::episode`] begins an episode or goes on with an interrupted one. [`Episode`] records: [`Step`]s in one call, or an
-//!   [`Episode::turn`] that says what will be done before it is done.
+//! - [`Run::episode`] begins an episode or resumes an interrupted one. [`Episode`] records: a [`Step`] in one call,
+//!   or an [`Episode::turn`] that records the intent before the action is taken.
 //! - [`Run::plan`] and [`Run::remaining`] share the episodes of an evaluation among processes.
-//! - [`Run::view`] and [`Run::episodes`] read, [`refs::find`] finds by name; [`Run::follow`] waits for what comes.
+//! - [`Run::view`] and [`Run::episodes`] read; [`refs::find`] finds by name; [`Run::follow`] waits for new records.
 //! - [`tend`] has `verify`, `compact` and `prune`.
 //!
 //! The folder `examples/` of this crate has a recorder, a worker on a plan, and a reader.
 //!
 //! # How it is built
 //!
-//! The modules are named after a step's journey: `write` records it, `recover` finds what a dead writer left, `read` gives it
-//! back, `tend` looks after the whole, `own` says whose it is, `export` writes it for others. They do not know one another;
-//! `store` knows them all, and `disk` is the only door to storage.
+//! The modules are named after a step's journey: `write` records it, `recover` finds where a dead writer stopped,
+//! `read` reads it back, `tend` verifies, compacts and prunes, `own` decides which process owns an episode, `export`
+//! writes it for other programs. They do not import one another; `store` uses them all, and only `disk` accesses
+//! storage.
 
 mod counts;
 mod date;

@@ -38,31 +38,31 @@ impl Level {
 #[must_use]
 #[non_exhaustive]
 pub struct Options {
-    /// What `step` waits for. None: the strongest that is the default here, `power` on a local disk.
+    /// What `step` waits for. `None` is the strongest level of the storage: `power` on a local disk.
     pub level: Option<Level>,
-    /// How long a step waits for a disk that is full or fails before it raises.
+    /// How long a step waits for a disk that is full or fails, before it returns an error.
     pub stall: Duration,
-    /// How long an owner may be silent before it may count as dead.
+    /// How long an owner may be silent before it counts as dead.
     pub lease: Duration,
-    /// A segment is sealed when it is this long.
+    /// A segment is sealed when it has this length.
     pub segment_bytes_max: u64,
-    /// How many bytes may wait to be written before callers wait.
+    /// How many bytes may wait to be written. When the queue is full, callers wait.
     pub queue_bytes_max: usize,
     /// How much memory the index of known values may take.
     pub index_bytes_max: usize,
     /// `kill`-level steps are synced in the background after this time.
     pub background_sync: Duration,
-    /// Whether a thread commits in the background. Without one every call commits before it returns.
+    /// Whether a background thread commits. Without it, every call commits before it returns.
     pub background: bool,
-    /// Whether short steps that are submitted, and not waited for, are compressed by the committer: for callers that share
-    /// one thread, as the tasks of an event loop do. Callers with threads of their own compress best themselves.
+    /// Whether the committer compresses short steps that are submitted without waiting. This helps callers that share
+    /// one thread, such as the tasks of an event loop. Callers that have their own threads should compress there.
     pub compress_late: bool,
-    /// Asked now and then by a caller's thread that waits for the disk: true ends the wait with
-    /// [`crate::Error::Interrupted`]. What was handed over goes on being written.
+    /// A thread that waits for the disk calls this now and then. If it returns true, the wait ends with
+    /// [`crate::Error::Interrupted`]; the writing continues.
     pub interrupt: Option<fn() -> bool>,
-    /// Whether a dictionary is trained from what was recorded.
+    /// Whether a compression dictionary is trained from the records.
     pub dictionary: bool,
-    /// How this store is broken on purpose, for tests that must notice.
+    /// Which rule this store breaks on purpose, for tests that must notice.
     #[cfg(feature = "simulate")]
     pub broken: Option<Broken>,
 }
@@ -88,7 +88,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Sets what `step` waits for; `None` is the default of this storage.
+    /// Sets what `step` waits for. `None` is the default of the storage.
     pub fn level(mut self, level: impl Into<Option<Level>>) -> Self {
         self.level = level.into();
         self
@@ -100,19 +100,19 @@ impl Options {
         self
     }
 
-    /// Sets how long an owner may be silent before it may count as dead.
+    /// Sets how long an owner may be silent before it counts as dead.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// Sets how long a segment becomes before it is sealed.
+    /// Sets the length at which a segment is sealed.
     pub fn segment_bytes_max(mut self, bytes: u64) -> Self {
         self.segment_bytes_max = bytes;
         self
     }
 
-    /// Sets how many bytes may wait to be written before callers wait.
+    /// Sets how many bytes may wait to be written before callers have to wait.
     pub fn queue_bytes_max(mut self, bytes: usize) -> Self {
         self.queue_bytes_max = bytes;
         self
@@ -142,19 +142,19 @@ impl Options {
         self
     }
 
-    /// Sets what a thread that waits for the disk asks now and then: true ends the wait.
+    /// Sets the function that a thread calls while it waits for the disk; if it returns true, the wait ends.
     pub fn interrupt(mut self, interrupt: fn() -> bool) -> Self {
         self.interrupt = Some(interrupt);
         self
     }
 
-    /// Sets whether a dictionary is trained from what was recorded.
+    /// Sets whether a compression dictionary is trained from the records.
     pub fn dictionary(mut self, dictionary: bool) -> Self {
         self.dictionary = dictionary;
         self
     }
 
-    /// Breaks the store on purpose, for tests that must notice.
+    /// Breaks a rule on purpose, for tests that must notice.
     #[cfg(feature = "simulate")]
     pub fn broken(mut self, broken: impl Into<Option<Broken>>) -> Self {
         self.broken = broken.into();
@@ -167,7 +167,7 @@ impl Options {
     }
 }
 
-/// One question for each way to get it wrong; always "no" outside of tests, and then no code at all.
+/// One function for each broken rule. Outside of tests each is a constant `false`, and costs nothing.
 macro_rules! broken {
     ($($name:ident => $way:ident),* $(,)?) => {
         impl Options {
@@ -206,7 +206,8 @@ broken! {
     is_broken_note_without_look => NoteWithoutLook,
 }
 
-/// Ways to get it wrong. Each was the obvious thing to do once; the crash tests must catch every one.
+/// Rules that a test can break. Each broken variant was once the obvious implementation; the crash tests must catch
+/// every one.
 #[cfg(feature = "simulate")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Broken {
@@ -218,48 +219,48 @@ pub enum Broken {
     NoSalt,
     /// Commits always say that nothing was synced.
     NoSyncedTo,
-    /// A caller refers to a value as soon as it has seen it, before it has a place.
+    /// A caller refers to a value as soon as it has seen it, before the value has a place in the log.
     CallerDecides,
-    /// Names that must be exclusive are given by rename.
+    /// Names that must be exclusive are given by `rename` instead of `link`.
     RenameInsteadOfLink,
     /// A taker reads what it inherits before it claims.
     ReadBeforeClaim,
-    /// A taker tells the earlier owners only after it has read.
+    /// A taker posts to the earlier owners only after it has read.
     PostAfterRead,
-    /// A taker tells only the last owner.
+    /// A taker posts to the last owner only.
     PostToLastOnly,
     /// A claim without a base counts as an attempt that recorded nothing.
     BaselessIsEmpty,
-    /// A taker rests on what nobody is known to have synced.
+    /// A taker does not copy inherited records that may not be synced.
     NoCopy,
-    /// Whoever freezes a stream reads it before its putters are told.
+    /// A freeze reads the stream before it posts to the writers.
     FreezeReadsFirst,
-    /// Whoever puts a first entry looks whether the stream is closed before it claims.
+    /// The first `put` of a process checks whether the stream is frozen before it claims, not after.
     PutLooksFirst,
-    /// A freeze rests on entries that may not be synced.
+    /// A freeze does not copy entries that may not be synced.
     FreezeCopiesNothing,
-    /// Whoever freezes a stream reads only what the logs say is synced.
+    /// A freeze reads only what the logs say is synced.
     FreezeReadsClean,
-    /// `compact` deletes what it replaces before the manifest says so.
+    /// `compact` deletes the old logs before the manifest names them.
     DeleteBeforeManifest,
-    /// `compact` acts on a manifest whose name is not safe yet.
+    /// `compact` acts on a manifest whose name is not synced yet.
     ManifestWithoutSync,
-    /// `prune` does not look again who has what it is about to delete.
+    /// `prune` does not check a second time who owns the episodes that it deletes.
     PruneLooksOnce,
-    /// Whoever opens an episode does not look again whether it was pruned since.
+    /// Opening an episode does not check a second time whether it was pruned.
     OpenLooksOnce,
-    /// `compact` and `prune` replace logs because their writers seem gone: nobody is asked.
+    /// `compact` and `prune` replace logs of writers that seem gone, without asking them.
     CloseByEvidence,
-    /// A claim whose taker seems gone is passed over, and may still become an attempt.
+    /// A claim whose taker seems gone is passed over without a void base, so it may still become an attempt.
     PassOverByEvidence,
-    /// Whoever takes over or reaps trusts what it knew of a log whose writer seems gone.
+    /// A takeover or `reap` uses what it had read before, because the writer seems gone.
     ActOnWhatWasKnown,
-    /// A writer sums up by a rule of its own: a return where no reward was given.
+    /// The writer's summaries use another rule: the return is 0 if no reward was given.
     NoRewardIsZero,
-    /// `compact` does not say where the records that it moves stood before.
+    /// `compact` does not record where the moved records were before.
     CompactForgetsOrigins,
-    /// What somebody scanned, synced and wrote down passes for what its writer synced.
+    /// A SCAN card counts as proof that the writer synced.
     ScanIsProof,
-    /// A note is taken whatever it is about, as older versions did.
+    /// A note is recorded without checking that its target exists, as older versions did.
     NoteWithoutLook,
 }

@@ -1,7 +1,7 @@
-//! Whose a handle is: of the process that made it.
+//! Binds a handle to the process that made it.
 //!
-//! A forked child has copies of all locks, and of none of the threads that may hold them. So a handle looks at its process
-//! before it touches a lock that another process might have left locked, and refuses.
+//! A forked child has copies of all locks, and none of the threads that may hold them. So a handle checks its process
+//! before it touches a lock that may be locked for ever, and refuses.
 
 use crate::error::{Error, Result};
 
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 pub(crate) struct Process(u32);
 
 impl Process {
-    /// This one.
+    /// This process.
     pub(crate) fn this() -> Self {
         Self(std::process::id())
     }

@@ -1,6 +1,7 @@
 //! `keepstep.json`: the one file of a store that people open with an editor.
 //!
-//! Only what is needed of JSON is read; a file that says anything twice, or not as it was written, is damaged.
+//! Reads only the part of JSON that it needs. A file that repeats a key, or differs from what was written, is
+//! damaged.
 
 use thiserror::Error;
 
@@ -20,7 +21,7 @@ pub enum StoreJsonError {
         /// The newest version that this code reads.
         known: u64,
     },
-    /// It is not what was written.
+    /// It differs from what was written.
     #[error("keepstep.json is damaged: {0}")]
     Damaged(&'static str),
 }
@@ -76,7 +77,7 @@ impl Members {
         }
         let store = store.parse().map_err(|_| Damaged("the store's id is not an id"))?;
         let format = u64::try_from(format).map_err(|_| Damaged("the format is negative"))?;
-        // Before the format is believed, so that a flipped digit is not taken for a newer version.
+        // The checksum is checked first, so that a flipped digit is not taken for a newer version.
         if check(format, &store, created) != said || format == 0 {
             return Err(Damaged("the check does not hold"));
         }
@@ -99,7 +100,7 @@ fn keep<T>(slot: &mut Option<T>, value: T) -> Result<(), StoreJsonError> {
     }
 }
 
-/// What to do with one member of an object: it is called with the reader before the value.
+/// Called for each member of an object, with the reader before its value.
 type Member<'m, 't> = dyn FnMut(&mut Reader<'t>, &str) -> Result<(), StoreJsonError> + 'm;
 
 struct Reader<'t> {
@@ -111,7 +112,7 @@ impl<'t> Reader<'t> {
         self.rest = self.rest.trim_start_matches([' ', '\t', '\r', '\n']);
     }
 
-    /// True if `token` stands next; then it is behind us.
+    /// True if `token` comes next; it is then consumed.
     fn accept(&mut self, token: &str) -> bool {
         self.space();
         match self.rest.strip_prefix(token) {
@@ -158,7 +159,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Passes over a value that nobody here asks for.
+    /// Skips a value that is not needed.
     fn skip(&mut self, depth: u32) -> Result<(), StoreJsonError> {
         if depth > DEPTH_MAX {
             return Err(Damaged("it nests too deep"));
@@ -221,7 +222,7 @@ fn escaped(chars: &mut std::str::Chars<'_>) -> Result<char, StoreJsonError> {
         Some('t') => '\t',
         Some('u') => {
             let first = four_hex(chars).ok_or(bad.clone())?;
-            // Characters beyond 16 bits come as a pair.
+            // Characters beyond 16 bits are written as a pair.
             if !(0xD800..0xDC00).contains(&first) {
                 return char::from_u32(first).ok_or(bad);
             }

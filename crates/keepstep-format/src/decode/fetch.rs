@@ -8,20 +8,20 @@ use crate::frame::{Place, Reference};
 use crate::hash::Hash;
 use crate::value::{DEPTH_MAX, Dtype, Value, elements, tag};
 
-/// How many links a reader follows in a row; a writer writes the whole chain down long before.
+/// How many links a reader follows in a row. A writer stores the whole chain of spans long before.
 pub(super) const LINKS_MAX: usize = 512;
-/// How much one record may unfold to by references: a small file could name itself together without end.
+/// How many bytes one record may unfold to by references: a small hostile file could refer to itself without end.
 pub const UNFOLDED_BYTES_MAX: u64 = 8 << 30;
-/// What a value counts for, whatever it is.
+/// How many bytes each value counts for, whatever it is.
 pub(super) const ITEM_BYTES: u64 = 64;
-/// Items that are lost together are marked one by one up to this many, else by one mark for all.
+/// Up to this many items that are lost together are marked one by one, otherwise by one mark for all.
 const LOST_MAX: u64 = 1 << 16;
 
-/// What may be fetched on behalf of one record, so that a hostile file cannot unfold without end.
+/// What may still be fetched for one record, so that a hostile file cannot unfold without end.
 pub(super) struct Budget<'b> {
     bodies: &'b mut dyn Bodies,
     bytes_left: u64,
-    /// How deep the value that is being read was nested so far.
+    /// How deeply nested the present value was so far.
     pub(super) deepest: usize,
     /// How much was lost so far.
     lost: u64,
@@ -35,7 +35,7 @@ impl<'b> Budget<'b> {
         Self { bodies, bytes_left, deepest: 0, lost: 0, fetched: HashMap::new() }
     }
 
-    /// False if that would be too much.
+    /// False if the limit is exceeded.
     pub(super) fn spend(&mut self, bytes: u64) -> bool {
         let is_enough = bytes <= self.bytes_left;
         self.bytes_left = self.bytes_left.saturating_sub(bytes);
@@ -47,7 +47,7 @@ impl<'b> Budget<'b> {
         Value::Lost(hash)
     }
 
-    /// Uses a value again at some depth, if it is not too much there.
+    /// Uses a value again at some depth, if it is not too deep there.
     fn reuse(&mut self, unfolded: Unfolded, depth: usize) -> Option<Value> {
         let deepest = depth + unfolded.height;
         self.deepest = self.deepest.max(deepest);
@@ -59,14 +59,14 @@ impl<'b> Budget<'b> {
 pub(super) struct Fetch<'f, 'b> {
     pub(super) budget: &'f mut Budget<'b>,
     pub(super) links: usize,
-    /// How many values that which is fetched stands in: nesting goes on across references.
+    /// How many values contain the fetched one: nesting continues across references.
     pub(super) depth: usize,
-    /// The value that refers: what it refers to was written before it, in an earlier record or earlier in the same block.
+    /// The value that refers. Its target was written before it, in an earlier record or earlier in the same block.
     pub(super) before: Option<(u64, u64, u64)>,
 }
 
 impl Fetch<'_, '_> {
-    /// What a reference means.
+    /// The value of a reference.
     pub(super) fn whole(&mut self, reference: &Reference) -> Option<Value> {
         let is_whole = reference.take == 0;
         if is_whole && let Some(unfolded) = self.known(&reference.place) {
@@ -88,7 +88,7 @@ impl Fetch<'_, '_> {
         self.budget.bodies.cached(place).or_else(|| self.budget.fetched.get(place).cloned())
     }
 
-    /// Fetches something and notes how much it is, and whether nothing of it is lost.
+    /// Fetches something, and notes its size and whether it is whole.
     fn measured(&mut self, fetch: impl FnOnce(&mut Self) -> Option<Value>) -> Option<(Unfolded, bool)> {
         let (bytes_left, lost) = (self.budget.bytes_left, self.budget.lost);
         let outside = std::mem::replace(&mut self.budget.deepest, self.depth);
@@ -143,7 +143,7 @@ impl Fetch<'_, '_> {
         if self.budget.spend(consumed as u64) { result } else { None }
     }
 
-    /// Items `from` to `to` of the list that spans describe; lost ones are marked one by one.
+    /// Items `from` to `to` of the list that the spans describe; lost ones are marked one by one.
     pub(super) fn spans_items(&mut self, spans: &Spans, from: u64, to: u64) -> Vec<Value> {
         let mut items = Vec::new();
         let mut at = 0u64;
@@ -205,7 +205,7 @@ impl Fetch<'_, '_> {
         (items.len() as u64 == to - from).then(|| items.to_vec())
     }
 
-    /// Units `from` to `to` of the data that spans describe, or nothing if a part is lost.
+    /// Units `from` to `to` of the data that the spans describe; `None` if a part is lost.
     pub(super) fn spans_data(
         &mut self,
         tag: u8,

@@ -1,10 +1,10 @@
-//! Finds where a value ends without reading it, so that it can be moved elsewhere as it is.
+//! Finds where a value ends without decoding it, so that it can be moved as it is.
 
 use super::{Body, Part};
 use crate::bytes::{Cursor, Malformed};
 use crate::value::{DEPTH_MAX, DIMENSIONS_MAX, Dtype, elements, tag};
 
-/// Which bytes and references of a body are those of the value that starts at `inner`, with reference `base`.
+/// The bytes and references of the value that starts at `inner`, with reference `base`.
 pub fn part_of_value(body: &Body, inner: u64, base: u32) -> Result<Part, Malformed> {
     let outside = Malformed { what: "a value starts behind its body", at: body.raw.len() };
     let start = usize::try_from(inner).ok().filter(|&at| at < body.raw.len()).ok_or(outside)?;
@@ -15,7 +15,7 @@ pub fn part_of_value(body: &Body, inner: u64, base: u32) -> Result<Part, Malform
     Ok(Part { bytes: start..pass.cursor.position(), references: base..pass.next })
 }
 
-/// On its way through a value.
+/// The progress through a value.
 struct Pass<'a> {
     body: &'a Body,
     cursor: Cursor<'a>,
@@ -67,7 +67,7 @@ impl Pass<'_> {
         (0..count * each).try_for_each(|_| self.value(depth + 1))
     }
 
-    /// Passes over so many references, and gives how many units they take.
+    /// Skips some references, and returns how many units they take.
     fn references(&mut self, count: usize) -> Result<u64, Malformed> {
         let found = self.body.references.get(self.next..).and_then(|rest| rest.get(..count));
         let found = found.ok_or_else(|| self.cursor.malformed("more references than the table has"))?;
@@ -75,7 +75,7 @@ impl Pass<'_> {
         Ok(found.iter().fold(0, |sum, reference| reference.take.saturating_add(sum)))
     }
 
-    /// Passes over spans, and gives how many units they are.
+    /// Skips spans, and returns how many units they are.
     fn spans(&mut self) -> Result<u64, Malformed> {
         let count = self.cursor.count(1)?;
         let mut skipped = 0u64;

@@ -1,4 +1,4 @@
-//! What is in the log already, as whoever encodes may ask.
+//! What the encoder can ask about the log: which values it has already.
 
 use crate::frame::{Place, Reference};
 use crate::hash::Hash;
@@ -8,7 +8,7 @@ use crate::hash::Hash;
 pub enum InLog {
     /// Nothing.
     No,
-    /// Somebody is about to store it: whoever places the frames will know.
+    /// Another record is about to store it. The committer will decide.
     Pending,
     /// It is in the log.
     At(Box<Stored>),
@@ -21,7 +21,7 @@ pub struct Stored {
     pub place: Place,
     /// Units of the value there that are meant; 0 for all of it.
     pub take: u64,
-    /// If it is time to write the whole chain of links down: all its spans.
+    /// All its spans, if it is time to store the whole chain of links.
     pub spans: Vec<Span>,
     /// How many links a reader follows from there.
     pub depth: u16,
@@ -36,19 +36,19 @@ pub struct Span {
     pub reference: Reference,
 }
 
-/// Knows what is in the log.
+/// Knows which values are in the log.
 pub trait Known {
     /// Looks a hash up.
     fn find(&self, hash: &Hash) -> InLog;
 
-    /// True if somebody decides what is left undecided, so that a value may be set aside that stands twice in a body. A
-    /// card has no references at all.
+    /// True if undecided references will be decided later, so that a value that occurs twice in a body may be stored
+    /// once. A card has no references at all.
     fn decides(&self) -> bool {
         false
     }
 }
 
-/// Knows nothing: everything is written in full.
+/// Knows no value: everything is written in full.
 #[derive(Debug, Clone, Copy)]
 pub struct NothingKnown;
 

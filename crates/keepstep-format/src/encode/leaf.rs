@@ -1,4 +1,4 @@
-//! Strings, bytes and arrays: in the log whole, or a longer version of one that is, or new.
+//! Encodes strings, bytes and arrays: as a reference, as a longer version of a known one, or in full.
 
 use super::sequence::{can_be_extended, put_spans, spans_of};
 use super::{EXTENDED_BYTES_MAX, Encoder, Growth, InLog, Link, Mark, PREFIXES_MAX, Stored};
@@ -6,7 +6,7 @@ use crate::bytes::put_varint;
 use crate::hash::{Hash, PIECE_BYTES, SMALL_BYTES};
 use crate::value::{Dtype, shuffle, tag};
 
-/// A long leaf: what it is, and its data as it is hashed.
+/// A long leaf: its type, and its data as it is hashed.
 struct Leaf<'a> {
     tag: u8,
     more_tag: u8,
@@ -29,7 +29,7 @@ impl Leaf<'_> {
         out
     }
 
-    /// Appends tag, type and shape: what stands before the length or the data.
+    /// Appends tag, type and shape: what comes before the length or the data.
     fn put_head(&self, out: &mut Vec<u8>, tag: u8) {
         out.push(tag);
         if let Some((dtype, _)) = self.array {
@@ -106,7 +106,8 @@ impl Encoder<'_> {
         leaf.put_data(&mut self.out.body, leaf.data);
     }
 
-    /// The hashes of all prefixes of whole pieces, the shortest first. Most leaves are shorter than a piece and have none.
+    /// The hashes of all prefixes of whole pieces, the shortest first. Most leaves are shorter than a piece and have
+    /// none.
     fn pieces(&self, leaf: &Leaf<'_>) -> Vec<Hash> {
         let mut before = self.begin_of(leaf);
         let piece_bytes = PIECE_BYTES / leaf.unit_bytes() * leaf.unit_bytes();
@@ -127,7 +128,7 @@ impl Encoder<'_> {
         self.key.whole(&before, &leaf.shape_bytes(), rest)
     }
 
-    /// Writes a leaf that is not in the log whole: perhaps its beginning is.
+    /// Writes a leaf that is not in the log whole; its beginning may be.
     fn put_growing(&mut self, at: Mark, leaf: &Leaf<'_>, chain: &[Hash]) {
         let units = |pieces: usize| (pieces * PIECE_BYTES / leaf.unit_bytes()) as u64;
         let pieces = chain.len();
@@ -147,7 +148,7 @@ impl Encoder<'_> {
         } else {
             self.put_whole(leaf);
         }
-        // What begins as the prefix that is known already adds nothing to what later ones can refer to.
+        // A leaf whose longest prefix is known adds nothing that later ones can refer to.
         if let Some(&longest) = chain.last()
             && growth.prefix.is_none_or(|(_, known)| known < growth.units)
         {

@@ -1,8 +1,8 @@
-//! Turns values into the body of a record, leaving out what the log has already.
+//! Encodes values into the body of a record, leaving out what the log has already.
 //!
-//! The encoder writes forward into one buffer. Whenever a value is complete and long enough to matter, its hash is looked
-//! up: if the log has it, the bytes are taken back and a reference stands in their place; if the log has the beginning of
-//! it, only the rest stays. So a history that grew by one message costs one message.
+//! The encoder writes forward into one buffer. When a value is complete and long enough, its hash is looked up. If
+//! the log has it, its bytes are replaced by a reference. If the log has its beginning, only the rest stays. So a
+//! history that grew by one message costs one message.
 
 mod known;
 mod leaf;
@@ -22,14 +22,14 @@ use crate::frame::{Place, Reference};
 use crate::hash::{ContentKey, Hash, SMALL_BYTES};
 use crate::value::{DEPTH_MAX, Memo, Value, tag};
 
-/// A body in the making, or one that is done.
+/// A body that is being written, or is complete.
 #[derive(Debug, Default)]
 pub struct Encoded {
     /// The bytes, references as tags.
     pub body: Vec<u8>,
     /// The references, in the order of their tags.
     pub links: Vec<Link>,
-    /// What this body has that later ones may refer to.
+    /// Values of this body that later ones may refer to.
     pub fresh: Vec<Fresh>,
     /// How long the body would be without references.
     pub full_bytes: u64,
@@ -40,7 +40,7 @@ pub struct Encoded {
 pub enum Link {
     /// In the log already.
     Placed(Reference),
-    /// Perhaps in the log by the time this record gets its place; if not, `piece` goes there first.
+    /// It may be in the log by the time this record gets its place. If not, `piece` is stored before it.
     Undecided {
         /// The value's hash.
         hash: Hash,
@@ -56,7 +56,7 @@ const NOWHERE: Reference =
     Reference { place: Place { segment: 0, offset: 0, inner: 0, base: 0 }, take: 0, hash: [0; 16] };
 
 impl Link {
-    /// Stands where a link was moved away from, for a moment.
+    /// Takes the place of a link while it is moved.
     const GONE: Link = Link::Placed(NOWHERE);
 }
 
@@ -71,22 +71,22 @@ pub struct Fresh {
     pub base: u32,
     /// Units of it that the hash means; 0 for all.
     pub take: u64,
-    /// Long enough that others should know of it before it has a place.
+    /// Long enough that other encoders should know of it before it has a place.
     pub heavy: bool,
-    /// For what can grow: how it was put together.
+    /// For values that can grow: how it was built.
     pub growth: Option<Growth>,
 }
 
-/// How a list, string or array was put together, so that the chain can be written down in time.
+/// How a list, string or array was built, so that the chain can be stored whole in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Growth {
     /// Units that the hash covers.
     pub units: u64,
-    /// What it extends: hash and units. None if it stands here whole.
+    /// What it extends: hash and units. `None` if it is stored here whole.
     pub prefix: Option<(Hash, u64)>,
     /// How many links a reader follows from the prefix on.
     pub depth: u16,
-    /// All spans stand here: links are counted from here again.
+    /// All spans are stored here: links are counted from here again.
     pub flat: bool,
 }
 
@@ -103,7 +103,7 @@ pub enum EncodeError {
     Lost,
 }
 
-/// How an open container is put together.
+/// The kind of an open container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     List,
@@ -111,7 +111,7 @@ enum Shape {
     Typed,
 }
 
-/// A container whose end has not come yet.
+/// A container that is not ended yet.
 #[derive(Debug)]
 struct Open {
     shape: Shape,
@@ -126,7 +126,7 @@ struct Open {
     count: u64,
 }
 
-/// A point in the output that can be gone back to.
+/// A point in the output to which the encoder can go back.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mark {
     body: usize,
@@ -153,19 +153,19 @@ pub struct Encoder<'k> {
     /// Hash and full length of the value completed last, if it was long enough to have a hash.
     last: Option<(Hash, u64)>,
     fields: u8,
-    /// What is heavy and was written here: met again, it is stored once.
+    /// Long values that were written here: if one comes again, it is stored once.
     here: HashSet<Hash>,
-    /// What of it was met again.
+    /// Those of them that came again.
     twice: Vec<Hash>,
 }
 
-/// Values from here on are worth asking twice for: the committer decides if they are stored once or twice.
+/// From this length on, an undecided value is left to the committer, which decides whether it is stored again.
 const UNDECIDED_BYTES: usize = 4096;
-/// A chain that is longer than this and cannot be written down is not made longer: the value is stored again.
+/// A chain that is longer than this and cannot be stored whole is not extended: the value is stored again.
 const DEPTH_OF_LINKS_MAX: u16 = 256;
-/// References of one body fit the head of a frame, with room for a chain that is written down.
+/// So many references of one body fit the head of a frame, with room for a chain that is stored whole.
 const LINKS_IN_A_BODY_MAX: usize = 16 << 10;
-/// Nothing longer is extended by reference: a reader would take it for a file that unfolds without end.
+/// Longer values are not extended by reference: a reader would refuse them as hostile.
 const EXTENDED_BYTES_MAX: usize = 4 << 30;
 const EXTENDED_ITEMS_MAX: usize = 1 << 26;
 /// How many prefixes are looked up before a sequence counts as new.
@@ -200,7 +200,7 @@ impl<'k> Encoder<'k> {
         encoder.out.body.clear();
         encoder.out.links.clear();
         encoder.out.fresh.clear();
-        // Most steps are longer than this; starting from nothing, a vector grows four times on the way here.
+        // Most steps are longer than this; an empty vector would grow four times on the way.
         encoder.out.body.reserve(512);
         encoder.out.body.push(0);
         encoder.out.full_bytes = 1;
@@ -262,7 +262,7 @@ impl<'k> Encoder<'k> {
         Ok(())
     }
 
-    /// Encodes a value whose hash may be known: then nothing of it needs to be looked at.
+    /// Encodes a value whose hash may be known; then its content need not be read.
     fn shared(&mut self, shared: &crate::value::Shared) -> Result<(), EncodeError> {
         if let Some(memo) = shared.memo.get().filter(|memo| memo.key_tag == self.key.tag())
             && !self.is_key()
@@ -276,7 +276,7 @@ impl<'k> Encoder<'k> {
         }
         self.put(&shared.value)?;
         if let Some((hash, full_bytes)) = self.last {
-            // Another thread may have been first; it remembered the same.
+            // Another thread may have set it first, to the same.
             let _ = shared.memo.set(Memo { key_tag: self.key.tag(), hash, full_bytes });
         }
         Ok(())
@@ -315,7 +315,7 @@ impl<'k> Encoder<'k> {
         self.other(&bytes);
     }
 
-    /// What could not be recorded: the name of its type and how it looked.
+    /// A value that could not be recorded: the name of its type, and its `repr`.
     pub fn repr(&mut self, name: &str, text: &str) {
         let mut bytes = vec![tag::REPR];
         put_blob(&mut bytes, name.as_bytes());
@@ -341,13 +341,13 @@ impl<'k> Encoder<'k> {
         self.complete(at, None);
     }
 
-    /// Something that is hashed by its encoding.
+    /// A value that is hashed by its encoding.
     fn other(&mut self, bytes: &[u8]) {
         let hash = (bytes.len() as u64 >= SMALL_BYTES).then(|| self.key.other(bytes));
         self.leaf(bytes, &[], hash);
     }
 
-    /// A leaf that is there whole or not at all.
+    /// A leaf that is stored whole or as one reference.
     fn leaf(&mut self, head: &[u8], data: &[u8], hash: Option<Hash>) {
         let at = self.mark();
         let full_bytes = (head.len() + data.len()) as u64;
@@ -438,7 +438,7 @@ impl<'k> Encoder<'k> {
         self.complete(open.at, hash);
     }
 
-    /// A map or structure: in the log whole, or written here.
+    /// A map or structure: as a reference, or written here.
     fn end_node(&mut self, open: &Open) -> Hash {
         let parts = &self.parts[open.parts..];
         let head = &self.out.body[open.at.body + 1..open.content];
@@ -450,7 +450,7 @@ impl<'k> Encoder<'k> {
         hash
     }
 
-    /// Replaces what was written since `at` by a reference if the log has it, else remembers it.
+    /// Replaces what was written since `at` by a reference if the log has it; otherwise remembers it.
     fn known_or_fresh(&mut self, at: Mark, hash: Hash, growth: Option<Growth>) {
         let found = self.look_up(&hash);
         if let InLog::At(stored) = found {
@@ -462,7 +462,8 @@ impl<'k> Encoder<'k> {
         self.set_aside_if_pending(at, hash, &found);
     }
 
-    /// If somebody else is about to store the same, the committer decides: what was written since `at` becomes a piece of its own.
+    /// If another record is about to store the same, the committer decides: what was written since `at` becomes a
+    /// piece of its own.
     fn set_aside_if_pending(&mut self, at: Mark, hash: Hash, found: &InLog) {
         if !matches!(found, InLog::Pending) || self.out.body.len() - at.body < UNDECIDED_BYTES {
             return;
@@ -482,7 +483,8 @@ impl<'k> Encoder<'k> {
         self.out.links.push(Link::Undecided { hash, take: 0, piece: Box::new(piece) });
     }
 
-    /// What the log knows of a hash. A body has so many references at most; the rest is written out.
+    /// What the log knows of a hash. The number of references of a body is limited; beyond that, values are written
+    /// in full.
     fn look_up(&self, hash: &Hash) -> InLog {
         if self.out.links.len() >= LINKS_IN_A_BODY_MAX {
             return InLog::No;
@@ -494,7 +496,7 @@ impl<'k> Encoder<'k> {
         }
     }
 
-    /// What is set aside may stand here too.
+    /// Notes a value that is set aside and also written here.
     fn note_if_twice(&mut self, hash: Hash) {
         if self.here.contains(&hash) && !self.twice.contains(&hash) {
             self.twice.push(hash);
@@ -524,7 +526,7 @@ impl<'k> Encoder<'k> {
         }
     }
 
-    /// Takes back bytes, links and memories; the full length stays, since the value does.
+    /// Removes bytes, links and fresh values since a mark. The full length stays, since the value does.
     fn go_back(&mut self, at: Mark) {
         self.out.body.truncate(at.body);
         self.out.links.truncate(at.links);

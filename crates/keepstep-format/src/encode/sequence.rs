@@ -1,4 +1,4 @@
-//! The end of a list: in the log whole, or a longer version of one that is, or new.
+//! Encodes the end of a list: as a reference, as a longer version of a known one, or in full.
 
 use super::{
     DEPTH_OF_LINKS_MAX, EXTENDED_ITEMS_MAX, Encoded, Encoder, Fresh, Growth, InLog, ItemEnd, Link, Mark,
@@ -12,12 +12,12 @@ use crate::value::tag;
 /// The beginning of a list that need not be written again.
 enum Prefix {
     Stored(Box<Stored>),
-    /// Another record on its way to the log has it: the committer decides.
+    /// Another record that is not placed yet has it: the committer decides.
     Pending,
 }
 
 impl Encoder<'_> {
-    /// Decides how a list is written, once all its items are there.
+    /// Decides how a list is written, after all its items.
     pub(super) fn end_list(&mut self, open: &Open) -> Hash {
         let chain = self.chain(open);
         let hash = chain.last().copied().unwrap_or_else(|| self.key.list_begin());
@@ -25,7 +25,7 @@ impl Encoder<'_> {
             return hash;
         }
         let mut growth = Growth { units: chain.len() as u64, prefix: None, depth: 0, flat: false };
-        // The whole list first: known_or_fresh asks for it once more, which costs less than a second path.
+        // The whole list first: `known_or_fresh` looks it up once more, which costs less than a second path.
         if chain.len() <= EXTENDED_ITEMS_MAX
             && matches!(self.look_up(&hash), InLog::No)
             && let Some((count, prefix)) = self.longest_prefix(open, &chain)
@@ -78,7 +78,7 @@ impl Encoder<'_> {
         })
     }
 
-    /// The first `count` items of a list, as a piece of its own; they are taken out of what was written.
+    /// The first `count` items of a list as a piece of its own; they are removed from the output.
     fn copy_items(&mut self, open: &Open, count: usize, hash: Hash) -> Encoded {
         let Mark { body: body_end, links: links_end, fresh: fresh_end, full } =
             self.items[open.items + count - 1].mark;
@@ -96,13 +96,13 @@ impl Encoder<'_> {
             })
             .collect();
         fresh.push(Fresh { hash, inner: 0, base: 0, take: 0, heavy: true, growth });
-        // The links move into the piece; `keep_only_the_rest` drops what stands here in their place.
+        // The links move into the piece; `keep_only_the_rest` drops what takes their place here.
         let links: Vec<Link> = self.out.links.drain(open.at.links..links_end).collect();
         self.out.links.splice(open.at.links..open.at.links, links.iter().map(|_| Link::GONE));
         Encoded { body, links, fresh, full_bytes: full - open.at.full }
     }
 
-    /// Replaces the list's first `count` items by spans of what `links` point to; what follows moves up.
+    /// Replaces the list's first `count` items by spans of the targets of `links`; the rest moves up.
     fn keep_only_the_rest(&mut self, open: &Open, count: usize, skips: &[u64], links: Vec<Link>) {
         let ItemEnd { mark: cut, .. } = self.items[open.items + count - 1];
         let mut head = vec![tag::LIST_MORE];
@@ -121,12 +121,12 @@ impl Encoder<'_> {
     }
 }
 
-/// True if one more link may be put behind it.
+/// True if one more link may be added to it.
 pub(super) fn can_be_extended(stored: &Stored) -> bool {
     stored.depth < DEPTH_OF_LINKS_MAX || !stored.spans.is_empty()
 }
 
-/// The spans that stand for the first `units` of something stored: one, unless the whole chain is to be written down.
+/// The spans for the first `units` of a stored value: one, unless the whole chain is to be stored.
 pub(super) fn spans_of(stored: &Stored, units: u64, hash: &Hash) -> Vec<Span> {
     if stored.spans.is_empty() {
         let reference = Reference { place: stored.place, take: units, hash: *hash };

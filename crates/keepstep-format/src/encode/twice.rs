@@ -1,7 +1,8 @@
-//! One value that stands twice in a record: stored once.
+//! Stores a value once that occurs twice in a record.
 //!
-//! A record cannot refer to itself, only to what stands before it in the log. So both places become references, and the value
-//! a record of its own before it: what comes second is set aside when it is met, what came first when all is written.
+//! A record cannot refer to itself, only to earlier places in the log. So both places become references, and the
+//! value becomes a record of its own before it. The second occurrence is set aside when it is met, the first one when
+//! everything is written.
 
 use super::{Encoded, Encoder, Link, NOWHERE};
 use crate::decode::{Body, part_of_value};
@@ -10,7 +11,7 @@ use crate::hash::Hash;
 use crate::value::tag;
 
 impl Encoder<'_> {
-    /// Takes out what stands here whole although it is set aside as well.
+    /// Removes values from the body that are also set aside.
     pub(super) fn store_once(&mut self) {
         for hash in std::mem::take(&mut self.twice) {
             let first = self.out.fresh.iter().find(|fresh| fresh.hash == hash && fresh.take == 0);
@@ -59,7 +60,7 @@ impl Encoder<'_> {
 }
 
 impl Link {
-    /// As a reader would see it: where it is does not matter to who only measures.
+    /// As a reader would see it; its place does not matter for measuring.
     fn as_reference(&self) -> Reference {
         match self {
             Self::Placed(reference) => *reference,

@@ -1,6 +1,6 @@
-//! Records that are larger than one frame: split on the way in, joined on the way out.
+//! Records that are larger than one frame: split when they are written, joined when they are read.
 //!
-//! A record is whole only if every one of its chunks is there, directly behind one another; else none of it is.
+//! A record is whole only if all its chunks are there, directly after one another; otherwise none of it counts.
 
 use std::borrow::Cow;
 
@@ -21,19 +21,19 @@ pub struct Joined<'a> {
     pub bytes: usize,
 }
 
-/// Why no whole record starts at a place.
+/// Why there is no whole record at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotJoined {
     /// No record starts here.
     Bad,
     /// One starts here, but some of its body is damaged or missing.
     Damaged(FrameHeader),
-    /// Only a newer version understands what stands here.
+    /// Only a newer version understands what is here.
     Newer {
         /// The kind of that frame.
         kind: u8,
     },
-    /// The bytes end before the record does: at least so many are needed, counted from its start.
+    /// The bytes end before the record does: at least this many are needed, counted from its start.
     Short {
         /// The header, if it was all there.
         header: Option<FrameHeader>,
@@ -51,11 +51,12 @@ pub fn record_bytes(head_len: usize, body_len: usize, commits: bool) -> usize {
     first + rest / FRAME_BODY_MAX * full + if last > 0 { frame_bytes(0, last, false) } else { 0 }
 }
 
-/// Appends a record of any length, as one frame or as chunks; `crcs` has the checksum of each
-/// [`FRAME_BODY_MAX`] bytes of the body (one for an empty body).
+/// Appends a record of any length, as one frame or as chunks; `crcs` has the checksum of each [`FRAME_BODY_MAX`]
+/// bytes of the body (one for an empty body).
 ///
 /// # Panics
-/// As [`put_frame`]; also if a record of several frames should commit, or if the checksums are not as many as the frames.
+/// As [`put_frame`]; also if a record of several frames is a commit, or if the number of checksums is not that of the
+/// frames.
 pub fn put_record(
     out: &mut Vec<u8>,
     salt: u64,
@@ -78,7 +79,7 @@ pub fn put_record(
     }
 }
 
-/// The record that starts at `data[at..]`, if `data` is the part of its file that begins at `base_offset`.
+/// The record that starts at `data[at..]`; `data` is the part of its file that begins at `base_offset`.
 pub fn join<'a>(data: &'a [u8], at: usize, base_offset: u64, salt: u64) -> Result<Joined<'a>, NotJoined> {
     let first = match parse(data, at, base_offset, salt) {
         Parsed::Whole(frame) => frame,

@@ -1,16 +1,16 @@
-//! The head of a frame: which earlier values its body refers to, and which dictionary it was compressed with.
+//! The head of a frame: the earlier values that its body refers to, and the dictionary of its compression.
 //!
-//! A head only points back: to the same segment or to an earlier one of the same log.
+//! A head only points back: to the same segment, or to an earlier one of the same log.
 
 use super::{ALIGN, FIRST_FRAME};
 use crate::bytes::{Cursor, Malformed, put_varint};
 
-/// The longest record, uncompressed; so nothing inside one stands further in.
+/// The longest record, uncompressed; so no value inside one begins after this.
 const INNER_MAX: u64 = 1 << 40;
 /// Five varints and a hash.
 const REFERENCE_BYTES_MIN: usize = 21;
 
-/// Where a value stands in a writer's log.
+/// The place of a value in a writer's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     /// The number of the segment.
@@ -19,25 +19,25 @@ pub struct Place {
     pub offset: u64,
     /// Where it starts in the uncompressed body of that record.
     pub inner: u64,
-    /// How many references of that record's own table stand before it.
+    /// How many references of that record's own table come before it.
     pub base: u32,
 }
 
-/// A value that stands elsewhere, or the first part of one.
+/// A value that is stored elsewhere, or the first part of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Reference {
-    /// Where it stands.
+    /// Where it is.
     pub place: Place,
-    /// 0 for the whole value, else only its first so many units.
+    /// 0 for the whole value, otherwise the number of its first units.
     pub take: u64,
-    /// The hash of what is meant.
+    /// The hash of the value, or of its first units.
     pub hash: [u8; 16],
 }
 
 /// Appends the head of a record in `this_segment`: the dictionary's (segment, offset) and the references.
 ///
 /// # Panics
-/// If something stands in a later segment, or where no record can start.
+/// If one of them is in a later segment, or at an offset where no record can start.
 pub fn put_head(out: &mut Vec<u8>, this_segment: u64, dict: Option<(u64, u64)>, refs: &[Reference]) {
     if let Some((segment, offset)) = dict {
         put_where(out, this_segment, segment, offset);
@@ -61,7 +61,7 @@ fn put_where(out: &mut Vec<u8>, this_segment: u64, segment: u64, offset: u64) {
     put_varint(out, offset / ALIGN as u64);
 }
 
-/// What [`put_head`] wrote; `has_dict` is the frame's flag DICT.
+/// Reads what [`put_head`] wrote; `has_dict` is the frame's flag DICT.
 #[allow(clippy::type_complexity, reason = "a name for a pair of two would say less")]
 pub fn read_head(
     head: &[u8],

@@ -1,7 +1,7 @@
-//! Tells damage from a torn end: which bytes had been promised, and which were still on their way.
+//! Tells damage from a torn end: which bytes had been synced, and which were still being written.
 //!
-//! Everything below S, the highest `synced_to`, had been synced: what cannot be read there is damage. Above S the log
-//! ends at the last commit before the first hole.
+//! Everything below S, the highest `synced_to`, had been synced: what cannot be read there is damage. Above S, the
+//! log ends at the last commit before the first hole.
 
 use super::Scanner;
 use super::walk::{Gap, Walk};
@@ -9,31 +9,31 @@ use crate::commit::Listed;
 use crate::frame::{FIRST_FRAME, FrameHeader, Kind};
 use crate::segment::{SegmentHeader, Trailer};
 
-/// What is known about a segment from outside its frames.
+/// What is known about a segment beside its frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rules {
-    /// The end of the file says that the segment was sealed.
+    /// The trailer, if the end of the file says that the segment was sealed.
     pub trailer: Option<Trailer>,
     /// A later segment of the same writer has a frame, and does not void this one.
     pub complete: bool,
-    /// A later header voids this segment from this offset on; the lowest, if several do.
+    /// A later header voids this segment from this offset on. If several do, the lowest counts.
     pub voided_from: Option<u64>,
-    /// It was sealed when the file was so long, as the next header or a card says.
+    /// How long the file was when it was sealed, according to the next header or a card.
     pub sealed_bytes: Option<u64>,
 }
 
 impl Rules {
-    /// Where data ends, if something says so.
+    /// Where data ends, if this is known.
     pub(super) fn limit(&self) -> Option<u64> {
         let lists = self.trailer.map(|trailer| trailer.lists);
         lists.into_iter().chain(self.voided_from).min().map(|limit| limit.max(FIRST_FRAME))
     }
 }
 
-/// A record that exists, and where.
+/// A record that exists, and where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameRef {
-    /// Where its first frame stands.
+    /// Where its first frame is.
     pub offset: u64,
     /// The header of its first frame.
     pub header: FrameHeader,
@@ -49,49 +49,49 @@ impl FrameRef {
         self.offset + self.bytes
     }
 
-    /// Its name.
+    /// It as a commit would list it.
     pub fn listed(&self) -> Listed {
         let FrameHeader { kind, slot, seq, .. } = self.header;
         Listed { offset: self.offset, kind, slot, seq }
     }
 }
 
-/// A range of a segment that holds no record that can be read and exists.
+/// A range of a segment without a readable record that counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hole {
     /// Where it starts.
     pub offset: u64,
     /// Its length; 0 if it is only known that something is missing at the end.
     pub len: u64,
-    /// True for bytes that had been promised; false for a torn end.
+    /// True if the bytes had been synced; false for a torn end.
     pub damage: bool,
-    /// The frames that are known to have been here, in order. A CHUNK stands for a record of which no more is known.
+    /// The frames that are known to have been here, in order. A CHUNK means a record of which no more is known.
     pub lost: Vec<Listed>,
-    /// Nothing else was here: each byte belongs to a frame in `lost`.
+    /// True if nothing else was here: each byte belongs to a frame in `lost`.
     pub certain: bool,
 }
 
-/// What a segment holds.
+/// The content of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentScan {
     /// The records that exist, commits among them, in order; chunks are part of their record.
     pub frames: Vec<FrameRef>,
     /// Everything before this had been synced. Data ends here if the segment is sealed, complete or voided.
     pub synced_to: u64,
-    /// Where the log ends: all that exists stands before this.
+    /// Where the log ends: all records that count are before this.
     pub valid_to: u64,
-    /// Where data could have stood at most: the index, the voided part, or the end of the file starts here.
+    /// The end of the space for data: the index, the voided part, or the end of the file starts here.
     pub data_end: u64,
     /// Damage, in order, and then the torn end, if there is one.
     pub holes: Vec<Hole>,
-    /// How many bytes of data stand behind `valid_to`: written, and never known to be durable.
+    /// How many bytes of data come after `valid_to`: written, and never known to be durable.
     pub torn: Option<u64>,
     /// A kind of frame that only a newer version understands: the segment must be refused.
     pub newer: Option<u8>,
 }
 
 impl SegmentScan {
-    /// True if something is lost that had been promised.
+    /// True if something is lost that had been synced.
     pub fn is_damaged(&self) -> bool {
         self.holes.iter().any(|hole| hole.damage)
     }
@@ -104,15 +104,15 @@ pub struct Seen {
     pub frames: Vec<FrameRef>,
     /// Damage among them, in order.
     pub holes: Vec<Hole>,
-    /// Everything before this was told; what stands behind is "not yet".
+    /// Everything before this was reported; what comes after it is "not yet".
     pub synced_to: u64,
-    /// The segment was finished: data ends at `synced_to`.
+    /// True if the segment is finished: data ends at `synced_to`.
     pub is_over: bool,
     /// A kind of frame that only a newer version understands: the segment must be refused.
     pub newer: Option<u8>,
 }
 
-/// What the whole file `data` holds. If `rules` have no trailer, its last bytes are looked at for one.
+/// Scans the whole file `data`. If `rules` have no trailer, the last bytes of `data` are checked for one.
 pub fn scan_segment(data: &[u8], header: &SegmentHeader, rules: Rules) -> SegmentScan {
     let trailer = rules.trailer.or_else(|| Trailer::decode(data, data.len() as u64, header.salt));
     let mut walk = Walk::new(header, Rules { trailer, ..rules });
@@ -121,7 +121,7 @@ pub fn scan_segment(data: &[u8], header: &SegmentHeader, rules: Rules) -> Segmen
 }
 
 impl Walk {
-    /// What the segment holds, if it ends where the last window did.
+    /// The content of the segment, if it ends with the last window.
     pub fn finish(mut self) -> SegmentScan {
         self.close_end();
         let data_end = self.data_end();
@@ -133,7 +133,7 @@ impl Walk {
         let torn_from = first_torn.map_or(data_end, |gap| gap.offset);
         let before = self.records.partition_point(|record| record.end() <= torn_from);
         let last_commit = self.records[..before].iter().rfind(|record| commits(record));
-        // All below S is committed: S is the end of a commit, even if that one can no longer be read.
+        // All below S is committed: S is the end of a commit, even if that commit can no longer be read.
         let valid_to = last_commit.map_or(synced_to, |commit| commit.end().max(synced_to));
 
         let mut holes = self.damage_below(synced_to);
@@ -149,10 +149,10 @@ impl Walk {
         SegmentScan { frames: self.records, synced_to, valid_to, data_end, holes, torn, newer: self.newer }
     }
 
-    /// What became durable since the last time, and damage in it.
+    /// What became durable since the last call, and the damage in it.
     ///
-    /// What stands behind the first bad place above S may still be on its way to the file, so it is forgotten and
-    /// wanted again from S on.
+    /// What comes after the first bad place above S may still be in the process of being written. So it is forgotten,
+    /// and wanted again from S on.
     pub fn take(&mut self) -> Seen {
         let synced_to = self.index_at.unwrap_or(self.scanner.synced_to());
         let holes = self.damage_below(synced_to);
@@ -172,7 +172,7 @@ impl Walk {
         Seen { frames, holes, synced_to, is_over: self.index_at.is_some(), newer: self.newer }
     }
 
-    /// Turns what the bytes broke off in into a hole.
+    /// Turns an incomplete record at the end into a hole.
     fn close_end(&mut self) {
         if self.index_at.is_none() {
             let looked_at = self.scanner.hole_from().unwrap_or(self.scanner.offset());
@@ -183,13 +183,14 @@ impl Walk {
         self.close_open();
     }
 
-    /// A sealed file that is shorter than it was has lost what stood behind its end, data or index.
+    /// A sealed file that became shorter has lost what was after its end, data or index.
     fn data_end(&self) -> u64 {
         let file_end = self.seen_to.max(self.rules.sealed_bytes.unwrap_or(0));
         self.index_at.or(self.rules.limit()).unwrap_or(file_end)
     }
 
-    /// A log that goes on in another segment ended with a commit. If it is gone, so may be what stood before it.
+    /// A log that continues in another segment ended with a commit. If that commit is gone, so may be the frames
+    /// before it.
     fn misses_a_commit(&self, data_end: u64) -> bool {
         let ends_with_data = self.rules.complete && self.rules.limit().is_none() && self.index_at.is_none();
         ends_with_data && self.records.last().is_some_and(|last| last.end() == data_end && !commits(last))
@@ -211,7 +212,8 @@ impl Walk {
         ranges.into_iter().map(|range| self.named_hole(range, true)).collect()
     }
 
-    /// What was written and does not exist; whole frames are named too, since nobody can tell whether they were promised.
+    /// What was written and does not count. Whole frames are named too, since it is unknown whether they had been
+    /// synced.
     fn torn_end(&mut self, offset: u64, end: u64) -> Hole {
         let whole = self.records.iter().filter(|record| record.offset >= offset);
         self.named.extend(whole.clone().map(FrameRef::listed));
@@ -231,7 +233,7 @@ impl Walk {
     }
 }
 
-/// A chunk names its record by slot and sequence; it says nothing new if the record is there by its own name.
+/// A chunk names its record by slot and sequence number; it adds nothing if the record itself is listed.
 fn drop_chunks_of_the_named(lost: &mut Vec<Listed>) {
     let is_chunk = |listed: &Listed| listed.kind == Kind::Chunk as u8;
     if !lost.iter().any(is_chunk) {

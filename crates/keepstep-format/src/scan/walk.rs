@@ -1,6 +1,6 @@
-//! Puts the frames of a segment together into records, and remembers what it could not read.
+//! Joins the frames of a segment into records, and remembers what it could not read.
 //!
-//! A record in chunks is whole only if all of them are; else all of it is a gap with the record's name.
+//! A chunked record is whole only if all its chunks are; otherwise all of it is a gap with the record's name.
 
 use super::verdict::{FrameRef, Rules};
 use super::{Event, Scanner};
@@ -10,8 +10,8 @@ use crate::segment::SegmentHeader;
 
 /// A walk through one segment, fed with windows of its bytes.
 ///
-/// Feed it until it wants nothing more, then [`Walk::finish`]. To follow a log that is still being written, feed it what
-/// is there and [`Walk::take`] what is known to be durable, again and again.
+/// Feed it until it wants nothing more, then call [`Walk::finish`]. To follow a log that is still being written, feed
+/// it what is there, and call [`Walk::take`] for what is known to be durable, again and again.
 #[derive(Debug, Clone)]
 pub struct Walk {
     pub(super) scanner: Scanner,
@@ -24,19 +24,19 @@ pub struct Walk {
     /// Names of frames inside gaps, from their own headers and from the lists of commits.
     pub(super) named: Vec<Listed>,
     pub(super) open: Option<Open>,
-    /// Where the index starts, and so data ends.
+    /// Where the index starts, which is where data ends.
     pub(super) index_at: Option<u64>,
     pub(super) newer: Option<u8>,
-    /// The end of what was fed so far.
+    /// How far it was fed.
     pub(super) seen_to: u64,
 }
 
 /// The bytes that a [`Walk`] needs next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wants {
-    /// The next window starts here, or before.
+    /// The next window must start here, or before.
     pub offset: u64,
-    /// It reaches at least so far from there; it may be as much longer as is handy.
+    /// It must reach at least this far from there; it may be longer.
     pub bytes: usize,
 }
 
@@ -45,7 +45,7 @@ pub struct Wants {
 pub(super) struct Gap {
     pub(super) offset: u64,
     pub(super) end: u64,
-    /// Every byte belongs to a frame whose name is known.
+    /// True if every byte belongs to a frame whose name is known.
     pub(super) is_certain: bool,
 }
 
@@ -59,12 +59,12 @@ pub(super) struct Open {
 }
 
 impl Walk {
-    /// Starts behind the header.
+    /// Starts after the header.
     pub fn new(header: &SegmentHeader, rules: Rules) -> Self {
         Self::over(Scanner::new(header.salt), header.salt, rules)
     }
 
-    /// Starts at a `synced_to` of the segment: what stands before is known already.
+    /// Starts at a `synced_to` of the segment: what is before it is known already.
     pub fn from(header: &SegmentHeader, synced_to: u64, rules: Rules) -> Self {
         Self::over(Scanner::from(header.salt, synced_to), header.salt, rules)
     }
@@ -76,14 +76,15 @@ impl Walk {
         Self { scanner, salt, rules, records, gaps, named, open, index_at, newer, seen_to }
     }
 
-    /// What it needs to go on; nothing once data has ended.
+    /// What it needs next; `None` once data has ended.
     pub fn wants(&self) -> Option<Wants> {
         let offset = self.scanner.offset();
         let has_ended = self.index_at.is_some() || self.rules.limit().is_some_and(|limit| offset >= limit);
         (!has_ended).then(|| Wants { offset, bytes: self.scanner.needs() })
     }
 
-    /// Goes on through `window`, the part of the file from `window_offset` on; `is_end` says that the file ends with it.
+    /// Continues through `window`, the part of the file from `window_offset` on; `is_end` means that the file ends
+    /// with it.
     pub fn feed(&mut self, window: &[u8], window_offset: u64, is_end: bool) {
         if self.wants().is_none() {
             return;
@@ -122,7 +123,8 @@ impl Walk {
             self.close_open();
             self.index_at = Some(offset);
         } else if header.is(Kind::Footer) {
-            // Without LISTS before it, and no trailer, a seal was cut short: where data ended, it does not tell.
+            // Without LISTS before it and without a trailer, a seal was cut short, and it does not tell where data
+            // ended.
             self.close_open();
             self.hole(offset, offset + bytes);
         } else if header.is(Kind::Chunk) {
@@ -143,7 +145,7 @@ impl Walk {
     fn chunk(&mut self, offset: u64, header: &FrameHeader, bytes: u64, is_whole: bool) {
         let end = offset + bytes;
         let Some(open) = self.open.as_mut().filter(|open| continues(header, &open.record.header)) else {
-            // Its record began in a hole, or never: what is left of it is of no use.
+            // Its record began in a hole, or never: the rest of it is useless.
             self.close_open();
             return self.lose(&FrameRef { offset, header: *header, bytes, chunks: 0 }, end, true);
         };
@@ -163,7 +165,7 @@ impl Walk {
 
     pub(super) fn hole(&mut self, offset: u64, end: u64) {
         match &mut self.open {
-            // Chunks of it may stand behind the hole.
+            // Some of its chunks may come after the hole.
             Some(open) => {
                 open.is_whole = false;
                 open.is_certain = false;
@@ -173,7 +175,7 @@ impl Walk {
         }
     }
 
-    /// A record whose last chunk never came.
+    /// Closes a record whose last chunk never came.
     pub(super) fn close_open(&mut self) {
         if let Some(open) = self.open.take() {
             self.lose(&open.record, open.end, open.is_certain);
@@ -185,9 +187,10 @@ impl Walk {
         self.named.push(record.listed());
     }
 
-    /// A commit lists what it commits: whatever of that stands in a gap is lost, and here is its name.
+    /// A commit lists its frames. Those that are in a gap are lost, and get their names here.
     fn name_lost(&mut self, commit_body: &[u8]) {
-        // A body that holds its checksum and is no list was written so; it names nothing, and the holes stay reported.
+        // A body with a right checksum that is not a list was written like this; it names nothing, and the holes stay
+        // reported.
         for listed in read_commit_body(commit_body).unwrap_or_default() {
             let behind = self.gaps.partition_point(|gap| gap.offset <= listed.offset);
             if behind > 0 && listed.offset < self.gaps[behind - 1].end {

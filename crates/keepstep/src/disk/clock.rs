@@ -1,11 +1,12 @@
-//! A wall clock that never goes back, and never says the same twice.
+//! A wall clock that never goes back, and never returns the same time twice.
 //!
-//! What one process says later has a later time, whoever sets the machine's clock meanwhile: so the order of what it recorded
-//! can be told by time alone. While the machine's clock is behind what was said, time goes on by a microsecond for each look.
+//! Within one process, a later answer is a later time, even if the machine's clock is set back meanwhile. So time
+//! alone gives the order of what the process recorded. While the machine's clock is behind, each answer adds a
+//! microsecond.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// What a process has said of the time. No lock: a forked child goes on with it.
+/// The last time that this process returned. It has no lock, so a forked child can use it.
 pub(super) struct LastSaid(AtomicI64);
 
 impl LastSaid {
@@ -13,7 +14,7 @@ impl LastSaid {
         Self(AtomicI64::new(i64::MIN))
     }
 
-    /// The time to say now, by the machine's clock.
+    /// The time to return now, given the machine's clock.
     pub(super) fn say(&self, now_us: i64) -> i64 {
         let later = |last: i64| now_us.max(last.saturating_add(1));
         let mut last = self.0.load(Ordering::Acquire);

@@ -1,4 +1,4 @@
-//! A directory of files as a store's storage: cards by link, logs by append and sync, presence by locks.
+//! A directory of files as storage: cards by link, logs by append and sync, presence by locks.
 
 use std::io;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use super::{
     ReadLog, Watch, file_bytes_max, parent,
 };
 
-/// A directory, and which of its folders are known to be there.
+/// A directory, and which of its folders are known to exist.
 pub struct Directory {
     files: Arc<dyn Files>,
     folders: Folders,
 }
 
 impl Directory {
-    /// The doors of a directory, on whatever file system.
+    /// The storage interface over a directory of any file system.
     pub fn over(files: Arc<dyn Files>) -> Arc<Self> {
         Arc::new(Self { files, folders: Folders::default() })
     }
 }
 
-/// Reads a whole file: a card, a lock, a beat, `keepstep.json`. One that is longer than its kind can be is an error
-/// (`InvalidData`), as is what is no regular file.
+/// Reads a whole file: a card, a lock, a beat, `keepstep.json`. A file that is longer than its kind allows is an
+/// error (`InvalidData`), and so is anything that is not a regular file.
 pub fn read_file(files: &dyn Files, path: &str) -> io::Result<Vec<u8>> {
     let file = files.open(path)?;
     let (bytes, bytes_max) = (file.bytes()?, file_bytes_max(path));
@@ -151,7 +151,7 @@ struct FileLog {
     files: Arc<dyn Files>,
     file: Arc<dyn File>,
     end: u64,
-    /// Its name in the making, until it has its own.
+    /// Its temporary name, until it is published.
     temporary: Option<String>,
 }
 
@@ -171,7 +171,7 @@ impl GrowingLog for FileLog {
             return Err(io::Error::other("it has its name already"));
         };
         let published = publish::link(&*self.files, &temporary, path, true);
-        // A temporary name that stays behind is only untidy.
+        // A temporary file that is left behind does no harm.
         let _ = self.files.remove(&temporary);
         published
     }

@@ -1,27 +1,28 @@
-//! What the engine asks of storage, split by what is needed: time and chance, cards, logs, presence.
+//! What the engine asks of storage, in four parts: time and randomness, cards, logs, presence.
 //!
-//! Each promise is the storage's to keep: what is put is durable and whole when that returns, a name is given once, what a log
-//! says is synced survives. How it keeps them (files in the making, links, syncs of directories; a conditional put) is its
-//! own business. A [`super::Directory`] keeps them with files; another storage is another implementation of these.
+//! The storage keeps the promises: what is put is whole and durable when the call returns, a name is given once, and
+//! what a log has synced survives. How it does so (temporary files, links, directory syncs; a conditional put) is up
+//! to the storage. A [`super::Directory`] uses files; another kind of storage is another implementation of these
+//! traits.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time and chance.
+/// Time and randomness.
 pub trait Clock: Send + Sync {
-    /// Microseconds since 1970. Within a process each answer is later than the one before, also if somebody set the
-    /// machine's clock back meanwhile. For times that are recorded; how long something took is told by [`Clock::uptime_us`].
+    /// Microseconds since 1970. Within a process each answer is later than the one before, even if the machine's
+    /// clock was set back meanwhile. Use it for times that are recorded; measure durations by [`Clock::uptime_us`].
     fn now_us(&self) -> i64;
-    /// Microseconds by a clock that nobody sets: only differences mean something.
+    /// Microseconds of a clock that cannot be set. Only differences mean something.
     fn uptime_us(&self) -> i64 {
         self.now_us()
     }
-    /// Waits: the simulated disk's time passes at once.
+    /// Waits. On the simulated disk, the time passes at once.
     fn sleep(&self, time: Duration) {
         std::thread::sleep(time);
     }
-    /// Fills with randomness.
+    /// Fills `out` with random bytes.
     fn random(&self, out: &mut [u8]) -> io::Result<()>;
 }
 
@@ -34,137 +35,139 @@ pub struct DirEntry {
     pub is_dir: bool,
 }
 
-/// A small file that is to be made.
+/// A small file to be made.
 #[derive(Debug, Clone, Copy)]
 pub struct NewCard<'c> {
-    /// Where.
+    /// Its path.
     pub path: &'c str,
-    /// All of it.
+    /// Its whole content.
     pub content: &'c [u8],
 }
 
-/// Small files that are made once, whole, and never changed. Folders are made as they are needed.
+/// Small files that are made once, whole, and never changed. Folders are made when they are needed.
 pub trait Cards: Clock {
-    /// Makes each under a name that nobody has; false where the name is taken. Durable when it returns. They share what it
-    /// costs to make them so.
+    /// Makes each card under a name that is free; false if the name is taken. Durable when it returns. The cards
+    /// share the cost of the syncs.
     fn put_all(&self, cards: &[NewCard<'_>]) -> Vec<io::Result<bool>>;
-    /// As [`Cards::put_all`], all in one folder, in order, up to the first name that is taken: how many that were. Nothing
-    /// behind one that fails is there, so that numbered names have no hole.
+    /// As [`Cards::put_all`], all in one folder, in order, up to the first name that is taken. Returns how many were
+    /// made. After one that fails, no later one is there, so numbered names have no gap.
     fn put_in_order(&self, cards: &[NewCard<'_>]) -> io::Result<usize>;
-    /// Makes one.
+    /// Makes one card.
     fn put(&self, path: &str, content: &[u8]) -> io::Result<bool> {
         self.put_all(&[NewCard { path, content }]).pop().unwrap_or(Ok(false))
     }
-    /// Takes a name away from what has it. Nothing exclusive may rest on this.
+    /// Replaces what has this name. Nothing exclusive may depend on this.
     fn replace(&self, path: &str, content: &[u8]) -> io::Result<()>;
-    /// All of a card. One that is longer than any card can be is an error (`InvalidData`), as is what is no file.
+    /// Reads a whole card. A file that is longer than any card can be is an error (`InvalidData`), and so is anything
+    /// that is not a file.
     fn get(&self, path: &str) -> io::Result<Vec<u8>>;
-    /// True if the name is there.
+    /// True if the name exists.
     fn exists(&self, path: &str) -> io::Result<bool>;
-    /// The names in a folder, sorted; none if it is not there.
+    /// The names in a folder, sorted; empty if the folder does not exist.
     fn list(&self, dir: &str) -> io::Result<Vec<DirEntry>>;
-    /// Takes a name away; durable after [`Cards::settle`].
+    /// Removes a name. Durable after [`Cards::settle`].
     fn remove(&self, path: &str) -> io::Result<()>;
-    /// Makes what was given and taken away in a folder survive a power cut, whoever did it: who rests on a name that
-    /// somebody else gave, and may have died before it was safe, asks for this first. `""` is the root.
+    /// Makes the names in a folder survive a power cut, whichever process gave or removed them. Call this before you
+    /// depend on a name that another process gave: it may have died before it synced the name. `""` is the root.
     fn settle(&self, dir: &str) -> io::Result<()>;
-    /// Makes a folder, where folders are something that is made.
+    /// Makes a folder, if the storage has folders.
     fn make_folder(&self, dir: &str) -> io::Result<()>;
-    /// False if we may not make anything in this folder. One that is not there says nothing: true.
+    /// False if this process may not make anything in this folder. True if the folder does not exist.
     fn can_write(&self, dir: &str) -> io::Result<bool>;
 }
 
-/// Files that grow at their end, by one process, and are read by all.
+/// Files that one process appends to and all processes read.
 pub trait Logs: Clock {
-    /// Begins a log in a folder. Nobody sees it before it is published.
+    /// Begins a log in a folder. Other processes see it after it is published.
     fn begin(&self, dir: &str) -> io::Result<Box<dyn GrowingLog>>;
     /// Opens a log for reading.
     fn open(&self, path: &str) -> io::Result<Arc<dyn ReadLog>>;
-    /// Begins to notice changes in these folders, and in those that are added later.
+    /// Watches these folders, and those that are added later, for changes.
     ///
-    /// Whoever follows a log makes the watch first, then looks at the logs, then waits: nothing falls in between.
+    /// A follower first makes the watch, then reads the logs, then waits, so that it misses no change.
     fn watch(&self, dirs: &[String]) -> io::Result<Box<dyn Watch>>;
-    /// What the storage is, and so what it can promise.
+    /// The kind of storage, which decides what it can promise.
     fn file_system(&self) -> io::Result<FileSystem>;
 }
 
 /// A log that this process writes. After an error nothing more may be appended.
 pub trait GrowingLog: Send + Sync {
-    /// Puts bytes behind what is there; a reader may see them. After an error any part of them may be there.
+    /// Appends bytes; a reader may see them at once. After an error, any part of them may be there.
     fn append(&mut self, data: &[u8]) -> io::Result<()>;
-    /// Makes all that was appended survive a power cut.
+    /// Makes everything that was appended survive a power cut.
     fn sync(&mut self) -> io::Result<()>;
-    /// Gives it its name, durably; all that was appended must be synced. False if the name is taken.
+    /// Gives the log its name, durably. Everything that was appended must be synced. False if the name is taken.
     fn publish(&mut self, path: &str) -> io::Result<bool>;
-    /// False if it was deleted under us: then it takes every byte, and keeps none.
+    /// False if the file was deleted: then appended bytes are accepted, and lost.
     fn is_there(&self) -> io::Result<bool>;
 }
 
-/// A log as it is read.
+/// A log for reading.
 pub trait ReadLog: Send + Sync {
     /// Reads into `out` from `offset`; fewer bytes only at the end.
     fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize>;
     /// How long it is.
     fn bytes(&self) -> io::Result<u64>;
-    /// Makes what can be read survive a power cut, whoever wrote it. Proof of nothing where a sync has failed before.
+    /// Makes what can be read survive a power cut, whichever process wrote it. It proves nothing if a sync failed
+    /// before.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Notices changes in folders, from the moment that each was added.
+/// Notices changes in folders, each from the moment when it was added.
 pub trait Watch: Send {
-    /// Watches one more folder. One that does not exist is passed over: add it again when it does.
+    /// Watches one more folder. A folder that does not exist is skipped: add it again when it does.
     fn add(&mut self, dir: &str) -> io::Result<()>;
-    /// Waits until a name or a file in one of them has changed since the last wait, or the time is over.
-    /// True if something may have changed.
+    /// Waits until a name or a file in one of them changes, or the time is over. True if something may have changed
+    /// since the last wait.
     fn wait(&mut self, timeout: Duration) -> io::Result<bool>;
 }
 
-/// What kind of storage a path is on, and so what it can promise.
+/// The kind of storage that a path is on, which decides what it can promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileSystem {
     /// A local disk: a sync reaches it.
     Local(&'static str),
-    /// Memory: gone with the power.
+    /// Memory: lost in a power cut.
     Memory(&'static str),
     /// A local disk, mounted so that a sync does not reach it: its name, and why not.
     Unsynced(&'static str, &'static str),
-    /// Anything else counts as a network: locks and caches there are not to be trusted. The number is from `statfs`.
+    /// Everything else counts as network: locks and caches there cannot be trusted. The number is from `statfs`.
     Network(u64),
 }
 
-/// Who holds a lock. Evidence, never proof: a lock is freed when its process closes any descriptor of the file.
+/// Whether a lock is held. Evidence, never proof: a lock is freed when its process closes any descriptor of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockState {
-    /// Nobody: its process is gone, most likely.
+    /// No process holds it: its process is most likely gone.
     Free,
-    /// A process that is alive.
+    /// A live process holds it.
     Held,
 }
 
-/// Who is there. All of it is evidence, and safety never rests on it.
+/// Which processes are alive. All of it is evidence; safety never depends on it.
 pub trait Presence: Clock {
-    /// Shows that this process is there: `lock` holds what it says about itself, and is locked until it is dropped or the
-    /// process ends; `beat` is written to again and again. `WouldBlock` if somebody else has the lock.
+    /// Shows that this process is alive. The file `lock` holds `about`, and is locked until the lock is dropped or
+    /// the process ends; `beat` is rewritten again and again. `WouldBlock` if another process has the lock.
     fn enter(&self, lock: &str, about: &[u8], beat: &str) -> io::Result<(Arc<dyn HeldLock>, Box<dyn Beat>)>;
-    /// Who has a lock: also this process itself.
+    /// Whether a lock is held, by another process or by this one.
     fn lock_state(&self, path: &str) -> io::Result<LockState>;
-    /// Names this boot of this machine: locks are trusted only within it.
+    /// The id of this boot of this machine. Locks are trusted only within it.
     fn boot_id(&self) -> String;
 }
 
-/// A lock that is held until this is dropped, or the process ends.
+/// A lock that is held until it is dropped, or the process ends.
 pub trait HeldLock: Send + Sync {
-    /// Takes it again, if it was freed behind our back. False if somebody else has it.
+    /// Takes the lock again if it was freed unnoticed. False if another process has it.
     fn renew(&self) -> io::Result<bool>;
 }
 
-/// Says that a process is alive.
+/// Shows that a process is alive.
 pub trait Beat: Send + Sync {
-    /// The newest word takes the place of the one before. Not durable: it is of no use after a power cut.
+    /// Replaces the last content. Not durable: it is of no use after a power cut.
     fn say(&self, content: &[u8]) -> io::Result<()>;
 }
 
-/// All that a store stands on.
+/// The whole storage of a store.
 pub trait Disk: Cards + Logs + Presence {}
 
 impl<T: Cards + Logs + Presence> Disk for T {}

@@ -1,6 +1,6 @@
-//! Files and directories, as an operating system has them: what a [`super::Directory`] is made of.
+//! Files and directories of an operating system: a [`super::Directory`] is built on them.
 //!
-//! The real disk and the simulated one implement this; so do the doors of the tests, which stop, fail or lie in between.
+//! Implemented by the real disk, by the simulated one, and by test disks that stop, fail or lie.
 
 use std::io;
 use std::sync::Arc;
@@ -21,26 +21,26 @@ pub trait Files: Clock {
     fn open_rw(&self, path: &str) -> io::Result<Arc<dyn File>>;
     /// Gives a file one more name; an error if that name exists.
     fn link(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Gives a file another name, replacing what had it. Nothing exclusive may rest on this.
+    /// Gives a file another name, and replaces what had it. Nothing exclusive may depend on this.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a name.
     fn remove(&self, path: &str) -> io::Result<()>;
-    /// The names in a directory, sorted; none if it does not exist.
+    /// The names in a directory, sorted; empty if it does not exist.
     fn list(&self, path: &str) -> io::Result<Vec<DirEntry>>;
     /// True if the name exists.
     fn exists(&self, path: &str) -> io::Result<bool>;
-    /// Who has a file locked: also this process itself, which is known without opening the file.
+    /// Whether a file is locked, by another process or by this one; the latter is known without opening the file.
     fn lock_state(&self, path: &str) -> io::Result<LockState>;
-    /// False if we may not make anything in this directory. One that is not there says nothing: true.
+    /// False if this process may not make anything in this directory. True if the directory does not exist.
     fn can_write(&self, path: &str) -> io::Result<bool> {
         let _ = path;
         Ok(true)
     }
-    /// What the directory is on.
+    /// The kind of storage that the directory is on.
     fn file_system(&self) -> io::Result<FileSystem>;
-    /// Begins to notice changes in these directories, and in those that are added later.
+    /// Watches these directories, and those that are added later, for changes.
     fn watch(&self, dirs: &[String]) -> io::Result<Box<dyn Watch>>;
-    /// Names this boot of this machine: locks are trusted only within it.
+    /// The id of this boot of this machine. Locks are trusted only within it.
     fn boot_id(&self) -> String;
 }
 
@@ -54,9 +54,9 @@ pub trait File: Send + Sync {
     fn sync(&self) -> io::Result<()>;
     /// Its length in bytes.
     fn bytes(&self) -> io::Result<u64>;
-    /// How many names it has; 0 if it was deleted under us.
+    /// How many names it has; 0 if it was deleted.
     fn links(&self) -> io::Result<u64>;
-    /// Locks it for this process until this is dropped, or the process ends. False if another process has it. Locking it
-    /// again is how a lock is renewed that was freed behind our back.
+    /// Locks it for this process until the file is dropped, or the process ends. False if another process has the
+    /// lock. Locking again renews a lock that was freed unnoticed.
     fn try_lock(&self) -> io::Result<bool>;
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 /// How many files a process can have locked at a time: one for each store that it records to.
 const SLOTS_MAX: usize = 4096;
 const FREE: u32 = 0;
-/// Somebody is about to fill the slot. If the process forks just then, its child loses one slot.
+/// A thread is about to fill the slot. If the process forks just then, its child loses one slot.
 const FILLING: u32 = u32::MAX;
 
 struct Slot {
@@ -23,7 +23,8 @@ static SLOTS: [Slot; SLOTS_MAX] =
     [const { Slot { process: AtomicU32::new(FREE), device: AtomicU64::new(0), inode: AtomicU64::new(0) } };
         SLOTS_MAX];
 
-/// Behind the highest slot that was ever filled: every file that is opened is looked for before it.
+/// One more than the highest slot that was ever filled: every file that is opened is compared with the slots before
+/// it.
 static FILLED: AtomicUsize = AtomicUsize::new(0);
 
 /// This process has a file locked, until this is dropped.

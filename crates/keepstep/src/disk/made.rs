@@ -1,7 +1,7 @@
-//! Makes directories and files so that they survive a power cut, and so that the store's owner can go on using them.
+//! Makes directories and files so that they survive a power cut, and so that the store's owner can keep using them.
 //!
-//! Whatever is made in a store has the owner of the store and no less access for its group: a `reap` by root must not
-//! leave folders that the user's own recorder cannot write to.
+//! Everything that is made in a store gets the owner of the store, and at least the access of its group: a `reap` by
+//! root must not leave folders that the user's own recorder cannot write to.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Gid, Mode, Uid};
 
-/// Whose a store is, and who else may write there.
+/// The owner of a store, and who else may write there.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Belonging {
-    /// Set if we are somebody else who may give files away.
+    /// Set if this process is another user, which may give files away.
     give_to: Option<(Uid, Gid)>,
     /// With the bits by which a folder's files keep its group, and only their owner may delete them.
     mode: Mode,
@@ -28,22 +28,23 @@ impl Belonging {
         Ok(Self { give_to, mode: Mode::from_raw_mode(stat.st_mode & 0o3777) })
     }
 
-    /// What a new directory is made with: never more than the store itself allows.
+    /// The mode of a new directory: never more than the store itself allows.
     pub(super) fn dir_mode(self) -> Mode {
         self.mode | Mode::RWXU
     }
 
-    /// What a new file is made with.
+    /// The mode of a new file.
     pub(super) fn file_mode(self) -> Mode {
         self.dir_mode() & Mode::from_raw_mode(0o666)
     }
 
-    /// A store that its group may write to stays so, whatever this process masks.
+    /// A store that its group may write to stays so, whatever the umask of this process is.
     fn is_shared(self) -> bool {
         self.mode.contains(Mode::WGRP)
     }
 
-    /// Gives a new directory to whom the store belongs. Where that is not permitted it stays ours: recording goes on.
+    /// Gives a new directory to the owner of the store. If that is not permitted, it stays ours, and recording
+    /// continues.
     pub(super) fn adopt_dir(self, root: BorrowedFd<'_>, path: &str) {
         if let Some((user, group)) = self.give_to {
             let _ = rustix::fs::chownat(root, path, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW);
@@ -80,7 +81,7 @@ fn create_all_with(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -
         }
     }
     if missing.is_empty() {
-        // Whoever made it may not have synced its name. One that we may not look into was not made by us.
+        // The process that made it may not have synced its name. A directory that we may not open was not made by us.
         return match sync(&parent_of(path)) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
             other => other,
@@ -89,7 +90,7 @@ fn create_all_with(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -
     for dir in missing.iter().rev() {
         match std::fs::create_dir(dir) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            // Another process may make the same store: whoever rests on a name syncs it.
+            // Another process may make the same store: a process that depends on a name syncs it.
             _ => sync(&parent_of(dir))?,
         }
     }

@@ -1,7 +1,7 @@
-//! The only way to storage: [`Disk`], and a directory of files that implements it.
+//! All access to storage: [`Disk`], and a directory of files that implements it.
 //!
-//! Everything above it is the same code on a real disk, on a simulated one that loses power at every point, and on whatever
-//! implements the same doors.
+//! All other code is the same on a real disk, on a simulated one that loses power at every point, and on any other
+//! implementation of these traits.
 
 mod clock;
 mod directory;
@@ -29,12 +29,12 @@ pub use doors::{
 pub use files::{File, Files};
 pub use real::RealDisk;
 
-/// How long a small file may be that is no card.
+/// The maximal length of a small file that is not a card.
 const SMALL_FILE_BYTES_MAX: u64 = 64 << 10;
-/// How long a card may be, with its header.
+/// The maximal length of a card, with its header.
 pub(crate) const CARD_FILE_BYTES_MAX: u64 = keepstep_format::card::CARD_BODY_MAX as u64 + 1024;
 
-/// How long a file may be that is read whole: whoever made a longer one was not keepstep.
+/// The maximal length of a file that is read whole. keepstep never makes a longer one.
 fn file_bytes_max(path: &str) -> u64 {
     match path.rsplit('/').next() {
         Some(STORE_FILE | "lock" | "beat") => SMALL_FILE_BYTES_MAX,
@@ -54,7 +54,7 @@ pub(crate) fn read_exact_at(file: &dyn ReadLog, offset: u64, bytes: usize) -> io
 /// The file that makes a directory a store.
 pub(crate) const STORE_FILE: &str = "keepstep.json";
 
-/// True if this failed because the whole store was deleted: waiting brings nothing back.
+/// True if this failed because the whole store was deleted. Then waiting does not help.
 pub(crate) fn store_is_deleted(disk: &dyn Disk, error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound && matches!(disk.exists(STORE_FILE), Ok(false))
 }

@@ -1,7 +1,8 @@
-//! What a directory really lies on: through its mount, the layers of an overlay, and loop devices.
+//! Finds what a directory really lies on: through its mount, the layers of an overlay, and loop devices.
 //!
-//! `statfs` alone says "overlay" of a layer in memory, and "ext4" of an image in memory. A sync there reaches no disk, so
-//! `power` must not be promised. What cannot be seen from here (the layers of a container's host) counts as a disk.
+//! `statfs` alone says "overlay" for a layer in memory, and "ext4" for an image in memory. A sync there reaches no
+//! disk, so `power` must not be promised. Layers that cannot be seen from here (those of a container's host) count as
+//! a disk.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -11,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::FileSystem;
 
-/// How many storeys are looked through: an overlay over a loop device over an overlay is one too many already.
+/// How many layers are followed. Even an overlay over a loop device over an overlay is rare.
 const STOREYS_MAX: usize = 8;
 
 /// A line of `/proc/self/mountinfo`.
@@ -35,7 +36,7 @@ pub fn of(path: &Path) -> Option<Mount> {
     mount_of(rustix::fs::open(path, flags, Mode::empty()).ok()?.as_fd())
 }
 
-/// What an open directory is on.
+/// What an open directory lies on.
 pub(super) fn storage_of(dir: BorrowedFd<'_>) -> io::Result<FileSystem> {
     look(dir, STOREYS_MAX)
 }
@@ -109,7 +110,7 @@ fn parse(line: &str) -> Option<Mount> {
     })
 }
 
-/// Spaces and the like stand there as three octal digits.
+/// Spaces and similar characters are written as three octal digits.
 fn unescape(text: &str) -> String {
     let mut out = text.to_owned();
     for (escaped, plain) in [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")] {
@@ -123,8 +124,8 @@ impl Mount {
         self.options.split(',').any(|had| had == option)
     }
 
-    /// Why a sync does not reach the disk here, if it was mounted so. (`data=writeback` is no reason: a sync still covers
-    /// data and length, and what was not synced is checked by its sums.)
+    /// Why a sync does not reach the disk here, if it was mounted so. (`data=writeback` is no reason: a sync still
+    /// covers data and length, and unsynced data has checksums.)
     pub fn skips_syncs(&self) -> Option<&'static str> {
         if self.kind == "overlay" && (self.has("volatile") || self.has("fsync=volatile")) {
             return Some("it is mounted volatile: its syncs do nothing");
@@ -139,7 +140,7 @@ impl Mount {
         skips.then_some("it is mounted so that a sync does not flush the disk's cache")
     }
 
-    /// Where an overlay keeps what is written to it, as far as that can be seen from here.
+    /// Where an overlay keeps its changes, if that can be seen from here.
     pub fn upper_layer(&self) -> Option<PathBuf> {
         self.upper().filter(|path| self.kind == "overlay" && path.is_absolute())
     }
@@ -163,7 +164,8 @@ impl Mount {
         })
     }
 
-    /// What the kernel tells of the device. A file system over several (btrfs) has a number of its own: then by its name.
+    /// The device, by its number. A file system over several devices (btrfs) has a number of its own; then by its
+    /// name.
     fn block_device(&self) -> Option<PathBuf> {
         let (major, minor) = match self.device {
             (0, _) => {
@@ -191,7 +193,7 @@ mod tests {
         assert_eq!(parse("nonsense"), None);
     }
 
-    /// Both ways in which kernels tell it; and what is harmless is not told as harm.
+    /// Both notations of kernels are known, and harmless options are not reported.
     #[test]
     fn mounts_that_skip_syncs_are_known() {
         let mount = |kind: &str, options: &str| {

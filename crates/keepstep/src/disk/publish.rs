@@ -1,5 +1,5 @@
-//! Publishes files in a directory: each is written and synced under a name of its own making, then given its name by a link,
-//! which fails if the name is taken, and told only when the folder that has the name is synced too.
+//! Publishes files in a directory. Each is written and synced under a temporary name. Then a link gives it its name,
+//! and fails if the name is taken. It counts only when the folder of that name is synced too.
 //!
 //! Many at once share their syncs, and are as safe as if they had been published one by one.
 
@@ -10,37 +10,38 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::files::{File, Files};
 use super::{NewCard, join, parent};
 
-/// How many threads wait for syncs of one batch, and how many syncs make one of them worth while: with few, threads cost
-/// more than they spare (8 processes with 8 workers each claimed half as fast).
+/// How many threads wait for the syncs of one batch, and how many syncs make a thread worth while. For few syncs,
+/// threads cost more than they save (8 processes with 8 workers each claimed half as fast).
 const THREADS_MAX: usize = 16;
 const SYNCS_EACH: usize = 4;
-/// How often a file in the making may be swept away before that counts as trouble.
+/// How often a temporary file may be deleted by another process before this is an error.
 const SWEPT_MAX: u32 = 16;
 
-/// Folders that are known to be there, and safe.
+/// Folders that are known to exist and to be synced.
 #[derive(Default)]
 pub(super) struct Folders(Mutex<BTreeSet<String>>);
 
 impl Folders {
     fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        // A set that is whole at every moment.
+        // A panic cannot leave this set half-changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a folder and those that it is in, unless they are known, so that they survive a power cut.
+    /// Makes a folder and its parents, unless they are known, so that they survive a power cut.
     pub(super) fn ensure(&self, files: &dyn Files, folder: &str) -> io::Result<()> {
         if folder.is_empty() || self.lock().contains(folder) {
             return Ok(());
         }
         self.ensure(files, parent(folder))?;
         make(files, folder)?;
-        // Whoever made it may not have synced it yet; a name that rests on it must not vanish.
+        // The process that made it may not have synced it yet. A name in it must not vanish.
         files.sync_dir(parent(folder))?;
         self.lock().insert(folder.to_owned());
         Ok(())
     }
 
-    /// Makes the folders that a batch needs, with one sync for all. One that fails is made, and told of, with its file.
+    /// Makes the folders that a batch needs, with one sync for all. An error is ignored here: making its file reports
+    /// it.
     fn ensure_all(&self, files: &dyn Files, cards: &[NewCard<'_>]) {
         let wanted: BTreeSet<&str> = cards.iter().map(|card| parent(card.path)).collect();
         let missing: Vec<&str> = wanted.into_iter().filter(|folder| !self.lock().contains(*folder)).collect();
@@ -57,14 +58,14 @@ impl Folders {
         }
     }
 
-    /// Somebody deleted it, and perhaps what it was in.
+    /// The folder was deleted, and perhaps its parents too.
     fn forget(&self, folder: &str) {
         let is_above = |known: &str| folder.strip_prefix(known).is_some_and(|rest| rest.starts_with('/'));
         self.lock().retain(|known| known != folder && !is_above(known));
     }
 }
 
-/// Makes a folder that may be there.
+/// Makes a folder that may exist already.
 fn make(files: &dyn Files, folder: &str) -> io::Result<()> {
     match files.create_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -81,7 +82,7 @@ pub(super) fn publish(files: &dyn Files, folders: &Folders, card: &NewCard<'_>) 
             temporary.publish(card.path, true)
         });
         match published {
-            // Whoever deletes what others left behind, and gives it no time, may have taken the file in the making for that.
+            // A process that deletes leftovers without a grace period may have deleted the temporary file.
             Err(error) if error.kind() == io::ErrorKind::NotFound && swept < SWEPT_MAX => {
                 folders.forget(parent(card.path));
                 swept += 1;
@@ -91,7 +92,7 @@ pub(super) fn publish(files: &dyn Files, folders: &Folders, card: &NewCard<'_>) 
     }
 }
 
-/// Publishes each under a name that nobody has yet; false where the name is taken. Writes all, syncs all, names all, and
+/// Publishes each file under a name that is free; false if the name is taken. Writes all, syncs all, links all, and
 /// syncs each folder once.
 pub(super) fn publish_all(
     files: &dyn Files,
@@ -111,7 +112,7 @@ pub(super) fn publish_all(
     let synced = side_by_side(&named, |folder| files.sync_dir(folder));
     for (folder, synced) in named.iter().zip(synced) {
         let Err(error) = synced else { continue };
-        // Whoever has a name that may vanish with the power does not have it yet.
+        // A name that a power cut may remove does not count yet.
         for (outcome, card) in outcomes.iter_mut().zip(cards) {
             if matches!(outcome, Ok(true)) && parent(card.path) == *folder {
                 *outcome = Err(io::Error::new(error.kind(), error.to_string()));
@@ -121,7 +122,8 @@ pub(super) fn publish_all(
     outcomes
 }
 
-/// Publishes as [`publish_all`], all in one folder, in order, up to the first name that is taken: how many that were.
+/// As [`publish_all`], all in one folder, in order, up to the first name that is taken. Returns how many were
+/// published.
 pub(super) fn publish_in_order(
     files: &dyn Files,
     folders: &Folders,
@@ -145,8 +147,8 @@ pub(super) fn publish_in_order(
     outcome.map(|()| done)
 }
 
-/// Files in the making, written and synced. Syncs that wait at the same time share one commit of the file system, so they
-/// are made side by side.
+/// Writes and syncs temporary files. Syncs at the same time share one commit of the file system, so they run in
+/// parallel.
 fn write_all<'f>(
     files: &'f dyn Files,
     folders: &Folders,
@@ -175,7 +177,7 @@ fn give_name(
     card: &NewCard<'_>,
 ) -> io::Result<bool> {
     match made.and_then(|temporary| temporary.publish(card.path, false)) {
-        // Swept away by somebody who took it for left behind, or the folder was.
+        // Another process deleted it as a leftover, or the folder was deleted.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             folders.forget(parent(card.path));
             publish(files, folders, card)
@@ -184,14 +186,14 @@ fn give_name(
     }
 }
 
-/// A name for a file in the making.
+/// A temporary name.
 pub(super) fn temporary_path(files: &dyn Files, dir: &str) -> io::Result<String> {
     let mut random = [0; 8];
     files.random(&mut random)?;
     Ok(join(dir, &format!(".tmp-{:016x}", u64::from_le_bytes(random))))
 }
 
-/// A file in the making: nobody sees it before it is published.
+/// A temporary file: other processes do not use it before it is published.
 pub(super) struct Temporary<'f> {
     files: &'f dyn Files,
     path: String,
@@ -206,12 +208,12 @@ impl<'f> Temporary<'f> {
         Ok(Self { files, path, file })
     }
 
-    /// Gives it a name that nobody has yet; its content must be synced. False if the name is taken.
+    /// Gives it a name that is free. Its content must be synced. False if the name is taken.
     fn publish(self, path: &str, syncs_directory: bool) -> io::Result<bool> {
         link(self.files, &self.path, path, syncs_directory)
     }
 
-    /// Gives it a name, taking that away from what had it. Nothing exclusive may rest on this.
+    /// Gives it a name, and replaces what had it. Nothing exclusive may depend on this.
     pub(super) fn replace(self, path: &str) -> io::Result<()> {
         self.files.rename(&self.path, path)?;
         self.files.sync_dir(parent(path))
@@ -220,12 +222,12 @@ impl<'f> Temporary<'f> {
 
 impl Drop for Temporary<'_> {
     fn drop(&mut self) {
-        // A temporary name that stays behind is only untidy.
+        // A temporary file that is left behind does no harm.
         let _ = self.files.remove(&self.path);
     }
 }
 
-/// Gives a file its name, if nobody has it.
+/// Gives a file its name, if the name is free.
 pub(super) fn link(files: &dyn Files, from: &str, to: &str, syncs_directory: bool) -> io::Result<bool> {
     match files.link(from, to) {
         Ok(()) => {}
@@ -239,7 +241,7 @@ pub(super) fn link(files: &dyn Files, from: &str, to: &str, syncs_directory: boo
     Ok(true)
 }
 
-/// Does the same with all of them, with some threads if there are many.
+/// Does the same with all items, with some threads if there are many.
 fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let each = items.len().div_ceil(THREADS_MAX).max(SYNCS_EACH);
     if items.len() < 3 * SYNCS_EACH {

@@ -1,6 +1,6 @@
 //! A directory on a real disk.
 //!
-//! Held open by a descriptor: moving the store while it is written to does not lead a writer astray.
+//! It is held open by a descriptor, so that a writer keeps the right directory if the store is moved.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,7 +28,7 @@ pub struct RealDisk {
 
 struct RealFile {
     fd: OwnedFd,
-    /// Set once it is locked. Declared behind the descriptor: the note goes after the lock has gone.
+    /// Set once the file is locked. Declared after the descriptor, so that the note is removed after the lock.
     held: OnceLock<Held>,
 }
 
@@ -53,8 +53,8 @@ impl RealDisk {
         &self.path
     }
 
-    /// Opens a regular file, or a link to one: what anybody may have put under a file's name must neither hang nor do
-    /// something when it is opened, as a pipe and a device do. So it is looked at first, and never waited for.
+    /// Opens a regular file, or a link to one. A pipe or a device under its name must not hang the process or have an
+    /// effect. So the type is checked first, and opening never waits.
     fn file(&self, path: &str, flags: OFlags) -> io::Result<Arc<dyn File>> {
         let stat = rustix::fs::statat(&self.root, path, AtFlags::empty())?;
         let found = FileType::from_raw_mode(stat.st_mode);
@@ -70,7 +70,7 @@ impl RealDisk {
     }
 }
 
-/// What stands where a file should, for people.
+/// The type of what is there instead of a file, for people.
 fn kind_of(found: FileType) -> &'static str {
     match found {
         FileType::Directory => "a directory, and not a file",
@@ -87,7 +87,7 @@ pub(super) fn or_dot(path: &str) -> &str {
 
 impl Clock for RealDisk {
     fn now_us(&self) -> i64 {
-        /// Of the whole process: what it says through one handle and then through another keeps its order too.
+        /// One for the whole process: times keep their order across several handles.
         static LAST: LastSaid = LastSaid::nothing();
         LAST.say(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros() as i64))
     }
@@ -151,7 +151,7 @@ impl Files for RealDisk {
         let mut entries = Vec::new();
         for entry in rustix::fs::Dir::read_from(&dir)? {
             let entry = entry?;
-            // Names that keepstep makes are ASCII; anything else is not ours.
+            // Names that keepstep makes are ASCII; others are not ours.
             let Ok(name) = entry.file_name().to_str() else { continue };
             if name != "." && name != ".." {
                 let is_dir = match entry.file_type() {
@@ -178,7 +178,7 @@ impl Files for RealDisk {
         if held::is_ours(stat.st_dev, stat.st_ino) {
             return Ok(LockState::Held);
         }
-        // For reading only: a file that was open for writing wakes all who watch its folder when it is closed.
+        // For reading only: closing a file that was open for writing wakes all watches of its folder.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = rustix::fs::openat(&self.root, path, flags, Mode::empty())?;
         let wanted = rustix::process::Flock::from(rustix::process::FlockType::WriteLock);
@@ -189,7 +189,7 @@ impl Files for RealDisk {
     fn can_write(&self, path: &str) -> io::Result<bool> {
         use rustix::fs::Access;
         let wanted = Access::WRITE_OK | Access::EXEC_OK;
-        // A system that cannot tell is no reason to refuse: whoever writes finds out.
+        // If the system cannot tell, writing is allowed: the write itself will fail.
         match rustix::fs::accessat(&self.root, or_dot(path), wanted, AtFlags::EACCESS) {
             Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => Ok(false),
             Err(error @ rustix::io::Errno::ROFS) => Err(error.into()),
@@ -201,7 +201,7 @@ impl Files for RealDisk {
         #[cfg(target_os = "linux")]
         {
             let store = mount::storage_of(self.root.as_fd())?;
-            // Logs may lie elsewhere: on a mount of their own, or behind a link.
+            // Logs may be elsewhere: on a mount of their own, or behind a link.
             let flags = OFlags::PATH | OFlags::CLOEXEC;
             let logs = rustix::fs::openat(&self.root, "writers", flags, Mode::empty());
             match (&store, logs) {
@@ -270,7 +270,7 @@ impl File for RealFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // An interrupted sync has not happened; it has not failed either.
+        // An interrupted sync neither happened nor failed.
         loop {
             #[cfg(target_os = "macos")]
             let result = rustix::fs::fcntl_fullfsync(&self.fd);
@@ -294,7 +294,7 @@ impl File for RealFile {
     fn try_lock(&self) -> io::Result<bool> {
         if self.held.get().is_none() {
             let stat = rustix::fs::fstat(&self.fd)?;
-            // Noted before it is locked: in between nobody of this process may open it.
+            // Noted before it is locked: in between, this process must not open it.
             let _ = self.held.set(Held::note(stat.st_dev, stat.st_ino)?);
         }
         match rustix::fs::fcntl_lock(&self.fd, rustix::fs::FlockOperation::NonBlockingLockExclusive) {

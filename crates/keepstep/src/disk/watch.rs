@@ -1,8 +1,8 @@
-//! Notices when files change, so that whoever follows a log can sleep.
+//! Notices when files change, so that a follower can sleep.
 //!
-//! A change is never missed: it is either noticed, or the watch knows that it is blind and looks again soon. That somebody
-//! is alive is no change: who asks for a lock opens and closes it, and a heartbeat is written all the time. Were these
-//! noticed, whoever follows would wake itself with its own questions.
+//! No change is missed: it is either noticed, or the watch knows that it is blind and looks again soon. Signs of life
+//! do not count as changes: a process that checks a lock opens and closes it, and a beat is written all the time.
+//! Otherwise a follower would wake itself with its own checks.
 
 use std::collections::HashSet;
 use std::io;
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use super::Watch;
 
-/// How often a watch that sees nothing (the system has no more watches to give) says that something may have changed.
+/// How often a blind watch (the system has no more watches) says that something may have changed.
 const BLIND_WAIT: Duration = Duration::from_millis(100);
 
-/// Files that say only that their writer is alive. Nobody waits for that.
+/// Files that only show that their writer is alive. No follower waits for those.
 #[cfg(target_os = "linux")]
 const SIGNS_OF_LIFE: [&std::ffi::CStr; 2] = [c"lock", c"beat"];
 
@@ -80,7 +80,7 @@ mod events {
 
     use super::SIGNS_OF_LIFE;
 
-    /// What the kernel tells.
+    /// The events of the kernel.
     pub(super) struct Events {
         fd: OwnedFd,
     }
@@ -93,7 +93,7 @@ mod events {
 
         /// False if the system gives no more watches.
         pub(super) fn add(&mut self, dir: &OwnedFd) -> bool {
-            // A file that was written to is closed when its process dies: that is worth a look too.
+            // When a process dies, the files that it wrote are closed: that is worth a look too.
             let flags =
                 WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE;
             inotify::add_watch(&self.fd, format!("/proc/self/fd/{}", dir.as_raw_fd()), flags).is_ok()
@@ -106,7 +106,7 @@ mod events {
                 match self.poll(left) {
                     Ok(false) => return Ok(false),
                     Ok(true) if self.drain()? => return Ok(true),
-                    // A signal: whoever waits may want to look at its stop flag.
+                    // A signal: the caller may want to check its stop flag.
                     Err(rustix::io::Errno::INTR) => return Ok(true),
                     Err(error) => return Err(error.into()),
                     Ok(true) => {}
@@ -123,7 +123,7 @@ mod events {
             Ok(poll(&mut polled, Some(&timeout))? > 0)
         }
 
-        /// Takes all that the kernel has to tell. True if any of it matters.
+        /// Reads all events of the kernel. True if any of them matters.
         fn drain(&self) -> io::Result<bool> {
             let mut buffer = [MaybeUninit::uninit(); 4096];
             let mut told = inotify::Reader::new(&self.fd, &mut buffer);

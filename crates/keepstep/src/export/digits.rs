@@ -1,15 +1,15 @@
-//! The decimal digits of integers of any size, in much less than the square of their length.
+//! The decimal digits of integers of any size, much faster than in quadratic time.
 //!
-//! An integer is cut into halves; the digits of the upper one are multiplied by a power of two, in groups of nine digits, and
-//! those of the lower one added. Long products are cut in halves as well (Karatsuba).
+//! An integer is split into halves. The digits of the upper half are multiplied by a power of two, in groups of nine
+//! digits, and those of the lower half are added. Long products are split into halves as well (Karatsuba).
 
 use std::fmt::Write as _;
 
 /// Groups of nine digits, the lowest first.
 const GROUP: u64 = 1_000_000_000;
-/// Up to so many bytes one by one is as fast.
+/// Up to this many bytes, one by one is as fast.
 const BYTES_MIN: usize = 256;
-/// Up to so many groups are multiplied one by one.
+/// Up to this many groups are multiplied one by one.
 const GROUPS_MIN: usize = 40;
 
 /// The decimal digits of a big integer: sign and little-endian magnitude.
@@ -75,7 +75,7 @@ fn product(a: &[u64], b: &[u64]) -> Vec<u64> {
         return product_of_few(short, long);
     }
     if long.len() >= 2 * short.len() {
-        // Pieces of the same length are multiplied best.
+        // Pieces of the same length are multiplied fastest.
         let mut out = vec![0; a.len() + b.len() + 1];
         for (index, piece) in long.chunks(short.len()).enumerate() {
             add(&mut out, &product(short, piece), index * short.len());
@@ -109,7 +109,7 @@ fn product_of_few(short: &[u64], long: &[u64]) -> Vec<u64> {
     trimmed(out)
 }
 
-/// Adds `what` to the groups from `shift` on; there is room for what is carried.
+/// Adds `what` to the groups from `shift` on. There is room for the carry.
 fn add(out: &mut [u64], what: &[u64], shift: usize) {
     let mut carry = 0;
     for (index, group) in out[shift..].iter_mut().enumerate() {
@@ -130,7 +130,7 @@ fn sum(a: &[u64], b: &[u64]) -> Vec<u64> {
     trimmed(out)
 }
 
-/// Takes away what is not more.
+/// Subtracts a number that is not larger.
 fn subtract(out: &mut [u64], what: &[u64]) {
     let mut borrow = 0;
     for (index, group) in out.iter_mut().enumerate() {
@@ -140,7 +140,7 @@ fn subtract(out: &mut [u64], what: &[u64]) {
     }
 }
 
-/// Without zeros on top; zero has one group.
+/// Without leading zeros; zero has one group.
 fn trimmed(mut groups: Vec<u64>) -> Vec<u64> {
     while groups.len() > 1 && groups.last() == Some(&0) {
         groups.pop();

@@ -1,4 +1,4 @@
-//! A file that appears when it is whole: until then whatever had its name stays.
+//! A file that gets its name when it is whole. Until then, an old file of that name stays.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -7,15 +7,15 @@ use std::sync::Arc;
 use crate::disk::{File, Files, RealDisk};
 use crate::error::{Doing, Error, Result};
 
-/// So much is gathered before it is written.
+/// How many bytes are buffered before a write.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// A file in the making. It is gone if it is dropped before [`NewFile::keep`].
+/// A new file. It is removed if it is dropped before [`NewFile::keep`].
 pub struct NewFile {
     disk: Arc<dyn Files>,
     file: Arc<dyn File>,
     name: String,
-    /// Its name until it is whole; none once it has the right one.
+    /// Its temporary name; `None` once it has its own.
     temporary: Option<String>,
     buffer: Vec<u8>,
     written: u64,
@@ -28,7 +28,7 @@ impl std::fmt::Debug for NewFile {
 }
 
 impl NewFile {
-    /// Begins a file that is to have this path. A link is followed: what it leads to is replaced.
+    /// Begins a file for this path. A link is followed: its target is replaced.
     pub fn create(path: &Path) -> Result<Self> {
         let shown = path.display().to_string();
         let refuse = |value: &str, fix: &str| Error::BadInput {
@@ -58,7 +58,7 @@ impl NewFile {
         Ok(Self { disk, file, name, temporary: Some(temporary), buffer: Vec::new(), written: 0 })
     }
 
-    /// Gives the file its name, in place of what had it. It is whole, and survives a power cut, when this returns.
+    /// Gives the file its name, and replaces what had it. It is whole, and survives a power cut, when this returns.
     pub fn keep(mut self) -> Result<()> {
         self.flush().doing("write", &self.name)?;
         self.file.sync().doing("sync", &self.name)?;
@@ -89,7 +89,7 @@ impl Write for NewFile {
 
 impl Drop for NewFile {
     fn drop(&mut self) {
-        // A temporary name that stays behind is only untidy.
+        // A temporary file that is left behind does no harm.
         if let Some(temporary) = self.temporary.take() {
             let _ = self.disk.remove(&temporary);
         }

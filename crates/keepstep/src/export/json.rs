@@ -1,7 +1,8 @@
 //! Recorded values as JSON, always a valid document, one line each.
 //!
-//! Texts, numbers, lists and maps look as one expects. What JSON has no word for is an object with one `$` key; a map
-//! that could be mistaken for that is written out as pairs. What could move a cursor is escaped, so that a terminal may see it.
+//! Texts, numbers, lists and maps are written as usual. A value that JSON does not have is an object with one `$`
+//! key; a map that could be mistaken for that is written as pairs. Characters that could move a cursor are escaped,
+//! so that the result can be shown on a terminal.
 
 use std::fmt::{self, Write};
 
@@ -142,12 +143,13 @@ fn write_elements(out: &mut impl Write, array: &Array) -> fmt::Result {
     }
 }
 
-/// By its own shortest digits: 0.1 as a float of 32 bits is shown as 0.1, and comes back the same.
+/// Writes the shortest digits of a 32-bit float: 0.1 is shown as 0.1, and reads back the same.
 fn write_f32(out: &mut impl Write, number: f32) -> fmt::Result {
     if number.is_finite() { write!(out, "{number:?}") } else { write_float(out, f64::from(number)) }
 }
 
-/// Writes the shortest digits that give the same float back; NaN and the infinities, which JSON lacks, by name.
+/// Writes the shortest digits that read back as the same float. NaN and the infinities, which JSON lacks, are written
+/// by name.
 pub fn write_float(out: &mut impl Write, number: f64) -> fmt::Result {
     match number {
         _ if number.is_nan() => out.write_str(r#"{"$float":"nan"}"#),
@@ -156,7 +158,8 @@ pub fn write_float(out: &mut impl Write, number: f64) -> fmt::Result {
     }
 }
 
-/// Writes a text: what JSON must have escaped is, and what a terminal must not see.
+/// Writes a text. Characters that JSON requires to be escaped are escaped, and so are those that a terminal must not
+/// see.
 pub fn write_text(out: &mut impl Write, text: &str) -> fmt::Result {
     out.write_str("\"")?;
     let mut from = 0;
@@ -178,10 +181,11 @@ pub fn write_text(out: &mut impl Write, text: &str) -> fmt::Result {
     out.write_str("\"")
 }
 
-/// True for what must not reach a terminal as it is: controls, what turns the direction of text, and what nobody sees and can
-/// hide a text in another. `_HOSTILE` in python/keepstep/_log.py has the same, and a test compares them.
+/// True for characters that must not reach a terminal unescaped: controls, characters that change the direction of
+/// text, and invisible ones that can hide a text in another. `_HOSTILE` in python/keepstep/_log.py has the same, and
+/// a test compares them.
 ///
-/// Selectors of variants are not among them: emoji and some scripts cannot be read without.
+/// Variation selectors are not among them: emoji and some scripts need them.
 pub fn is_hostile(c: char) -> bool {
     let is_unseen = || {
         matches!(
@@ -207,7 +211,7 @@ pub fn is_hostile(c: char) -> bool {
     c.is_control() || is_unseen()
 }
 
-/// Writes bytes as a text, three in four letters.
+/// Writes bytes as base64.
 fn write_base64(out: &mut impl Write, data: &[u8]) -> fmt::Result {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     out.write_str("\"")?;

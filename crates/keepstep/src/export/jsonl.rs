@@ -1,7 +1,7 @@
-//! JSON Lines: a step a line, with the names of its episode, so that each line can be understood alone. Calls and notes
-//! are lines too, if they are wanted; `kind` says what a line is.
+//! JSON Lines: one line for each step, with the names of its episode, so that each line can be understood alone.
+//! Calls and notes are lines too, on request; `kind` says what a line is.
 //!
-//! No more than two steps are held at a time, however long the episodes are.
+//! At most two steps are in memory at a time, however long the episodes are.
 
 use std::fmt::Write as _;
 use std::io;
@@ -19,20 +19,20 @@ use crate::store::{Listed, View};
 #[must_use]
 #[non_exhaustive]
 pub struct JsonlOptions {
-    /// A prompt that goes on from the one of the step before is written as what is new in it.
+    /// If a prompt continues the one of the step before, write only its new part.
     pub only_new: bool,
-    /// Calls are lines too, each before the step that it was made for.
+    /// Write calls as lines too, each before the step that it was made for.
     pub calls: bool,
 }
 
 impl JsonlOptions {
-    /// Sets whether a prompt that goes on from the one before is written as what is new in it.
+    /// Sets whether to write only the new part of a prompt that continues the one before.
     pub fn only_new(mut self, only_new: bool) -> Self {
         self.only_new = only_new;
         self
     }
 
-    /// Sets whether calls are lines too.
+    /// Sets whether to write calls as lines too.
     pub fn calls(mut self, calls: bool) -> Self {
         self.calls = calls;
         self
@@ -45,19 +45,19 @@ impl JsonlOptions {
 pub struct JsonlCounts {
     /// Episodes.
     pub episodes: u64,
-    /// Steps: as many lines.
+    /// Steps: one line each.
     pub steps: u64,
-    /// Calls: as many lines.
+    /// Calls: one line each.
     pub calls: u64,
-    /// Notes: as many lines.
+    /// Notes: one line each.
     pub notes: u64,
-    /// Notes that were left out: on a step or an attempt that the view has not.
+    /// Notes that were left out: on a step or an attempt that is not in the view.
     pub notes_elsewhere: u64,
     /// Bytes.
     pub bytes: u64,
-    /// Turns that have no result yet: no steps, and so left out.
+    /// Turns without a result. They are not steps, and are left out.
     pub pending: u64,
-    /// Steps of which a field is lost, and places where records are missing.
+    /// Steps with a lost field, and places where records are missing.
     pub damaged: u64,
 }
 
@@ -93,12 +93,12 @@ pub struct Jsonl<W> {
 }
 
 impl<W: io::Write> Jsonl<W> {
-    /// Writes to this.
+    /// Writes to `out`.
     pub fn new(out: W, options: JsonlOptions) -> Self {
         Self { out, options, line: String::new(), counts: JsonlCounts::default() }
     }
 
-    /// Writes an episode: the attempt of this view, with what it inherited. `after` is called behind each step.
+    /// Writes an episode: the attempt of this view, with its inherited steps. `after` is called after each step.
     pub fn episode(&mut self, listed: &Listed, view: &View, after: &mut dyn FnMut()) -> Result<()> {
         let names = names(listed);
         let mut before: Option<Value> = None;
@@ -116,15 +116,15 @@ impl<W: io::Write> Jsonl<W> {
                 _ => {}
             }
         }
-        // Not all that may be missing leaves a gap.
+        // Some missing records leave no gap.
         self.counts.damaged += gaps.max(view.missing().len() as u64);
         self.counts.pending += u64::from(view.pending()?.is_some());
         self.counts.episodes += 1;
         Ok(())
     }
 
-    /// Writes the notes on an episode that count for this view: the newest of each name and source, whoever said it, about
-    /// the episode, an attempt that it has something of, or a step that is in it.
+    /// Writes the notes on an episode that count for this view: for each name and source the newest, on the episode,
+    /// on an attempt that the view includes, or on one of its steps.
     pub fn notes(&mut self, listed: &Listed, view: &View, index: &NoteIndex) -> Result<()> {
         let names = names(listed);
         let (notes, _) = index.episode(&view.id())?;
@@ -139,7 +139,7 @@ impl<W: io::Write> Jsonl<W> {
         Ok(())
     }
 
-    /// Writes what is held back, and gives back where it was written to.
+    /// Writes what is buffered, and returns the writer.
     pub fn finish(mut self) -> Result<(W, JsonlCounts)> {
         self.out.flush().doing("write", "the export")?;
         Ok((self.out, self.counts))
@@ -215,7 +215,7 @@ impl<W: io::Write> Jsonl<W> {
         self.field("damaged", damaged(&step.damaged).as_ref());
     }
 
-    /// A field that was not recorded is left out: absence is no null.
+    /// A field that was not recorded is left out; it is not null.
     fn field(&mut self, name: &str, value: Option<&Value>) {
         if let Some(value) = value {
             let _ = write!(self.line, ",\"{name}\":");
@@ -223,7 +223,7 @@ impl<W: io::Write> Jsonl<W> {
         }
     }
 
-    /// How much of the prompt before is repeated, and what comes after that.
+    /// How much of the previous prompt is repeated, and what comes after it.
     fn new_in(&self, before: &Value, prompt: &Value) -> Option<(usize, Value)> {
         if !self.options.only_new {
             return None;
@@ -246,7 +246,7 @@ fn damaged(names: &[&'static str]) -> Option<Value> {
     (!names.is_empty()).then(|| Value::list(names.iter().map(|name| Value::from(*name))))
 }
 
-/// True if something that is in a view is what a note is about.
+/// True if the target of a note is in a view.
 fn is_about(view: &View, target: &NoteTarget) -> bool {
     let has_part = |attempt: u32| {
         attempt == view.number() || view.parts().iter().any(|part| part.span.attempt == attempt)
@@ -260,7 +260,7 @@ fn is_about(view: &View, target: &NoteTarget) -> bool {
     }
 }
 
-/// What every line of an episode begins with.
+/// The fields that begin every line of an episode.
 fn names(listed: &Listed) -> String {
     let (key, summary) = (&listed.key, &listed.summary);
     let mut out = String::from("{\"run\":");

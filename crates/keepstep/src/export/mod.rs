@@ -1,6 +1,6 @@
-//! Episodes in the formats of others. A room of its own: it reads through the store, and knows no other room.
+//! Writes episodes in formats of other programs. It reads through the store only.
 //!
-//! What is written is whole or absent: a file gets its name when everything is in it.
+//! The output is whole or absent: a file gets its name when everything is in it.
 
 mod digits;
 mod file;

@@ -1,7 +1,8 @@
-//! Claims: whose an attempt is. Exclusive, durable when they are made, never deleted, never used again.
+//! Claims: which writer has an attempt. A claim is exclusive and durable when it is made, and is never deleted or
+//! reused.
 //!
-//! Many threads of a process claim at once: whoever comes first does the work for all that wait, so that many claims
-//! share their syncs.
+//! Many threads of a process claim at once. The first one does the work for all that wait, so that many claims share
+//! their syncs.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,14 +21,14 @@ use crate::segment::chain::claim_path;
 const BACKOFF_FIRST: Duration = Duration::from_millis(2);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
 
-/// Where a process makes its claims.
+/// Makes the claims of a process, in batches.
 pub(crate) struct ClaimBatcher {
     disk: Arc<dyn Disk>,
     store: Id,
     key: ContentKey,
     /// How long a claim waits for a disk that is full or fails.
     stall: Duration,
-    /// Says whether whoever waits wants to wait no longer.
+    /// Tells whether the waiting caller wants to stop.
     interrupt: Option<fn() -> bool>,
     queue: Mutex<Queue>,
     done: Condvar,
@@ -39,7 +40,7 @@ struct Queue {
     is_served: bool,
 }
 
-/// A claim that somebody wants.
+/// A claim that a thread waits for.
 struct WantedClaim {
     path: String,
     content: Vec<u8>,
@@ -53,12 +54,12 @@ impl ClaimBatcher {
         Self { disk, store, key, stall, interrupt, queue: Mutex::default(), done: Condvar::new() }
     }
 
-    /// Claims an attempt for a writer. False if somebody else has it; durable if not.
+    /// Claims an attempt for a writer. False if another writer has it; durable otherwise.
     pub(crate) fn claim(&self, episode: &Id, attempt: u32, writer: &Id, generation_id: &Id) -> Result<bool> {
         self.claim_at(&claim_path(episode, attempt), episode, attempt, writer, generation_id)
     }
 
-    /// As [`ClaimBatcher::claim`], under another name.
+    /// As [`ClaimBatcher::claim`], for any path.
     pub(crate) fn claim_at(
         &self,
         path: &str,
@@ -91,7 +92,7 @@ impl ClaimBatcher {
                 content: content.to_vec(),
                 outcome: Mutex::new(None),
             })) {
-                // An earlier try that failed may have given it its name all the same.
+                // An earlier try that failed may have made the name all the same.
                 Ok(false) if has_failed => self.is_ours(path, content).doing("claim", path),
                 tried => tried,
             };
@@ -112,7 +113,7 @@ impl ClaimBatcher {
         }
     }
 
-    /// True if the name is taken by this very claim, which is then safe.
+    /// True if the name is taken by this very claim, which is then durable.
     fn is_ours(&self, path: &str, content: &[u8]) -> io::Result<bool> {
         let is_ours = self.disk.get(path)? == content;
         if is_ours {
@@ -152,7 +153,7 @@ impl ClaimBatcher {
     }
 }
 
-/// What went wrong, by what the caller can do about it.
+/// Turns an error into the one that tells the caller what to do.
 fn told(error: Error, bytes: usize, waited: Duration) -> Error {
     let Error::Io { path, source, .. } = &error else { return error };
     if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
@@ -163,6 +164,6 @@ fn told(error: Error, bytes: usize, waited: Duration) -> Error {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is whole at every moment.
+    // A panic cannot leave these values half-changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
-//! Closing the log of another writer for good: its owner is asked first, by letter, and one create-only answer decides.
+//! Closes the log of another writer for good: a letter asks its owner first, and one create-only answer decides.
 //!
-//! The owner answers "alive" when it finds the question, which it looks for before each acknowledgement. Whoever asked
-//! answers "closed" if nobody else does. Only one of the two can have the name, so an owner that finds itself closed has
-//! acknowledged nothing since the answer was there, and all that it acknowledged before is in its log.
+//! The owner answers "alive" when it finds the question, which it looks for before each acknowledgement. The asker
+//! answers "closed" if nobody else does. Only one of the two can have the name. So an owner that finds its log closed
+//! has acknowledged nothing since that answer, and everything that it acknowledged before is in its log.
 
 use keepstep_format::card::kind;
 use keepstep_format::value::Value;
@@ -15,10 +15,10 @@ use crate::segment::Storage;
 use crate::segment::cards::{CardFound, Published, publish_card, read_card};
 use crate::segment::names::parse_number;
 
-/// What was answered to the question whether a log may be closed.
+/// The answer to the question whether a log may be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Its owner is there.
+    /// Its owner is alive.
     Alive,
     /// Nothing more is acknowledged in it.
     Closed,
@@ -39,17 +39,17 @@ impl Answer {
 
 const ENDING: &str = ".answer";
 
-/// Where the answer to a letter stands.
+/// The path of the answer to a letter.
 fn answer_path(writer: &Id, number: u64) -> String {
     format!("mail/{writer}/{number}{ENDING}")
 }
 
-/// Asks a writer whether its log may be closed; the number of the question. Durable when it returns.
+/// Asks a writer whether its log may be closed. Returns the number of the question. Durable when it returns.
 pub(crate) fn ask(storage: &Storage, postman: &NoticePoster, writer: &Id) -> Result<u64> {
     postman.post(storage, writer, &FenceNotice::Question)
 }
 
-/// Answers a question, unless somebody has: what holds from now on. Durable when it returns.
+/// Answers a question, unless it is answered already. Returns the answer that counts. Durable when it returns.
 pub(crate) fn answer(storage: &Storage, writer: &Id, number: u64, says: Answer) -> Result<Answer> {
     let path = answer_path(writer, number);
     let card = [
@@ -60,14 +60,14 @@ pub(crate) fn answer(storage: &Storage, writer: &Id, number: u64, says: Answer) 
     if publish_card(storage, &path, kind::ANSWER, &card)? == Published::Done {
         return Ok(says);
     }
-    // Whoever was first may have died before the name was safe.
+    // The process that was first may have died before it synced the name.
     let dir = disk::parent(&path);
     storage.disk().settle(dir).doing("sync", dir)?;
     let found = answered(storage, writer, number)?;
     found.ok_or_else(|| damaged(&path, "it comes and goes"))
 }
 
-/// What was answered to a question, if something was.
+/// The answer to a question, if there is one.
 pub(crate) fn answered(storage: &Storage, writer: &Id, number: u64) -> Result<Option<Answer>> {
     let path = answer_path(writer, number);
     match read_card(storage, &path, kind::ANSWER)? {
@@ -80,7 +80,7 @@ pub(crate) fn answered(storage: &Storage, writer: &Id, number: u64) -> Result<Op
     }
 }
 
-/// True if the log of a writer was closed by somebody.
+/// True if another process closed the log of a writer.
 pub(crate) fn is_closed(storage: &Storage, writer: &Id) -> Result<bool> {
     let dir = format!("mail/{writer}");
     for entry in storage.disk().list(&dir).doing("list", &dir)?.iter().rev() {
@@ -93,7 +93,7 @@ pub(crate) fn is_closed(storage: &Storage, writer: &Id) -> Result<bool> {
     Ok(false)
 }
 
-/// Guessing would lose what an owner was promised, or let two act on one log.
+/// Guessing could lose an acknowledged step, or let two processes act on one log.
 fn damaged(path: &str, found: &str) -> Error {
     Error::Damaged { path: path.to_owned(), offset: 0, found: found.to_owned() }
 }

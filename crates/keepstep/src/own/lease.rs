@@ -1,7 +1,6 @@
-//! Whether an owner is dead: by its lock where that tells, else by a heartbeat that stands still.
+//! Whether an owner is dead: by its lock if that tells, otherwise by a heartbeat that has stopped.
 //!
-//! What could not be looked at is no evidence: only a heartbeat that was read, and read again after the lease, has stood
-//! still.
+//! A failed look is no evidence: a heartbeat has stopped only if it was read, and read again after the lease.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,15 +17,15 @@ use crate::disk::Disk;
 /// What is known of an owner.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum OwnerState {
-    /// It lives.
+    /// It is alive.
     Live,
-    /// It is gone, and this shows it.
+    /// It is dead, with the evidence.
     Dead(Value),
-    /// Nothing was heard of it for so long; it counts as dead after the rest of the lease.
+    /// It was silent for `heard`; it counts as dead after `left` more.
     Silent { heard: Duration, left: Duration },
 }
 
-/// Watches the heartbeats of others, by this process's own clock.
+/// Watches the heartbeats of other writers, by this process's own clock.
 pub(crate) struct Leases {
     disk: Arc<dyn Disk>,
     store: Id,
@@ -34,7 +33,7 @@ pub(crate) struct Leases {
     seen: Mutex<HashMap<Id, Seen>>,
 }
 
-/// The counter of a heartbeat, and since when it stands there.
+/// The counter of a heartbeat, and since when it has not changed.
 #[derive(Clone, Copy)]
 struct Seen {
     counter: Option<u64>,
@@ -59,8 +58,9 @@ impl Leases {
         }
     }
 
-    /// How long ago a writer was heard of whose lock is free, if that was within a lease: whatever else runs in its process
-    /// may have freed the lock, and it renews it with its beat. Whoever deletes waits for that; nobody else has to.
+    /// How long ago a writer was heard of whose lock is free, if that was within a lease. Other code in its process
+    /// may have freed the lock, and it renews the lock with its beat. Only a caller that deletes data has to wait for
+    /// that.
     pub(crate) fn heard_lately(&self, writer: &Id) -> Option<Duration> {
         match look_at_lock(&*self.disk, &self.store, writer) {
             LockTells::Dead(why) if why == SAME_BOOT => {}
@@ -97,7 +97,7 @@ impl Leases {
         OwnerState::Silent { heard, left: self.lease - heard }
     }
 
-    /// Nothing is known of it, so it has all of its time.
+    /// Nothing is known of it, so it has the whole lease left.
     fn unheard(&self) -> OwnerState {
         OwnerState::Silent { heard: Duration::ZERO, left: self.lease }
     }
@@ -106,7 +106,7 @@ impl Leases {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What shows that a writer is gone, for people.
+    /// The evidence that a writer is gone, for people.
     fn evidence(&self, writer: &Id, why: &str) -> Value {
         let mut out = vec![("owner", Value::from(self.describe(writer))), ("why", Value::from(why))];
         let beat = self.disk.get(&beat_path(writer)).ok();
@@ -116,7 +116,7 @@ impl Leases {
         Value::map(out)
     }
 
-    /// Who a writer is, for people.
+    /// A writer as a text for people.
     pub(crate) fn describe(&self, writer: &Id) -> String {
         describe(&*self.disk, &self.store, writer)
     }

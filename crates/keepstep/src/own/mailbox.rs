@@ -1,4 +1,4 @@
-//! The mailbox of a writer: where others tell it that an episode is no longer its own, or ask whether it is still there.
+//! The mailbox of a writer: other processes tell it there that they own an episode now, or ask whether it is alive.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,23 +15,23 @@ use crate::segment::Storage;
 use crate::segment::cards::{CardFound, read_card};
 use crate::segment::names::list_numbered;
 
-/// What came by mail.
+/// What a letter says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mail {
     /// An episode or stream belongs to this attempt from now on.
     Claimed { id: Id, attempt: u32 },
-    /// Somebody asked, had no answer in time, and closed this whole log.
+    /// A process asked, got no answer in time, and closed this whole log.
     Closed,
 }
 
-/// Reads one's own mail, in order of its numbers.
+/// Reads the mail of this process, in the order of its numbers.
 pub(crate) struct Mailbox {
     storage: Arc<Storage>,
     writer: Id,
     next: u64,
-    /// The next number's path, so that a look-up makes none.
+    /// The path of the next letter, so that a look-up need not build it.
     next_path: String,
-    /// Read, and not told yet: a look that fails later does not lose what was read before.
+    /// Letters that were read and not handled yet: a later look that fails must not lose them.
     untold: Vec<Mail>,
 }
 
@@ -40,9 +40,10 @@ impl Mailbox {
         Self { storage, writer, next: 0, next_path: format!("mail/{writer}/0"), untold: Vec::new() }
     }
 
-    /// What came since the last look: usually one look-up that finds nothing. Who asks whether we are there is answered.
+    /// The mail since the last look: usually one look-up that finds nothing. A question whether we are alive is
+    /// answered.
     ///
-    /// What cannot be read, or not be answered, is an error: it may be what takes an episode away.
+    /// A letter that cannot be read or answered is an error: it may be the one that takes an episode away.
     pub(crate) fn look(&mut self) -> io::Result<Vec<Mail>> {
         while self.storage.disk().exists(&self.next_path)? {
             let mail = self.read().map_err(io::Error::other)?;
@@ -72,38 +73,38 @@ impl Mailbox {
     }
 }
 
-/// What is posted to a writer.
+/// A letter to a writer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum FenceNotice {
-    /// To somebody who may still believe that an episode or a stream is theirs.
+    /// To a writer that may believe that it owns an episode or a stream.
     Claimed {
         /// As in a BIND: 1 an episode, 3 a stream.
         what: u8,
         id: Id,
         /// The attempt that owns it from now on.
         attempt: u32,
-        /// Who posts it.
+        /// The writer that posts it.
         from: Id,
     },
-    /// Whether the whole log may be closed. It names no episode: a writer of version 0.1 cannot read it, and then
-    /// acknowledges nothing more.
+    /// Asks whether the whole log may be closed. It names no episode: a writer of version 0.1 cannot read it, and
+    /// then acknowledges nothing more.
     Question,
 }
 
-/// How many others may post to the same mailbox in the same moment.
+/// How many processes may post to the same mailbox at the same moment.
 const RACES_MAX: u64 = 100_000;
-/// Of how many mailboxes it is remembered how full they are.
+/// For how many mailboxes the next number is remembered.
 const MAILBOXES_MAX: usize = 1024;
 
-/// Remembers how full the mailboxes of others were: one that thousands wrote to is not listed again for each letter. A
-/// hint only: the name that is free decides.
+/// Remembers the next number of mailboxes, so that a mailbox with thousands of letters is not listed for each one. It
+/// is a hint only: the name that is free decides.
 #[derive(Debug, Default)]
 pub(crate) struct NoticePoster {
     taken: Mutex<HashMap<Id, u64>>,
 }
 
 impl NoticePoster {
-    /// Puts a letter into a mailbox, under the next number that is free, and says which. Durable when it returns.
+    /// Puts a letter into a mailbox, under the next free number, and returns the number. Durable when it returns.
     pub(crate) fn post(&self, storage: &Storage, to: &Id, letter: &FenceNotice) -> Result<u64> {
         let next = self.next_of(storage.disk(), to)?;
         let number = post_from(storage, to, letter, next)?;
@@ -136,7 +137,7 @@ impl NoticePoster {
         Err(Error::Busy { what: dir, why: "others post to it faster than we can".to_owned() })
     }
 
-    /// The next number of a mailbox that is free, if something is known of it.
+    /// The next free number of a mailbox, if something is known of it.
     fn next_of(&self, disk: &dyn Disk, to: &Id) -> Result<Option<u64>> {
         let known = self.lock().get(to).copied().filter(|next| *next > 0);
         known.map_or(Ok(None), |next| first_free(disk, &format!("mail/{to}"), next))
@@ -155,20 +156,20 @@ impl NoticePoster {
     }
 }
 
-/// The lowest number from `next` on that is free; nothing if the one before is gone.
+/// The lowest free number from `next` on; `None` if the letter before it is gone.
 fn first_free(disk: &dyn Disk, dir: &str, mut next: u64) -> Result<Option<u64>> {
     let exists = |number: u64| disk.exists(&format!("{dir}/{number}")).doing("look into", dir);
     if !exists(next - 1)? {
         return Ok(None);
     }
-    // A look costs less than a letter that comes too late.
+    // A look-up is cheaper than a letter whose number is taken.
     while exists(next)? {
         next += 1;
     }
     Ok(Some(next))
 }
 
-/// Posts under the first number from `next` on that is free, and says which.
+/// Posts under the first free number from `next` on, and returns it.
 fn post_from(storage: &Storage, to: &Id, letter: &FenceNotice, next: Option<u64>) -> Result<u64> {
     let (disk, dir) = (storage.disk(), format!("mail/{to}"));
     let next = match next {

@@ -1,7 +1,8 @@
-//! Who writes: one folder per recording process, locked while it lives, with a heartbeat and a mailbox.
+//! Writers: one folder for each recording process, locked while it lives, with a heartbeat and a mailbox.
 //!
-//! Process ids and host names are only for people. Whether a writer lives is evidence, and nothing rests on it: whoever acts
-//! on another's log tells that one first, by a letter that it must find before it acknowledges anything more.
+//! Process ids and host names are only for people. Whether a writer lives is evidence, and nothing depends on it: a
+//! process that acts on another's log posts to its mailbox first, and the owner finds that letter before it
+//! acknowledges anything more.
 
 mod claims;
 pub(crate) mod closing;
@@ -31,7 +32,7 @@ use crate::segment::names::writer_dir;
 /// The folder of this process.
 pub(crate) struct Home {
     pub(crate) writer: Id,
-    /// Held by whoever writes to the folder, until that is done.
+    /// Held by the code that writes to the folder, until it is done.
     lock: Weak<dyn HeldLock>,
     beat: Box<dyn disk::Beat>,
     counter: u64,
@@ -39,7 +40,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Makes a folder for this process, and locks it for as long as the lock is kept.
+    /// Makes a folder for this process. It is locked until the lock is dropped.
     pub(crate) fn create(
         disk: &Arc<dyn Disk>,
         store: &Id,
@@ -64,12 +65,12 @@ impl Home {
         Ok((Self { writer, lock, beat, counter: 0, disk: Arc::clone(disk) }, held))
     }
 
-    /// Says that this process is alive. A beat that cannot be written is one that nobody hears: no error.
+    /// Writes a heartbeat. If that fails, it is only not seen: no error.
     pub(crate) fn beat(&mut self) {
         self.counter += 1;
         let beat = Beat { counter: self.counter, time: self.disk.now_us() };
         let _ = self.beat.say(&beat.encode());
-        // Whatever else runs in this process may have opened and closed the file, which frees the lock.
+        // Other code in this process may have opened and closed the file, which frees the lock.
         let _ = self.lock.upgrade().map(|lock| lock.renew());
     }
 }
@@ -105,19 +106,19 @@ pub(crate) fn decode_fields(body: Vec<u8>) -> Option<Vec<(u8, Value)>> {
     decode::read_fields(&Body { raw: body, references: Vec::new() }, &mut NoBodies).ok()
 }
 
-/// What a look at a writer's lock tells.
+/// What the lock of a writer tells.
 pub(crate) enum LockTells {
     /// It is held.
     Live,
-    /// It is free, and this is why that says that its writer is gone.
+    /// It is free, and this is why its writer counts as gone.
     Dead(&'static str),
-    /// It is free, or not there, and nobody can tell whether it ever was held in this boot.
+    /// It is free or missing, and it is unknown whether it was held in this boot.
     Nothing,
-    /// It could not be looked at, which says nothing about its writer.
+    /// It could not be checked, which says nothing about its writer.
     Failed,
 }
 
-/// Good evidence, and no proof: a lock can slip.
+/// Good evidence, but no proof: a lock can be lost.
 pub(crate) const SAME_BOOT: &str = "its lock is free, in the same boot";
 
 /// Looks at a writer's lock.
@@ -130,7 +131,7 @@ pub(crate) fn look_at_lock(disk: &dyn Disk, store: &Id, writer: &Id) -> LockTell
     }
     let told = match read_lock(disk, store, writer) {
         Ok(told) => told,
-        // Renewed since.
+        // It was renewed since.
         Err(error) if error.kind() == io::ErrorKind::Deadlock => return LockTells::Live,
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(_) => return LockTells::Failed,
@@ -140,13 +141,13 @@ pub(crate) fn look_at_lock(disk: &dyn Disk, store: &Id, writer: &Id) -> LockTell
     match boot {
         Some(boot) if boot.is_empty() || now.is_empty() => LockTells::Nothing,
         Some(boot) if boot == now => LockTells::Dead(SAME_BOOT),
-        // Stores lie on local file systems: no process of another boot is left.
+        // Stores are on local file systems: no process of another boot is left.
         Some(_) => LockTells::Dead("the machine was started again since"),
         None => LockTells::Nothing,
     }
 }
 
-/// Its lock is made with its folder, before anything else: where both are gone, nobody can go on there.
+/// The lock is made with its folder, before anything else: if both are gone, no writer can continue there.
 fn without_a_lock(disk: &dyn Disk, writer: &Id) -> LockTells {
     match disk.exists(&writer_dir(writer)) {
         Ok(true) => LockTells::Nothing,
@@ -155,7 +156,7 @@ fn without_a_lock(disk: &dyn Disk, writer: &Id) -> LockTells {
     }
 }
 
-/// Whether a writer's process is still there, as far as its lock tells.
+/// Whether a writer's process is alive, according to its lock.
 pub(crate) fn liveness(disk: &dyn Disk, store: &Id, writer: &Id) -> Liveness {
     match look_at_lock(disk, store, writer) {
         LockTells::Live => Liveness::Live,
@@ -168,7 +169,7 @@ fn lock_path(writer: &Id) -> String {
     format!("writers/{writer}/lock")
 }
 
-/// What a writer told about itself when it took its lock; nothing if that cannot be understood.
+/// What a writer recorded about itself when it took its lock; `None` if it cannot be decoded.
 fn read_lock(disk: &dyn Disk, store: &Id, writer: &Id) -> io::Result<Option<Vec<(u8, Value)>>> {
     let path = lock_path(writer);
     let data = disk.get(&path)?;
@@ -180,10 +181,10 @@ fn find(told: &[(u8, Value)], number: u8) -> Option<&Value> {
     told.iter().find(|(found, _)| *found == number).map(|(_, value)| value)
 }
 
-/// Who a writer is, for people: its process and host as it told them.
+/// A writer as a text for people: its process and host.
 pub(crate) fn describe(disk: &dyn Disk, store: &Id, writer: &Id) -> String {
     let told = match read_lock(disk, store, writer) {
-        // It is we ourselves.
+        // It is this process.
         Err(error) if error.kind() == io::ErrorKind::Deadlock => about_this_process(disk),
         told => told.ok().flatten().unwrap_or_default(),
     };

@@ -1,8 +1,8 @@
-//! Streams: who writes to one, and how it is closed so that everybody agrees on what is in it.
+//! Streams: which writers put entries into one, and how it is closed, so that all readers agree on its entries.
 //!
-//! A putter claims and then looks whether somebody closes the stream; a closer says so and then lists the claims. So one
-//! of them sees the other. Letters go out before anything is read: an entry that is acknowledged without a letter having
-//! been there was written before the read.
+//! A putter claims, and then checks whether the stream is being closed. A closer announces the closing, and then
+//! lists the claims. So one of them sees the other. Letters are posted before anything is read: an entry that is
+//! acknowledged before its letter was there had been written before the read.
 
 use keepstep_format::Id;
 use keepstep_format::card::kind;
@@ -20,40 +20,40 @@ use crate::segment::names::stream_path;
 
 /// The attempt of entries that were put.
 pub(crate) const PUT: u32 = 0;
-/// The attempt of entries that a freezer copied, and the one that fences those who put.
+/// The attempt of entries that a freeze copied. It fences the putters.
 pub(crate) const COPIED: u32 = 1;
 
-/// A stream, as its files name it.
+/// The files of a stream.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamFiles {
     pub(crate) stream: Id,
-    /// Of its run.
+    /// The generation id of its run.
     pub(crate) generation_id: Id,
     pub(crate) name: String,
 }
 
-/// Where the record of an entry stands, and what it says.
+/// Where the record of an entry is, and its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EntryPlace {
     pub(crate) name: String,
     pub(crate) writer: Id,
     pub(crate) seq: u32,
     pub(crate) hash: Hash,
-    /// It is a copy, in the log of whoever froze the stream.
+    /// True if it is a copy, in the log of the process that froze the stream.
     pub(crate) copied: bool,
 }
 
-/// What a frozen stream holds.
+/// The entries of a frozen stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FreezeCard {
     pub(crate) entries: Vec<EntryPlace>,
-    /// One for each value of a name that has several.
+    /// One for each value of an id that has several.
     pub(crate) conflicts: Vec<EntryPlace>,
-    /// Places that could not be read when it was frozen, and was all the same.
+    /// Places that could not be read, in a stream that was frozen all the same.
     pub(crate) lost: Vec<LostPlace>,
 }
 
-/// Where entries stood, or may have stood, that were lost to damage before the freeze.
+/// Where entries were, or may have been, that were lost to damage before the freeze.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LostPlace {
     pub(crate) writer: Id,
@@ -73,7 +73,7 @@ impl StreamFiles {
         match publish_card(storage, &path, kind, card)? {
             Published::Done => Ok(true),
             Published::Taken => {
-                // Whoever made it may have died before the name was safe.
+                // The process that made it may have died before it synced the name.
                 let dir = disk::parent(&path);
                 storage.disk().settle(dir).doing("sync", dir)?;
                 Ok(false)
@@ -97,13 +97,13 @@ impl StreamFiles {
         ]
     }
 
-    /// Says that a writer puts entries here. To be followed by [`StreamFiles::is_closing`], before the first entry.
+    /// Claims that a writer puts entries here. [`StreamFiles::is_closing`] must follow, before the first entry.
     pub(crate) fn claim(&self, storage: &Storage, writer: &Id) -> Result<()> {
         let card = self.claim_card(storage, writer, PUT);
         self.publish(storage, &writer.to_string(), kind::CLAIM, &card).map(|_| ())
     }
 
-    /// True if somebody freezes or drops the stream, or did. A look that fails is not a "no".
+    /// True if the stream is or was being frozen or dropped. A look that fails is an error, not a "no".
     pub(crate) fn is_closing(&self, storage: &Storage) -> Result<bool> {
         for ending in ["freezing", "freeze", "drop"] {
             if self.exists(storage, ending)? {
@@ -123,13 +123,13 @@ impl StreamFiles {
         storage.disk().exists(&path).doing("look for", &path)
     }
 
-    /// Says that the stream is being closed: from here on nobody begins to write to it.
+    /// Announces that the stream is being closed. From then on no writer begins to put entries.
     pub(crate) fn begin_closing(&self, storage: &Storage, writer: &Id) -> Result<()> {
         let card = self.claim_card(storage, writer, COPIED);
         self.publish(storage, "freezing", kind::CLAIM, &card).map(|_| ())
     }
 
-    /// Tells every claimant that the stream is closed.
+    /// Posts to every claimant that the stream is closed.
     pub(crate) fn post_to_all(&self, storage: &Storage, from: &Id) -> Result<()> {
         let what = What::Stream.number();
         let letter = FenceNotice::Claimed { what, id: self.stream, attempt: COPIED, from: *from };
@@ -139,7 +139,7 @@ impl StreamFiles {
         Ok(())
     }
 
-    /// Who writes to the stream, sorted.
+    /// The writers that claimed the stream, sorted.
     pub(crate) fn claimants(&self, storage: &Storage) -> Result<Vec<Id>> {
         let path = self.path("");
         let (dir, prefix) = path.rsplit_once('/').unwrap_or(("", &path));
@@ -147,7 +147,7 @@ impl StreamFiles {
         Ok(entries.iter().filter_map(|entry| entry.name.strip_prefix(prefix)?.parse().ok()).collect())
     }
 
-    /// Publishes what the stream holds. False if somebody else was first: then theirs holds.
+    /// Publishes the entries of the stream. False if another process was first; then its list counts.
     pub(crate) fn publish_freeze(&self, storage: &Storage, writer: &Id, card: &FreezeCard) -> Result<bool> {
         let list = |places: &[EntryPlace]| Value::list(places.iter().map(place_value));
         let fields = [
@@ -161,7 +161,7 @@ impl StreamFiles {
         self.publish(storage, "freeze", kind::FREEZE, &fields)
     }
 
-    /// What the stream holds, if it is frozen.
+    /// The entries of the stream, if it is frozen.
     pub(crate) fn read_freeze(&self, storage: &Storage) -> Result<Option<FreezeCard>> {
         let path = self.path("freeze");
         let damaged = |found: &str| Error::Damaged { path: path.clone(), offset: 0, found: found.to_owned() };
@@ -175,7 +175,7 @@ impl StreamFiles {
         }
     }
 
-    /// Makes sure that the stream's names survive a power cut, also those that others gave.
+    /// Makes the stream's names survive a power cut, including those that other processes gave.
     pub(crate) fn sync_names(&self, storage: &Storage) -> Result<()> {
         let path = self.path("");
         let dir = disk::parent(&path);

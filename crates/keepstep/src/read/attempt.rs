@@ -13,7 +13,7 @@ use super::step::{Begin, Call, Discarded, End, Note, RecordedStep};
 use crate::error::Result;
 use crate::segment::{Log, LogBodies, ScanUnsealed};
 
-/// Reads one attempt, or whatever else has records of its own.
+/// Reads the records of one attempt, or of a stream or a run's notes.
 #[derive(Debug)]
 pub struct AttemptReader {
     parts: Parts,
@@ -22,14 +22,14 @@ pub struct AttemptReader {
 }
 
 impl AttemptReader {
-    /// What `writer` recorded; `log` is its own, or that of what `compact` made.
+    /// Reads the records of `writer`. `log` is its own log, or the one that `compact` made.
     pub(super) fn new(log: &Log, writer: &Id, bind: Bind, scan: Arc<dyn ScanUnsealed>) -> Self {
         let damage = log.segments().flat_map(|it| it.nameless_damage().into_iter().map(|at| (it.number, at)));
         let nameless = damage.collect();
         Self { parts: Parts::new(log, writer, bind, scan), bodies: log.bodies(), nameless }
     }
 
-    /// True if nothing of it is in this log.
+    /// True if this log has none of its records.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
@@ -39,44 +39,44 @@ impl AttemptReader {
         self.records_from(0)
     }
 
-    /// Its records from a sequence on.
+    /// Its records from a sequence number on.
     pub fn records_from(&mut self, seq: u32) -> Records<'_> {
         Records::new(self.parts.places(seq), &mut self.bodies)
     }
 
-    /// What happened in it, in order.
+    /// Its events, in order.
     pub fn events(&mut self) -> Events<Records<'_>> {
         Events::new(self.records())
     }
 
-    /// Damage in the log of which nobody knows what was there: it may have been part of this attempt.
-    /// The number of its segment, and where it begins there.
+    /// Damage in the log that may have hit this attempt: it is not known which records were there. The number of the
+    /// segment, and where the damage begins.
     pub fn nameless_damage(&self) -> &[(u64, u64)] {
         &self.nameless
     }
 
-    /// How it ended, as the index of a segment says that has its END.
+    /// How it ended, according to the index of the segment that has its END.
     pub(super) fn said_why(&self) -> Option<String> {
         self.parts.said_why()
     }
 
-    /// Where its records stand from a sequence on, without reading one.
+    /// Where its records stand from a sequence number on, without reading them.
     pub(super) fn outline(&self, seq: u32) -> impl Iterator<Item = Result<Next>> {
         let mut places = self.parts.places(seq);
         std::iter::from_fn(move || places.next().transpose())
     }
 
-    /// A reader of the same, with a new look at where it is.
+    /// A new reader of the same records, which looks again where they are.
     pub(super) fn find_again(&self) -> Result<Self> {
         self.parts.find_again()
     }
 
-    /// Fetches its records, wherever it goes.
+    /// Turns into what fetches its records.
     pub(super) fn into_bodies(self) -> LogBodies {
         self.bodies
     }
 
-    /// Fetches its records.
+    /// What fetches its records.
     pub(super) fn bodies(&mut self) -> &mut LogBodies {
         &mut self.bodies
     }
@@ -87,7 +87,7 @@ impl AttemptReader {
     }
 }
 
-/// An attempt, all of it.
+/// All of an attempt.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Attempt {
@@ -95,9 +95,9 @@ pub struct Attempt {
     pub begin: Option<Begin>,
     /// Its steps.
     pub steps: Vec<RecordedStep>,
-    /// A turn that was said and has no result.
+    /// A turn that has an intent and no result.
     pub pending: Option<RecordedStep>,
-    /// Turns that were given up.
+    /// Turns that were discarded.
     pub discarded: Vec<Discarded>,
     /// Calls that were recorded.
     pub calls: Vec<Call>,
@@ -105,14 +105,14 @@ pub struct Attempt {
     pub notes: Vec<Note>,
     /// How it ended.
     pub end: Option<End>,
-    /// Records that cannot be read and are part of no step.
+    /// Records that cannot be read and belong to no step.
     pub damaged: Vec<DamagedRecord>,
     /// Records that are missing.
     pub gaps: Vec<Gap>,
 }
 
 impl Attempt {
-    /// All that these events tell.
+    /// Collects events.
     pub(super) fn of<I: Iterator<Item = Result<Item>>>(mut events: Events<I>) -> Result<Self> {
         let mut attempt = Self::default();
         for event in events.by_ref() {
@@ -124,7 +124,7 @@ impl Attempt {
 
     fn add(&mut self, event: EpisodeEvent) {
         match event {
-            // Of an attempt that goes on from another, the last beginning and the last end are its own.
+            // In an attempt that resumed another one, the last beginning and the last end are its own.
             EpisodeEvent::Begin(begin) => self.begin = Some(*begin),
             EpisodeEvent::Step(step) => self.steps.push(*step),
             EpisodeEvent::Discarded(discarded) => self.discarded.push(*discarded),
@@ -136,7 +136,7 @@ impl Attempt {
         }
     }
 
-    /// True if nothing of it is lost.
+    /// True if nothing of it is lost or damaged.
     pub fn is_whole(&self) -> bool {
         let steps = self.steps.iter().chain(&self.pending).all(|step| step.damaged.is_empty());
         let calls = self.calls.iter().all(|call| call.damaged.is_empty());

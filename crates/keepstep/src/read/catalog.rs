@@ -1,4 +1,4 @@
-//! What a store holds: all writers, their segments, and who has records in them.
+//! The catalog of a store: all writers, their segments, and the attempts that have records in them.
 //!
 //! Opening reads headers and indexes, no data. Refreshing looks only at what can have changed.
 
@@ -21,9 +21,9 @@ use crate::segment::{Contents, Liveness, Log, Manifest, ScanUnsealed, Segment, S
 pub struct AttemptKey {
     /// The episode.
     pub episode: Id,
-    /// Which attempt at it.
+    /// Which attempt of the episode.
     pub attempt: u32,
-    /// Whose log it is in.
+    /// The writer in whose log it is.
     pub writer: Id,
 }
 
@@ -33,23 +33,23 @@ impl AttemptKey {
     }
 }
 
-/// What a list shows of an attempt.
+/// An attempt in a list.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct AttemptInfo {
-    /// Which.
+    /// Which attempt.
     pub key: AttemptKey,
     /// Its name, steps, rewards, times and end.
     pub summary: Summary,
     /// How many records it has.
     pub records: u64,
-    /// How many more it had, as far as that is known: they cannot be read, or the file that they were in is gone.
+    /// How many more it had, as far as is known. They cannot be read, or their file is gone.
     pub missing: u64,
-    /// Whether its writer is still there.
+    /// Whether its writer is alive.
     pub liveness: Liveness,
 }
 
-/// Something that could not be read; the rest is read all the same.
+/// A file that could not be read. The others are read all the same.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Trouble {
@@ -59,13 +59,13 @@ pub struct Trouble {
     pub error: Error,
 }
 
-/// What a store holds.
+/// The catalog of a store.
 #[derive(Debug)]
 pub struct Catalog {
     storage: Arc<Storage>,
     scan: Arc<dyn ScanUnsealed>,
     logs: BTreeMap<Id, Log>,
-    /// What `compact` made of the logs of writers that are gone.
+    /// The segments that `compact` made of the logs of exited writers.
     grouped: Log,
     manifest: Arc<Manifest>,
 }
@@ -77,25 +77,25 @@ impl std::fmt::Debug for dyn ScanUnsealed {
 }
 
 impl Catalog {
-    /// Looks at a store whose open files are shared with others.
+    /// Reads the catalog of a store; open files are shared with other readers.
     pub(crate) fn over(storage: Arc<Storage>, scan: Arc<dyn ScanUnsealed>) -> Result<Self> {
         let mut catalog = Self::unread(storage, scan);
         catalog.refresh()?;
         Ok(catalog)
     }
 
-    /// A catalog that has not looked yet.
+    /// A catalog that has read nothing yet.
     pub(crate) fn unread(storage: Arc<Storage>, scan: Arc<dyn ScanUnsealed>) -> Self {
         let grouped = Log::of_compact(Arc::clone(&storage));
         Self { storage, scan, logs: BTreeMap::new(), grouped, manifest: Arc::default() }
     }
 
-    /// Looks at what is new.
+    /// Reads what is new.
     pub fn refresh(&mut self) -> Result<()> {
         self.look(None)
     }
 
-    /// Looks at what is new in the logs of some writers only.
+    /// Reads what is new in the logs of some writers only.
     pub(crate) fn refresh_of(&mut self, writers: &[Id]) -> Result<()> {
         self.look(Some(writers))
     }
@@ -105,7 +105,7 @@ impl Catalog {
         loop {
             let manifest = self.storage.renew_manifest()?;
             self.look_at(&manifest, only)?;
-            // What was replaced meanwhile may have been deleted before it was looked at.
+            // A log may have been replaced and deleted before it was read.
             if !manifest.is_outdated(&self.storage)? {
                 return Ok(());
             }
@@ -114,7 +114,7 @@ impl Catalog {
 
     fn look_at(&mut self, manifest: &Arc<Manifest>, only: Option<&[Id]>) -> Result<()> {
         if manifest.number != self.manifest.number {
-            // A log that is finished is not looked at again, unless something replaced it.
+            // A finished log is not read again, unless a manifest replaced it.
             self.logs
                 .retain(|_, log| !log.segments().any(|it| manifest.is_replaced(log.writer(), it.number)));
             self.manifest = Arc::clone(manifest);
@@ -134,8 +134,8 @@ impl Catalog {
         self.grouped.refresh(&*self.scan)
     }
 
-    /// Looks whether a log that seemed to be finished has grown all the same: that its writer seemed to be gone is no
-    /// proof. If it has, the next look begins with it anew.
+    /// Checks whether a log that seemed finished has grown: its writer may still be alive. If it has, the next
+    /// refresh reads it again.
     pub(super) fn doubt(&mut self, writer: &Id) -> Result<()> {
         if let Some(log) = self.logs.get(writer)
             && log.has_grown()?
@@ -145,18 +145,18 @@ impl Catalog {
         Ok(())
     }
 
-    /// Forgets everything, so that the next look begins anew.
+    /// Forgets everything, so that the next refresh reads it again.
     pub(super) fn forget(&mut self) {
         self.logs.clear();
         self.grouped = Log::of_compact(Arc::clone(&self.storage));
     }
 
-    /// What its readers share.
+    /// The storage that its readers share.
     pub(crate) fn storage(&self) -> &Arc<Storage> {
         &self.storage
     }
 
-    /// Who finds out what is in unsealed segments.
+    /// Scans unsealed segments.
     pub(super) fn scan(&self) -> &Arc<dyn ScanUnsealed> {
         &self.scan
     }
@@ -166,12 +166,12 @@ impl Catalog {
         self.logs.values()
     }
 
-    /// What `compact` made, as if it were the log of one more writer.
+    /// The segments that `compact` made, as if they were the log of one more writer.
     pub(crate) fn grouped(&self) -> &Log {
         &self.grouped
     }
 
-    /// What was pruned, and which files are waiting to be deleted.
+    /// The manifest: what was pruned, and which files wait to be deleted.
     pub(crate) fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -181,7 +181,7 @@ impl Catalog {
         self.logs.get(writer)
     }
 
-    /// Why nobody can say what a writer recorded, if a part of its log cannot be read at all.
+    /// Why it is unknown what a writer recorded: a part of its log cannot be read at all.
     pub(crate) fn unreadable(&self, writer: &Id) -> Option<Error> {
         let is_replaced = self.manifest.is_replaced(writer, 0);
         let log = if is_replaced { Some(&self.grouped) } else { self.logs.get(writer) };
@@ -206,7 +206,7 @@ impl Catalog {
         })
     }
 
-    /// All attempts that were recorded here, sorted by episode, attempt and writer. What was pruned is not among them.
+    /// All attempts in the store, sorted by episode, attempt and writer. Pruned ones are left out.
     pub fn attempts(&mut self) -> Result<Vec<AttemptInfo>> {
         self.attempts_of(None)
     }
@@ -251,7 +251,7 @@ impl Catalog {
         Ok(attempts)
     }
 
-    /// Whatever has records of its own, and whose log they are in: attempts, copies of them, streams, notes on runs.
+    /// Everything that has records of its own, with the writer: attempts, copies of them, streams, notes on runs.
     pub fn subjects(&self) -> Vec<(Id, Bind)> {
         let mut found = HashSet::new();
         for log in self.logs.values().chain([&self.grouped]) {
@@ -262,7 +262,7 @@ impl Catalog {
                     })),
                     Contents::Open(scanned) => {
                         found.extend(scanned.entries.iter().map(|it| (*log.writer(), it.bind)));
-                        // Of some only the name of what was lost is left.
+                        // Of some, only the name of what was lost is left.
                         let damage = scanned.lost.iter().filter(|range| range.damage);
                         let lost = damage.flat_map(|range| &range.records).filter_map(|lost| lost.bind);
                         found.extend(lost.map(|bind| (*log.writer(), bind)));
@@ -311,7 +311,8 @@ impl Catalog {
         found
     }
 
-    /// The attempt of an episode, whoever recorded it. If several did, the claim says who counts.
+    /// An attempt of an episode, of any writer. If several writers have records of it, the claim names the one that
+    /// counts.
     pub fn find(&self, episode: &Id, attempt: u32) -> Result<AttemptKey> {
         self.manifest.refuse_pruned(episode)?;
         let mut keys = self.attempts_at(episode);
@@ -329,12 +330,12 @@ impl Catalog {
         Ok(read_claim(&self.storage, episode, attempt)?.map(|claim| claim.writer))
     }
 
-    /// Reads an attempt. It sees what is there now: for what comes later, refresh and ask again, or follow.
+    /// Reads an attempt as it is now. For later records, refresh and call this again, or follow.
     pub fn reader(&self, key: &AttemptKey) -> Result<AttemptReader> {
         self.bind_reader(&key.writer, &key.bind())
     }
 
-    /// Reads whatever has records of its own: an attempt, a copy of one, a stream, the notes on a run.
+    /// Reads anything that has records of its own: an attempt, a copy of one, a stream, the notes on a run.
     pub fn bind_reader(&self, writer: &Id, bind: &Bind) -> Result<AttemptReader> {
         if self.is_pruned(bind) {
             self.manifest.refuse_pruned(&bind.id)?;
@@ -344,7 +345,7 @@ impl Catalog {
         Ok(AttemptReader::new(log, writer, *bind, Arc::clone(&self.scan)))
     }
 
-    /// Reads what others inherited: also of a log that is gone, of which all is missing then.
+    /// Reads inherited records. If their log is gone, all of them are missing.
     pub(super) fn reader_of_span(&self, bind: &Bind, writer: &Id) -> Result<AttemptReader> {
         match self.bind_reader(writer, bind) {
             Err(Error::NotFound { .. }) => {
@@ -355,8 +356,8 @@ impl Catalog {
         }
     }
 
-    /// Where the records of a writer are: in its own log, or in what `compact` made of it. Of one that was replaced nothing is
-    /// in its own, also if what replaced it is gone.
+    /// The log that has the records of a writer: its own, or what `compact` made of it. If its own log was replaced,
+    /// nothing counts there any more, even if the replacement is gone.
     pub(super) fn log_with(&self, writer: &Id, bind: &Bind) -> Option<&Log> {
         let is_grouped = self.grouped.segments().any(|segment| match &segment.contents {
             Contents::Sealed(index) => index.entries_by(writer, bind).next().is_some(),
@@ -369,7 +370,7 @@ impl Catalog {
         }
     }
 
-    /// What could not be read at the last look.
+    /// The files that could not be read at the last refresh.
     pub fn troubles(&self) -> Vec<Trouble> {
         let mut troubles = Vec::new();
         let damaged = |path: String, found: &str| Trouble {
@@ -422,14 +423,14 @@ impl Catalog {
     }
 }
 
-/// How many records of each were cut off a segment that was scanned when it was longer: the card of that scan knows them.
+/// How many records were cut off a segment that was longer when it was scanned: the card of that scan lists them.
 fn cut_off(segment: &Segment) -> Vec<(Bind, u64)> {
     let Some(scanned) = segment.scanned().filter(|scanned| segment.file_bytes < scanned.valid_to) else {
         return Vec::new();
     };
     let starts: BTreeSet<u64> =
         scanned.entries.iter().flat_map(|entry| &entry.records).map(|it| it.offset).collect();
-    // Where one begins the one before has ended; how long the last is, nobody says.
+    // A record ends where the next one begins; the end of the last one is not recorded.
     let ends = |offset: u64| starts.range(offset + 1..).next().copied().unwrap_or(scanned.valid_to);
     let lost = |entry: &ScannedEntry| {
         let is_cut = |offset: u64| ends(offset) > segment.file_bytes;

@@ -1,4 +1,4 @@
-//! What happened in an attempt, in order: the one iterator over its records, wherever they come from.
+//! The events of an attempt, in order: one iterator over records from any source.
 
 use std::collections::VecDeque;
 
@@ -9,8 +9,8 @@ use crate::error::Result;
 
 /// Folds records into events as they come.
 ///
-/// When the source has nothing more it gives what it held back, and then `None`. A source that has more later may be asked
-/// again, and after an error too: nothing that was read is lost by it.
+/// When the source is empty, it yields what it held back, and then `None`. It may be asked again when the source has
+/// more, and after an error: no record is lost by that.
 #[derive(Debug)]
 pub struct Events<I> {
     items: I,
@@ -33,7 +33,7 @@ impl<I: Iterator<Item = Result<Item>>> Events<I> {
         &self.items
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub(crate) fn items_mut(&mut self) -> &mut I {
         &mut self.items
     }

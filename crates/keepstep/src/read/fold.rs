@@ -1,4 +1,4 @@
-//! Folds records into steps: an INTENT and its RESULT are one, and the END tells which was the last.
+//! Folds records into steps: an INTENT and its RESULT are one step, and the END tells which step was the last.
 
 use std::collections::VecDeque;
 
@@ -9,14 +9,14 @@ use keepstep_format::kind::{Effect, Kind};
 use super::records::{DamagedRecord, Gap, Item, Record};
 use super::step::{Begin, Call, Discarded, End, Note, RecordedStep, StepKind};
 
-/// What happened in an attempt, in order.
+/// An event of an attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EpisodeEvent {
     /// It began.
     Begin(Box<Begin>),
     /// A step was completed.
     Step(Box<RecordedStep>),
-    /// A turn was given up.
+    /// A turn was discarded.
     Discarded(Box<Discarded>),
     /// A call was recorded.
     Call(Box<Call>),
@@ -24,7 +24,7 @@ pub enum EpisodeEvent {
     Note(Box<Note>),
     /// It ended.
     End(Box<End>),
-    /// A record that is part of no step cannot be read, or is of a kind that is not known here.
+    /// A record that belongs to no step cannot be read, or has a kind that this version does not know.
     Damaged(DamagedRecord),
     /// Records are missing.
     Gap(Gap),
@@ -35,19 +35,19 @@ pub enum EpisodeEvent {
 /// The newest step and what follows it are held back until it is known whether it was the last.
 #[derive(Debug, Default)]
 pub(super) struct Fold {
-    /// What can be told; the newest step, if there is one, comes first.
+    /// Events to yield; the newest step, if there is one, is the first.
     held: VecDeque<EpisodeEvent>,
     pending: Vec<RecordedStep>,
     next_index: i64,
 }
 
 impl Fold {
-    /// Nothing happened yet.
+    /// A fold without records.
     pub(super) fn new() -> Self {
         Self::default()
     }
 
-    /// Adds what comes next, and gives what can be told now.
+    /// Adds the next item, and returns the events that are known now.
     pub(super) fn add(&mut self, item: Item) -> Vec<EpisodeEvent> {
         match item {
             Item::Record(record) => self.record(&record),
@@ -56,19 +56,19 @@ impl Fold {
         }
     }
 
-    /// Nothing more comes, for now: gives what was held back.
+    /// There are no more items for now: returns what was held back.
     pub(super) fn finish(&mut self) -> Vec<EpisodeEvent> {
         self.held.drain(..).collect()
     }
 
-    /// Turns that were said and have no result.
+    /// Turns that have an intent and no result.
     pub(super) fn pending(&self) -> &[RecordedStep] {
         &self.pending
     }
 
     fn record(&mut self, record: &Record) -> Vec<EpisodeEvent> {
         let Some(kind) = record.kind() else {
-            // Of a later version. Some of those may be passed over, as the spec says; that is told of the others.
+            // A kind of a later version. The spec lets readers skip some of these; the others are reported.
             let (seq, kind, place) = (record.seq, record.kind, record.place);
             return match kind >= KIND_SKIPPABLE {
                 true => Vec::new(),
@@ -138,7 +138,7 @@ impl Fold {
         }
     }
 
-    /// The next step, which a record of this kind completes.
+    /// The next step, completed by a record of this kind.
     fn step_of(&self, kind: Kind) -> RecordedStep {
         let mut step = self.next_step();
         if kind == Kind::First {
@@ -151,7 +151,7 @@ impl Fold {
         RecordedStep { index: self.next_index, ..RecordedStep::default() }
     }
 
-    /// The turn that a result belongs to: the one of its index, or the newest if that is not known.
+    /// The turn of a result: the one with its index, or the newest if the index is not known.
     fn take_pending(&mut self, index: Option<i64>) -> Option<RecordedStep> {
         let at = match index {
             Some(index) => self.pending.iter().rposition(|step| step.index == index)?,
@@ -187,7 +187,7 @@ impl Fold {
         self.held.drain(..).collect()
     }
 
-    /// Tells at once if no step is held back before it.
+    /// Returns the event at once if no step is held back before it.
     fn hold(&mut self, told: EpisodeEvent) -> Vec<EpisodeEvent> {
         if self.held.is_empty() {
             return vec![told];
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
     use crate::read::RecordPlace;
 
-    /// What only a later version knows is told, unless the spec lets readers pass over it.
+    /// A kind that only a later version knows is reported, unless the spec lets readers skip it.
     #[test]
     fn records_of_a_kind_that_is_not_known_are_told() {
         let place = RecordPlace { segment: 0, offset: 128 };

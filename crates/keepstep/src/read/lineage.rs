@@ -1,7 +1,7 @@
-//! What counts of an episode: the records that an attempt inherited, from whoever wrote them, and then its own.
+//! The lineage of an attempt: its inherited records, of any writer, and then its own.
 //!
-//! The outline is read first, without a value: which records there are, which steps they make up, how it ended. Values
-//! are fetched when they are asked for, so that going on with a long episode costs no more than with a short one.
+//! The outline is read first, without values: which records there are, which steps they form, how it ended. Values
+//! are fetched when they are asked for, so that resuming a long episode costs no more than a short one.
 
 use std::collections::BTreeMap;
 use std::iter::Peekable;
@@ -30,23 +30,23 @@ use crate::segment::names::segment_path;
 pub struct LineagePart {
     /// Which records.
     pub span: Span,
-    /// The steps that were completed in them.
+    /// The steps that its records completed.
     pub steps: Range<u64>,
 }
 
-/// A record of a lineage, by name.
+/// A record of a lineage, without its values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub(crate) struct Line {
     /// In which part.
     pub part: usize,
-    /// Its sequence there.
+    /// Its sequence number there.
     pub seq: u32,
-    /// What it is.
+    /// Its kind.
     pub kind: u8,
     /// Where it stands in the log of that part.
     pub place: RecordPlace,
-    /// It was there, and cannot be read.
+    /// True if it was there and cannot be read.
     pub is_lost: bool,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct StepLines {
     pub(super) done: usize,
 }
 
-/// Reads what counts of an episode.
+/// Reads the records of an episode that count.
 #[derive(Debug)]
 pub(crate) struct Lineage {
     episode: Id,
@@ -74,15 +74,15 @@ pub(crate) struct Lineage {
 }
 
 impl Catalog {
-    /// What counts of an episode up to one of its attempts. All logs of the chain must have been looked at.
+    /// The lineage of an attempt. All logs of the chain must have been read.
     pub(crate) fn lineage(&self, episode: &Id, chain: &Chain, attempt: u32) -> Result<Lineage> {
         self.lineage_resting_on(self, episode, chain, attempt)
     }
 
-    /// As [`Catalog::lineage`], but what was inherited is read from another catalog.
+    /// As [`Catalog::lineage`], but inherited records are read from another catalog.
     ///
-    /// A base is published when all that it names is synced; the log that has it may not say so yet. A catalog that
-    /// sees more than that is right for what was inherited, and wrong for what the attempt records itself.
+    /// When a base is published, all that it names is synced, but the log may not say so yet. A catalog that reads
+    /// beyond that is right for inherited records, and wrong for the attempt's own.
     pub(crate) fn lineage_resting_on(
         &self,
         inherited_in: &Catalog,
@@ -94,13 +94,13 @@ impl Catalog {
         Lineage::new(self, inherited_in, episode, link.base.as_ref(), own_span(link))
     }
 
-    /// What counts of an attempt's own records, without what it inherited: how it stands, whatever came before it.
+    /// The own records of an attempt that count, without inherited ones.
     pub(crate) fn own_part(&self, episode: &Id, chain: &Chain, attempt: u32) -> Result<Lineage> {
         let link = link_of(episode, chain, attempt)?;
         Lineage::new(self, self, episode, None, own_span(link))
     }
 
-    /// What one attempt recorded itself, in one log, with nothing that it inherited.
+    /// What one attempt recorded itself in one log, without inherited records.
     pub(crate) fn alone(&self, episode: &Id, writer: &Id, attempt: u32) -> Result<Lineage> {
         let own = Span { writer: *writer, attempt, copied: None, from: 0, to: u32::MAX };
         Lineage::new(self, self, episode, None, own)
@@ -135,14 +135,14 @@ impl Lineage {
                 let (reader, outline) = outline_of(reader, &own)?;
                 lineage.add_part(reader, outline, own, &mut 0);
             }
-            // Claimed, and nothing was ever written.
+            // It was claimed, and nothing was written.
             Err(Error::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }
         Ok(lineage)
     }
 
-    /// Adds all that a base names. Steps that cannot be found are lost ones: those behind them keep their numbers.
+    /// Adds all that a base names. Steps that cannot be found count as lost; later steps keep their numbers.
     fn inherit(&mut self, catalog: &Catalog, base: &Base) -> Result<()> {
         let mut found = Vec::new();
         for &span in &base.spans {
@@ -167,7 +167,7 @@ impl Lineage {
         Ok(())
     }
 
-    /// Adds the records of a span. So many steps are known to have been where some are missing.
+    /// Adds the records of a span. `lost_steps` is how many steps are known to be missing.
     fn add_part(&mut self, reader: AttemptReader, outline: Vec<Next>, span: Span, lost_steps: &mut u64) {
         let part = self.parts.len();
         let first_step = self.steps.len() as u64;
@@ -227,7 +227,7 @@ impl Lineage {
         }
     }
 
-    /// Which steps come from which attempt, and by whom.
+    /// Which steps come from which attempt and writer.
     pub(crate) fn parts(&self) -> &[LineagePart] {
         &self.parts
     }
@@ -237,22 +237,22 @@ impl Lineage {
         &self.lines
     }
 
-    /// The lines before an end that the attempt recorded itself.
+    /// The own lines of the attempt before a line.
     pub(crate) fn own_lines(&self, before: usize) -> Range<usize> {
         self.own_from.min(before)..before
     }
 
-    /// How many records the attempt has itself, those counted that are lost.
+    /// How many own records the attempt has, lost ones included.
     pub(crate) fn own_records(&self) -> u32 {
         self.lines[self.own_from..].last().map_or(0, |line| line.seq.saturating_add(1))
     }
 
-    /// How many steps it has, FIRST counted.
+    /// How many steps it has, FIRST included.
     pub(crate) fn steps(&self) -> u64 {
         self.steps.len() as u64
     }
 
-    /// How many of its steps failed: each step says how many have so far, if any have.
+    /// How many of its steps failed. Each step records the count so far, if it is not zero.
     pub(crate) fn failed(&mut self) -> Result<u64> {
         for index in (0..self.steps.len()).rev() {
             if let Item::Record(record) = self.item(self.steps[index].done)? {
@@ -268,17 +268,17 @@ impl Lineage {
         self.steps.first().is_some_and(|step| self.lines[step.done].kind == Kind::First as u8)
     }
 
-    /// Records that are missing: the part, and which of it.
+    /// Missing records: the part, and which of its records.
     pub(crate) fn gaps(&self) -> &[(usize, Gap)] {
         &self.gaps
     }
 
-    /// True if something that it inherited cannot be found.
+    /// True if inherited records cannot be found.
     pub(crate) fn misses_what_it_inherited(&self) -> bool {
         self.gaps.iter().any(|(part, _)| *part < self.own_part)
     }
 
-    /// The first thing that is lost before a line: what cannot be read, or is not there.
+    /// The first loss before a line: a record that cannot be read, or is missing.
     pub(crate) fn first_loss(&self, before: usize) -> Option<String> {
         let lost = self.lines[..before].iter().find(|line| line.is_lost);
         if let Some(line) = lost {
@@ -296,7 +296,7 @@ impl Lineage {
         })
     }
 
-    /// Where the outline must be cut to keep so many steps, with what belongs to none behind them left out.
+    /// Where to cut the outline to keep this many steps. Later records that belong to no step are left out.
     pub(crate) fn cut_behind(&self, steps: u64) -> usize {
         match steps.checked_sub(1).and_then(|last| self.steps.get(last as usize)) {
             Some(step) => step.done + 1,
@@ -320,23 +320,23 @@ impl Lineage {
         self.gaps.retain(|(part, gap)| gap.to < parts[*part].span.to);
     }
 
-    /// Where its own END stands, if it has one.
+    /// Where its own END is, if it has one.
     pub(crate) fn own_end(&self) -> Option<usize> {
         let own = &self.lines[self.own_from..];
         own.iter().rposition(|line| line.kind == Kind::End as u8).map(|at| at + self.own_from)
     }
 
-    /// Where an END stands in it: its own, or one that it inherited, since it only found that the episode was over.
+    /// Where an END is: its own, or an inherited one, if the attempt only adopted that end.
     pub(crate) fn end_at(&self) -> Option<usize> {
         self.lines.iter().rposition(|line| line.kind == Kind::End as u8)
     }
 
-    /// How it ended, if it said so.
+    /// How it ended, if it has an end.
     pub(crate) fn end(&mut self) -> Result<Option<End>> {
         self.own_end().map(|at| self.end_of(at)).transpose()
     }
 
-    /// How the one ended that it inherited from, if that is all that there is to it.
+    /// How the attempt that it inherited from ended, if it only adopted that end.
     pub(crate) fn inherited_end(&mut self) -> Result<Option<End>> {
         self.end_at().map(|at| self.end_of(at)).transpose()
     }
@@ -344,7 +344,7 @@ impl Lineage {
     fn end_of(&mut self, at: usize) -> Result<End> {
         let mut end = match self.item(at)? {
             Item::Record(record) => End::of(&record),
-            // It ended; how, is lost.
+            // It ended, but how is lost.
             _ => End { damaged: vec!["why", "limit", "error", "said_by", "evidence"], ..End::default() },
         };
         if end.why.is_none() {
@@ -355,7 +355,7 @@ impl Lineage {
         Ok(end)
     }
 
-    /// How the newest attempt in it began that says so.
+    /// How the newest attempt in it began, of those that recorded it.
     pub(crate) fn begin(&mut self) -> Result<Option<Begin>> {
         let Some(at) = self.lines.iter().rposition(|line| line.kind == Kind::Begin as u8) else {
             return Ok(None);
@@ -366,21 +366,21 @@ impl Lineage {
         })
     }
 
-    /// Damage of which nobody knows what was there, behind the last of its own records: it may have been more of them.
+    /// True if there is unidentified damage after its last own record: more of its records may have been there.
     pub(crate) fn may_have_lost_its_end(&self) -> bool {
         let Some(reader) = self.readers.last() else { return false };
         let own = self.lines[self.own_from..].last().map(|line| (line.place.segment, line.place.offset));
         reader.nameless_damage().iter().any(|at| own.is_none_or(|own| *at > own))
     }
 
-    /// True if a line is above what its log is known to have synced.
+    /// True if a line is not known to be synced by its writer.
     pub(crate) fn is_unsynced(&self, catalog: &Catalog, at: usize) -> bool {
         let line = &self.lines[at];
         let span = &self.parts[line.part].span;
         let log = catalog.log_with(&span.writer, &bind_of(&self.episode, span));
         let segment = log.and_then(|log| log.segment(line.place.segment));
         match segment.map(|segment| &segment.contents) {
-            // A sync by whoever scanned it proves nothing: after a failed one the pages pass for clean.
+            // A sync by the process that scanned it proves nothing: after a failed sync the pages count as clean.
             Some(Contents::Open(scanned)) => line.place.offset >= scanned.synced_to,
             Some(Contents::Sealed(_)) => false,
             Some(Contents::Unreadable(_)) | None => true,
@@ -410,8 +410,8 @@ impl Lineage {
         read_record(self.readers[part].bodies(), seq, kind, place)
     }
 
-    /// The log of a part was deleted, since `compact` moved what was in it: the newest manifest says where to. Names and
-    /// sequences are the same there.
+    /// The log of a part was deleted, since `compact` moved its records; the newest manifest says where. Names and
+    /// sequence numbers are the same there.
     fn find_again(&mut self, part: usize) -> Result<()> {
         let span = self.parts[part].span;
         let reader = self.readers[part].find_again()?;
@@ -424,7 +424,7 @@ impl Lineage {
         for line in self.lines.iter_mut().filter(|line| line.part == part) {
             match places.get(&line.seq) {
                 Some(place) => line.place = *place,
-                // Whatever stands at its old place by now is not it.
+                // What is at its old place by now is another record.
                 None => line.is_lost = true,
             }
         }
@@ -453,13 +453,13 @@ impl Lineage {
         if index + 1 != self.steps() {
             return Ok(false);
         }
-        // Also one that only found that the episode was over ended there.
+        // An attempt that only adopted an end has its last step there too.
         let Some(at) = self.end_at() else { return Ok(false) };
         Ok(self.end_of(at)?.makes_last())
     }
 
-    /// The newest value of that name in the states of its steps. Where damage took what may be newer, an older one would be a
-    /// wrong answer: that is an error.
+    /// The newest value of that name in the states of its steps. If damage may have removed a newer one, this is an
+    /// error, since an older one would be wrong.
     pub(crate) fn state(&mut self, name: &str) -> Result<Option<Value>> {
         for index in (0..self.steps.len()).rev() {
             let done = self.steps[index].done;
@@ -487,13 +487,13 @@ impl Lineage {
         Error::Damaged { path, offset: line.place.offset, found }
     }
 
-    /// Reads all of it, as one.
+    /// Reads all of it as one attempt.
     pub(crate) fn read(&mut self) -> Result<Attempt> {
         let mut cursor = LineageCursor::new(self);
         Attempt::of(Events::new(std::iter::from_fn(|| cursor.next(self).transpose())))
     }
 
-    /// What another attempt inherits if it goes on behind a line, before anything was copied.
+    /// What another attempt inherits if it resumes before this line, before anything was copied.
     pub(crate) fn spans(&self, before: usize) -> Vec<Span> {
         let mut spans: Vec<Span> = Vec::new();
         for (index, part) in self.parts.iter().enumerate() {
@@ -505,7 +505,7 @@ impl Lineage {
     }
 }
 
-/// Where the records of a span stand, and one that is behind it; wherever `compact` moved them.
+/// Where the records of a span are, and one record after it, even if `compact` moved them.
 fn outline_of(mut reader: AttemptReader, span: &Span) -> Result<(AttemptReader, Vec<Next>)> {
     let is_behind = |next: &Next| match next {
         Next::Here { seq, .. } | Next::Lost { seq, .. } => *seq >= span.to,
@@ -540,7 +540,7 @@ fn link_of<'c>(episode: &Id, chain: &'c Chain, attempt: u32) -> Result<&'c Link>
     chain.link(attempt).ok_or_else(|| Error::NotFound { what: what() })
 }
 
-/// The records of an attempt that count. What stands behind them was refused, and is no part of it.
+/// The records of an attempt that count. Later ones were refused, and are not part of it.
 fn own_span(link: &Link) -> Span {
     let to = link.records.unwrap_or(u32::MAX);
     Span { writer: link.claim.writer, attempt: link.claim.attempt, copied: None, from: 0, to }
@@ -552,13 +552,13 @@ fn bind_of(episode: &Id, span: &Span) -> Bind {
     Bind { what, id: *episode, attempt: span.attempt }
 }
 
-/// What of a gap lies before an end.
+/// The part of a gap before an end.
 fn cut_gap(from: u32, to: u32, end: u32) -> Option<Gap> {
     let to = to.min(end);
     (from < to).then_some(Gap { from, to })
 }
 
-/// Goes through the records of a lineage, and says where some are missing.
+/// Iterates over the records of a lineage, and reports gaps.
 #[derive(Debug)]
 pub(crate) struct LineageCursor {
     /// The next record.
@@ -572,7 +572,7 @@ impl LineageCursor {
         Self { at: 0, gaps: lineage.gaps().to_vec().into_iter().peekable() }
     }
 
-    /// The next record or gap; none at the end. What could not be read is not passed over: it is tried again next time.
+    /// The next record or gap; `None` at the end. A record that could not be read is tried again next time.
     pub(crate) fn next(&mut self, lineage: &mut Lineage) -> Result<Option<Item>> {
         let line = lineage.lines().get(self.at).map(|line| (line.part, line.seq));
         let is_due = |(of, gap): &(usize, Gap)| line.is_none_or(|line| (*of, gap.from) < line);

@@ -1,6 +1,7 @@
-//! Reading a store, while others write to it: lists of attempts, their records and steps, and what comes in live.
+//! Reads a store while processes write to it: lists of attempts, their records and steps, and new records as they
+//! arrive.
 //!
-//! What is damaged is told with its place, never left out and never guessed.
+//! Damage is reported with its place. It is never left out and never guessed.
 
 mod attempt;
 mod catalog;

@@ -1,7 +1,7 @@
-//! Notes: facts that were added to episodes, attempts and steps, by whoever had something to say.
+//! Notes: facts that anyone adds to episodes, attempts and steps.
 //!
-//! Of all that one source says under one name about one thing the newest counts, by time, writer and sequence. The older
-//! ones stay, in order.
+//! If one source gives several notes with one name and target, the newest counts, by time, writer and sequence
+//! number. The older ones stay readable, in order.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,16 +19,16 @@ use crate::segment::Contents;
 use crate::segment::cards::as_id;
 use crate::segment::names::SEAL_NOTE;
 
-/// What a note is about.
+/// The target of a note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[must_use]
 #[non_exhaustive]
 pub struct NoteTarget {
     /// The episode.
     pub episode: Id,
-    /// The attempt; none: the episode as a whole.
+    /// The attempt; `None` for the episode as a whole.
     pub attempt: Option<u32>,
-    /// The step; none: the attempt, or the episode, as a whole.
+    /// The step; `None` for the attempt, or the episode, as a whole.
     pub step: Option<u64>,
 }
 
@@ -51,34 +51,34 @@ impl NoteTarget {
     }
 }
 
-/// What makes two notes speak of the same: the newest of them counts.
+/// The key of a note. Of several notes with the same key, the newest counts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NoteKey {
-    /// What it is about.
+    /// The target.
     pub target: NoteTarget,
-    /// Which fact.
+    /// The name of the fact.
     pub name: String,
-    /// Who says so.
+    /// Who gave it.
     pub source: String,
 }
 
-/// What was said once.
+/// One note.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct NoteSaid {
     /// When.
     pub time: i64,
-    /// By which process.
+    /// The writer that recorded it.
     pub writer: Id,
-    /// Its number among the records that it stands with.
+    /// Its sequence number among the records of its subject.
     pub seq: u32,
-    /// It stands with the records of the attempt itself; else with the notes of the run.
+    /// True if it is among the records of the attempt itself; otherwise it is among the notes of the run.
     pub is_own: bool,
-    /// What. [`Value::Lost`] stands where a part was lost to damage.
+    /// The value. [`Value::Lost`] marks a part that was lost to damage.
     pub value: Value,
 }
 
-/// What makes a note newer than another. The last is only to tell two notes apart that one process made at once.
+/// The order of notes. The last field only tells apart two notes that one process made at the same time.
 type Order = (i64, Id, u32, bool);
 
 impl NoteSaid {
@@ -87,13 +87,13 @@ impl NoteSaid {
     }
 }
 
-/// Notes that were lost to damage, or perhaps other records that stood with them.
+/// Notes that were lost to damage, or other records that were beside them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LostNotes {
-    /// Whose log they were in.
+    /// The writer in whose log they were.
     pub writer: Id,
-    /// The first, and the one behind the last.
+    /// The first sequence number, and the one after the last.
     pub seqs: (u32, u32),
     /// Where it stands, if that is known.
     pub place: Option<RecordPlace>,
@@ -106,43 +106,43 @@ impl fmt::Display for LostNotes {
     }
 }
 
-/// Somebody was about to seal a group: its card says whether that came about.
+/// The announcement that a group is about to be sealed. Its card says whether that happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct SealHint {
     /// When.
     pub time: i64,
-    /// By which process.
+    /// The writer that announced it.
     pub writer: Id,
-    /// Its number among that writer's notes on the run.
+    /// Its sequence number among that writer's notes on the run.
     pub seq: u32,
     /// The group.
     pub group: Id,
 }
 
-/// Notes by what they are about, each list from the oldest to the newest.
+/// Notes by key, each list from the oldest to the newest.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Notes {
     by_key: BTreeMap<NoteKey, Vec<NoteSaid>>,
 }
 
 impl Notes {
-    /// What counts: the newest of those that say the same.
+    /// The note that counts: the newest with this key.
     pub fn newest(&self, key: &NoteKey) -> Option<&NoteSaid> {
         self.by_key.get(key)?.last()
     }
 
-    /// All that was said, from the oldest to the newest.
+    /// All notes with this key, from the oldest to the newest.
     pub fn history(&self, key: &NoteKey) -> &[NoteSaid] {
         self.by_key.get(key).map_or(&[], Vec::as_slice)
     }
 
-    /// Everything, sorted by what it is about; each with its history, the newest last.
+    /// All notes, sorted by key; each with its history, the newest last.
     pub fn iter(&self) -> impl Iterator<Item = (&NoteKey, &[NoteSaid])> {
         self.by_key.iter().map(|(key, said)| (key, said.as_slice()))
     }
 
-    /// What is about one episode, its attempts and its steps.
+    /// The notes on one episode, its attempts and its steps.
     pub fn of(&self, episode: &Id) -> impl Iterator<Item = (&NoteKey, &[NoteSaid])> {
         let target = NoteTarget::episode(*episode);
         let first = NoteKey { target, name: String::new(), source: String::new() };
@@ -168,7 +168,7 @@ impl Notes {
     }
 }
 
-/// All notes of one run, brought up to date as they come.
+/// All notes of one run. [`NoteIndex::refresh`] reads new ones.
 #[derive(Debug)]
 pub struct NoteIndex {
     catalog: Catalog,
@@ -177,7 +177,7 @@ pub struct NoteIndex {
     notes: Notes,
     seals: Vec<SealHint>,
     lost: Vec<LostNotes>,
-    /// Notes in logs that may still take them back: read again at the next look.
+    /// Notes that may not be synced: they are read again at the next refresh.
     unsettled: Vec<(NoteKey, Order)>,
     unsettled_seals: Vec<SealHint>,
 }
@@ -206,23 +206,24 @@ impl NoteIndex {
         Ok(index)
     }
 
-    /// Looks at what is new.
+    /// Reads what is new.
     pub fn refresh(&mut self) -> Result<()> {
         self.catalog.refresh()?;
         self.read_new()
     }
 
-    /// The notes of the run. What attempts noted on themselves stands with their records: see [`NoteIndex::episode`].
+    /// The notes of the run. Notes that attempts recorded on themselves are among their records: see
+    /// [`NoteIndex::episode`].
     pub fn notes(&self) -> &Notes {
         &self.notes
     }
 
-    /// Groups that somebody sealed or was about to seal, in the order of their time.
+    /// Groups that were sealed or about to be sealed, ordered by time.
     pub fn seals(&self) -> &[SealHint] {
         &self.seals
     }
 
-    /// Logs that could not be read at the last look: notes may have been in them.
+    /// Logs that could not be read at the last refresh: notes may have been in them.
     pub fn troubles(&self) -> Vec<Trouble> {
         self.catalog.troubles()
     }
@@ -232,7 +233,7 @@ impl NoteIndex {
         &self.lost
     }
 
-    /// What may have said more, for people: logs that cannot be read, and notes of the run that were lost.
+    /// What may hold more notes, as text for people: logs that cannot be read, and notes of the run that were lost.
     pub fn unread(&self) -> Vec<String> {
         let troubles = self.troubles().into_iter().map(|trouble| trouble.error.to_string());
         troubles.chain(self.lost.iter().map(ToString::to_string)).collect()
@@ -246,7 +247,7 @@ impl NoteIndex {
         }
         let mut lost = Vec::new();
         for (log, bind) in self.own_parts(episode) {
-            // A copy counts as what it is a copy of.
+            // A copy counts as the record that it is a copy of.
             let writer = if let What::Copied { from } = bind.what { from } else { log };
             let own = NoteTarget { episode: *episode, attempt: Some(bind.attempt), step: None };
             for item in notes_of(&self.catalog, &log, &bind, 0)? {
@@ -327,7 +328,7 @@ impl NoteIndex {
         segment.is_some_and(|segment| segment.is_settled_at(place.offset))
     }
 
-    /// Where attempts at an episode have records of their own, or copies of them: the log, and how they are bound.
+    /// Where attempts of an episode have records of their own, or copies of them: the log, and the subject.
     fn own_parts(&self, episode: &Id) -> Vec<(Id, Bind)> {
         let is_own =
             |bind: &Bind| bind.id == *episode && matches!(bind.what, What::Attempt | What::Copied { .. });
@@ -354,12 +355,12 @@ impl NoteIndex {
     }
 }
 
-/// The notes among some records; other records are passed over without being read.
+/// The notes among the records of a subject; other records are skipped without being read.
 fn notes_of(catalog: &Catalog, writer: &Id, bind: &Bind, from_seq: u32) -> Result<Vec<Item>> {
     let mut reader = catalog.bind_reader(writer, bind)?;
     let mut outline: Vec<Next> = reader.outline(from_seq).collect::<Result<_>>()?;
     if matches!((bind.what, outline.first()), (What::Copied { .. }, Some(Next::Gap { .. }))) {
-        // Only what was not synced is copied: what stood before it is not missing.
+        // Only records that were not synced are copied, so those before them are not missing.
         outline.remove(0);
     }
     let mut items = Vec::new();
@@ -378,7 +379,7 @@ fn notes_of(catalog: &Catalog, writer: &Id, bind: &Bind, from_seq: u32) -> Resul
     Ok(items)
 }
 
-/// Of a long record only a later part may have been found.
+/// Of a long record, only a later part may have been found.
 fn may_be_a_note(kind: u8) -> bool {
     kind == Kind::Note as u8 || kind == Kind::Chunk as u8
 }
@@ -399,7 +400,7 @@ fn found(record: &Record, writer: &Id) -> Option<RunRecord> {
     note(record, writer, None).map(|(key, said)| RunRecord::Note(key, said))
 }
 
-/// A note, if its record says all that it needs. `own` is what it is about unless it says something else.
+/// A note, if its record has all that it needs. `own` is the default target.
 fn note(record: &Record, writer: &Id, own: Option<NoteTarget>) -> Option<(NoteKey, NoteSaid)> {
     let text = |number: u8| Some(record.get(number)?.as_str()?.to_owned());
     let step = match record.get(fields::INDEX) {

@@ -1,7 +1,7 @@
-//! How attempts ended, gathered from all logs as they grow, so that nobody has to open each to know.
+//! How attempts ended, gathered from all logs as they grow, so that no episode has to be opened for it.
 //!
-//! What was looked at is not looked at again: sealed segments give their index once, and of a log that grows only the END
-//! records are read.
+//! Nothing is read twice: sealed segments give their index once, and of a log that grows only the END records are
+//! read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use crate::segment::summing::SegmentRecords;
 use crate::segment::window::RECORD_BYTES;
 use crate::segment::{Contents, Liveness, Log, Segment, Storage};
 
-/// What the owner of an attempt said about its end.
+/// The end that the owner of an attempt recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SaidEnd {
-    /// Who.
+    /// The owner.
     pub writer: Id,
     /// How it ended.
     pub why: Arc<str>,
 }
 
-/// How attempts ended, as their owners said.
+/// How attempts ended, as their owners recorded.
 #[derive(Debug)]
 pub(crate) struct Outcomes {
     catalog: Catalog,
     said: HashMap<(Id, u32), SaidEnd>,
-    /// Episodes of which there are records, and whose.
+    /// Episodes that have records, and a writer that recorded some.
     recorded: HashMap<Id, Id>,
-    /// Episodes of which several say how an attempt ended, and the claim that decides cannot be read.
+    /// Episodes for which several logs have an end of one attempt, and the claim that decides cannot be read.
     troubles: HashMap<Id, Error>,
-    /// Up to where a segment was looked at; all of a sealed one.
+    /// How far a segment was read; all of a sealed one.
     looked_to: HashMap<(Id, u64), u64>,
     /// Each reason once.
     reasons: Vec<Arc<str>>,
@@ -52,13 +52,13 @@ struct FoundEnd {
 }
 
 impl Outcomes {
-    /// Nothing is known yet.
+    /// Nothing is read yet.
     pub(crate) fn new(catalog: Catalog) -> Self {
         let (said, recorded, troubles) = (HashMap::new(), HashMap::new(), HashMap::new());
         Self { catalog, said, recorded, troubles, looked_to: HashMap::new(), reasons: Vec::new() }
     }
 
-    /// Looks at what is new.
+    /// Reads what is new.
     pub(crate) fn refresh(&mut self) -> Result<()> {
         self.catalog.refresh()?;
         let mut found = Looked { recorded: &mut self.recorded, ends: Vec::new() };
@@ -79,7 +79,7 @@ impl Outcomes {
         let why = self.reason(why);
         let known = self.said.get(&(episode, attempt));
         if known.is_some_and(|known| known.writer != writer) {
-            // Two logs say so: only the one that the claim names counts.
+            // Two logs have an end. Only the one that the claim names counts.
             let (claim, trouble) = or_told(read_claim(self.catalog.storage(), &episode, attempt))?;
             self.troubles.extend(trouble.map(|trouble| (episode, trouble)));
             if claim.flatten().is_none_or(|claim| claim.writer != writer) {
@@ -90,32 +90,32 @@ impl Outcomes {
         Ok(())
     }
 
-    /// How an attempt ended, if its owner said so.
+    /// How an attempt ended, if its owner recorded it.
     pub(crate) fn said(&self, episode: &Id, attempt: u32) -> Option<&SaidEnd> {
         self.said.get(&(*episode, attempt))
     }
 
-    /// Who recorded something of an episode, if anybody did.
+    /// A writer that recorded something of an episode, if there is one.
     pub(crate) fn recorder(&self, episode: &Id) -> Option<&Id> {
         self.recorded.get(episode)
     }
 
-    /// Why nobody can tell how an episode stands, although its logs say something.
+    /// Why the state of an episode is unknown, although it has records.
     pub(crate) fn trouble(&self, episode: &Id) -> Option<&Error> {
         self.troubles.get(episode)
     }
 
-    /// True if all that a writer ever said was seen: it was gone before its log was looked at, or has none any more.
+    /// True if everything that a writer recorded was read: it was gone before its log was read, or its log is gone.
     pub(crate) fn is_complete(&self, writer: &Id) -> bool {
         self.catalog.log(writer).is_none_or(|log| log.liveness() != Liveness::Live)
     }
 
-    /// Why a part of what a writer said cannot be read, if that is so: how its attempts ended is not known then.
+    /// Why a part of a writer's log cannot be read, if that is so. Then it is unknown how its attempts ended.
     pub(crate) fn unreadable(&self, writer: &Id) -> Option<Error> {
         self.catalog.unreadable(writer)
     }
 
-    /// True if somebody pruned the episode.
+    /// True if the episode was pruned.
     pub(crate) fn is_pruned(&self, episode: &Id) -> bool {
         self.catalog.manifest().pruned(episode).is_some()
     }
@@ -129,7 +129,7 @@ impl Outcomes {
     }
 }
 
-/// What looking at segments gathers.
+/// What reading segments gathers.
 struct Looked<'o> {
     recorded: &'o mut HashMap<Id, Id>,
     ends: Vec<FoundEnd>,
@@ -142,7 +142,7 @@ impl Looked<'_> {
     }
 }
 
-/// Looks for ends behind a place, and says up to where it looked.
+/// Looks for ends after a place, and returns how far it looked.
 fn look(
     storage: &Arc<Storage>,
     log: &Log,
@@ -190,13 +190,13 @@ fn look(
     }
 }
 
-/// Where an END stands that was not there at the last look.
+/// Where an END is that was not there at the last look.
 fn new_end(entry: &ScannedEntry, looked_to: u64) -> Option<&ScannedRecord> {
     let new = entry.records.iter().rev().take_while(|record| record.offset >= looked_to);
     new.into_iter().find(|record| record.kind == Kind::End as u8)
 }
 
-/// That an END is lost that is known to have been there, unless one is there.
+/// The loss of an END that is known to have been there, unless an END is there.
 fn lost_end(scanned: &Scanned, entry: &ScannedEntry) -> Option<String> {
     let is_end = |kind: u8| kind == Kind::End as u8;
     let is_lost = scanned.lost_of(&entry.bind).iter().any(|lost| is_end(lost.kind));
@@ -204,7 +204,7 @@ fn lost_end(scanned: &Scanned, entry: &ScannedEntry) -> Option<String> {
     (is_lost && !is_there()).then(|| WHY_IS_LOST.to_owned())
 }
 
-/// Why, as an END says; nothing if it cannot be read.
+/// The reason in an END record; `None` if it cannot be read.
 fn read_why(source: &mut SegmentRecords, end: &ScannedRecord) -> Option<String> {
     source.part_of(end)?.why.map(String::from)
 }

@@ -1,7 +1,7 @@
-//! Where the records of one attempt stand, in order of their sequence, across the segments of its log.
+//! Where the records of one attempt are, in order of their sequence numbers, across the segments of its log.
 //!
-//! Lists of places are read when the iteration gets there. A record that was written again after a segment was given up
-//! is seen once, where it was written last.
+//! Lists of places are read when the iteration needs them. A record that was written again after a segment was given
+//! up appears once, at its last place.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::segment::{
     Contents, Log, ScanUnsealed, Scanned, SealedIndex, SegmentHead, Storage, UnsealedFacts,
 };
 
-/// Where a record stands, in the log of its writer.
+/// The place of a record in the log of its writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct RecordPlace {
@@ -38,13 +38,13 @@ pub(super) enum Next {
         kind: u8,
         place: RecordPlace,
     },
-    /// It is known that it was there, and that it cannot be read.
+    /// It was there, and cannot be read.
     Lost {
         seq: u32,
         kind: u8,
         place: RecordPlace,
     },
-    /// Sequences `from` up to, not including, `to` are not in the log.
+    /// Sequence numbers from `from` up to, not including, `to` are not in the log.
     Gap {
         from: u32,
         to: u32,
@@ -52,7 +52,7 @@ pub(super) enum Next {
 }
 
 impl Next {
-    /// Behind the last sequence that it is about.
+    /// The sequence number after its last one.
     pub(super) fn end(&self) -> u32 {
         match self {
             Self::Here { seq, .. } | Self::Lost { seq, .. } => seq.saturating_add(1),
@@ -86,12 +86,12 @@ pub(super) struct Parts {
     bind: Bind,
     parts: Vec<Part>,
     lost: BTreeMap<u32, (RecordPlace, u8)>,
-    /// How it ended, as whoever scanned a segment before had summed it up.
+    /// How it ended, according to an earlier scan of a segment.
     scanned_why: Option<String>,
 }
 
 impl Parts {
-    /// What `writer` recorded; `log` is its own, or that of what `compact` made.
+    /// The records of `writer`. `log` is its own log, or the one that `compact` made.
     pub(super) fn new(log: &Log, writer: &Id, bind: Bind, scan: Arc<dyn ScanUnsealed>) -> Self {
         let (storage, readable) = (Arc::clone(log.storage()), Arc::clone(log.readable()));
         let mut parts = Vec::new();
@@ -127,15 +127,15 @@ impl Parts {
         Self { storage, scan, readable, writer: *writer, bind, parts, lost, scanned_why }
     }
 
-    /// A reader of the same, with a new look at where it is: `compact` may have moved it, and the newest manifest says
-    /// where to. Names and sequences are the same there.
+    /// A new reader of the same records, which looks again where they are: `compact` may have moved them, and the
+    /// newest manifest says where. Names and sequence numbers are the same there.
     pub(super) fn find_again(&self) -> Result<AttemptReader> {
         let mut catalog = Catalog::unread(Arc::clone(&self.storage), Arc::clone(&self.scan));
         catalog.refresh_of(&[self.writer])?;
         catalog.bind_reader(&self.writer, &self.bind)
     }
 
-    /// How it ended, as an index says.
+    /// How it ended, according to an index.
     pub(super) fn said_why(&self) -> Option<String> {
         let indexed = self.parts.iter().rev().find_map(|part| match &part.source {
             Source::Sealed { entry, .. } => Stored::decode(&entry.summary)?.summary.why,
@@ -148,7 +148,7 @@ impl Parts {
         self.parts.is_empty() && self.lost.is_empty()
     }
 
-    /// Iterates from a sequence on.
+    /// Iterates from a sequence number on.
     pub(super) fn places(&self, from_seq: u32) -> Places<'_> {
         Places {
             parts: self,
@@ -174,7 +174,7 @@ impl Parts {
             },
         };
         let later = self.parts[index + 1..].iter().filter(|later| later.segment > part.segment);
-        // What was written again and lost there is lost: what stands here was never acknowledged.
+        // If a record was written again and lost there, it is lost: the one here was never acknowledged.
         let lost_later = self.lost.iter().filter(|(_, (place, _))| place.segment > part.segment);
         let seqs = later.map(|later| later.first_seq).chain(lost_later.map(|(seq, _)| *seq));
         let written_again_from = seqs.min().unwrap_or(u32::MAX);
@@ -184,13 +184,14 @@ impl Parts {
         Ok(records)
     }
 
-    /// The lists of an index are damaged: the frames still say it all.
+    /// The lists of an index are damaged; a scan of the frames replaces them.
     fn scan_instead(
         &self,
         rescan: Option<&(SegmentHead, UnsealedFacts)>,
         entry: &FooterEntry,
     ) -> Result<Vec<ScannedRecord>> {
-        // What `compact` made is not scanned: its lists were made again from its blocks, as far as that goes.
+        // Segments that `compact` made are not scanned: their lists were rebuilt from their blocks, as far as
+        // possible.
         let rescan = rescan.filter(|(head, _)| head.writer != Id::NONE);
         let Some((head, facts)) = rescan else { return Ok(Vec::new()) };
         let mut scanned = Scanned::new();
@@ -212,7 +213,7 @@ fn open_records(scanned: &Scanned, bind: &Bind) -> (Vec<ScannedRecord>, Vec<Lost
     (records, scanned.lost_of(bind))
 }
 
-/// Places in order of their sequence.
+/// Places in order of their sequence numbers.
 #[derive(Debug)]
 pub(super) struct Places<'p> {
     parts: &'p Parts,
@@ -224,12 +225,12 @@ pub(super) struct Places<'p> {
 }
 
 impl Places<'_> {
-    /// The sequence that comes next.
+    /// The next sequence number.
     pub(super) fn next_seq(&self) -> u32 {
         self.next_seq
     }
 
-    /// A reader of the same, as it is by now.
+    /// A new reader of the same records, as they are now.
     pub(super) fn find_again(&self) -> Result<AttemptReader> {
         self.parts.find_again()
     }
@@ -274,7 +275,7 @@ impl Places<'_> {
         Ok(())
     }
 
-    /// Tells of what is missing before `seq`: by name where there is one.
+    /// Reports what is missing before `seq`: by name if it is known.
     fn fill_up_to(&mut self, seq: u32) {
         let mut next = self.next_seq;
         for (&lost, &(place, kind)) in self.parts.lost.range(next..seq.max(next)) {

@@ -1,7 +1,7 @@
 //! The records of an attempt, decoded one by one.
 //!
-//! What a record refers to and cannot be fetched costs that value; the others stay. A record whose own bytes are damaged
-//! is told by name and place.
+//! If a value that a record refers to cannot be fetched, only that value is lost; the others stay. A record whose own
+//! bytes are damaged is reported by name and place.
 
 use std::collections::VecDeque;
 
@@ -18,11 +18,11 @@ use crate::segment::record::Unreadable;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Record {
-    /// Its number among the records of its attempt.
+    /// Its sequence number among the records of its attempt.
     pub seq: u32,
-    /// What it is; see [`Record::kind_name`]. Later versions may have kinds that this one does not know.
+    /// Its kind; see [`Record::kind_name`]. Later versions may have kinds that this one does not know.
     pub kind: u8,
-    /// Where it stands.
+    /// Where it is.
     pub place: RecordPlace,
     /// How many bytes it takes there.
     pub bytes: u64,
@@ -38,12 +38,12 @@ impl Record {
         self.fields.iter().find(|(found, _)| *found == number).map(|(_, value)| value)
     }
 
-    /// What it is, if this version knows.
+    /// Its kind, if this version knows it.
     pub fn kind(&self) -> Option<Kind> {
         Kind::from_u8(self.kind)
     }
 
-    /// What it is, as the spec calls it.
+    /// The name of its kind in the spec.
     pub fn kind_name(&self) -> &'static str {
         kind_name(self.kind)
     }
@@ -53,45 +53,45 @@ impl Record {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DamagedRecord {
-    /// Its number among the records of its attempt.
+    /// Its sequence number among the records of its attempt.
     pub seq: u32,
-    /// What it was. CHUNK if only a later part of a long one was found.
+    /// Its kind. CHUNK if only a later part of a long record was found.
     pub kind: u8,
-    /// Where it stands.
+    /// Where it is.
     pub place: RecordPlace,
 }
 
-/// Records that are not in the log, and nobody knows what they were.
+/// Records that are not in the log; it is unknown what they were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Gap {
     /// The first that is missing.
     pub from: u32,
-    /// The next that is there.
+    /// The next one that is there.
     pub to: u32,
 }
 
-/// What comes next in an attempt.
+/// The next thing in an attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Item {
     /// A record.
     Record(Box<Record>),
-    /// One that cannot be read.
+    /// A record that cannot be read.
     Damaged(DamagedRecord),
-    /// Some that are missing.
+    /// Missing records.
     Gap(Gap),
 }
 
-/// How often in a row what is read may be moved before it counts as trouble.
+/// How often in a row records may be moved before this is an error.
 pub(super) const MOVED_MAX: usize = 16;
 
-/// Iterates over the records of an attempt. If `compact` moves them meanwhile, it goes on where they are then.
+/// Iterates over the records of an attempt. If `compact` moves them meanwhile, it continues at their new place.
 #[derive(Debug)]
 pub struct Records<'r> {
     places: Places<'r>,
     bodies: &'r mut LogBodies,
     next_seq: u32,
-    /// What is left, and who fetches it, once they were moved.
+    /// The remaining records, and what fetches them, after they were moved.
     moved: Option<(VecDeque<Next>, LogBodies)>,
     has_failed: bool,
 }
@@ -122,7 +122,7 @@ impl<'r> Records<'r> {
         Ok(Some(item))
     }
 
-    /// Goes on where things are by now.
+    /// Continues where the records are now.
     fn find_again(&mut self) -> Result<()> {
         let reader = self.places.find_again()?;
         let rest = reader.outline(self.next_seq).collect::<Result<_>>()?;
@@ -134,7 +134,7 @@ impl<'r> Records<'r> {
 impl Iterator for Records<'_> {
     type Item = Result<Item>;
 
-    /// After an error nothing more comes: what could not be read is not passed over.
+    /// After an error nothing more comes: an unreadable record is never skipped.
     fn next(&mut self) -> Option<Result<Item>> {
         if self.has_failed {
             return None;
@@ -154,7 +154,7 @@ impl Iterator for Records<'_> {
 /// Reads the record that an index says is at a place.
 pub(super) fn read_record(bodies: &mut LogBodies, seq: u32, kind: u8, place: RecordPlace) -> Result<Item> {
     let read = bodies.record(place.segment, place.offset, seq).and_then(|record| {
-        // An index that speaks of another record than the one that stands there is not to be believed.
+        // If the index names another record than the one that is there, it cannot be trusted.
         if (record.kind, record.seq) != (kind, seq) {
             return Err(Unreadable::Damaged);
         }
@@ -179,7 +179,7 @@ pub(super) fn read_record(bodies: &mut LogBodies, seq: u32, kind: u8, place: Rec
     }
 }
 
-/// What a kind of record is called in the spec.
+/// The name of a kind of record in the spec.
 pub(super) fn kind_name(kind: u8) -> &'static str {
     Kind::from_u8(kind).map_or("unknown", Kind::name)
 }

@@ -1,4 +1,4 @@
-//! How much a store keeps, and in what.
+//! The size of a store.
 
 use keepstep_format::Id;
 use keepstep_format::encode::{Encoder, NothingKnown};
@@ -14,15 +14,15 @@ pub struct Sizes {
     pub bytes: u64,
     /// Segments that are sealed.
     pub sealed: u64,
-    /// Segments that are not: they are written to, or their writer is gone.
+    /// Segments that are not sealed: they are being written, or their writer is gone.
     pub open: u64,
     /// Segments that cannot be read.
     pub unreadable: u64,
-    /// Writers that are there.
+    /// Writers that are alive.
     pub live: u64,
     /// Writers that are gone.
     pub dead: u64,
-    /// Writers of which nobody can tell from here.
+    /// Writers whose state cannot be told from here.
     pub unknown: u64,
 }
 
@@ -40,7 +40,7 @@ impl Sizes {
 }
 
 impl Catalog {
-    /// Counts what the store keeps.
+    /// Counts the files and writers of the store.
     pub fn sizes(&self) -> Sizes {
         let mut sizes = Sizes::default();
         for log in self.logs() {
@@ -55,12 +55,12 @@ impl Catalog {
         sizes
     }
 
-    /// How many bytes a record would have if nothing of it were known already, uncompressed.
+    /// How many bytes a record would take without references and compression.
     pub fn full_bytes(&self, record: &Record) -> u64 {
         let mut encoder = Encoder::fields(self.storage().key(), &NothingKnown);
         for (number, value) in &record.fields {
             encoder.field(*number);
-            // What was lost to damage has no length; the rest counts.
+            // A value that was lost to damage has no length; the rest counts.
             let _ = encoder.put(value);
         }
         encoder.finish().full_bytes

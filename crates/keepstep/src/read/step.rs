@@ -1,4 +1,4 @@
-//! What the records of an attempt mean: steps, calls, notes, how it began and how it ended.
+//! What the records of an attempt say: steps, calls, notes, how it began and how it ended.
 
 use keepstep_format::frame::Kind;
 use keepstep_format::step_fields::{self, StepField};
@@ -10,7 +10,7 @@ use super::records::{DamagedRecord, Record};
 use crate::segment::cards::as_id;
 
 impl StepKind {
-    /// As people write it.
+    /// Its name, as people write it.
     pub fn name(self) -> &'static str {
         match self {
             Self::First => "FIRST",
@@ -20,15 +20,15 @@ impl StepKind {
     }
 }
 
-/// Which step of its attempt a step is.
+/// The position of a step in its attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum StepKind {
     /// The first observation.
     First,
-    /// One in between.
+    /// A step in between.
     #[default]
     Mid,
-    /// The one that the attempt ended with.
+    /// The last step.
     Last,
 }
 
@@ -60,19 +60,19 @@ macro_rules! taken {
 
 macro_rules! step {
     ($($constant:ident $name:ident $part:ident $holds:ident $doc:literal;)*) => {
-        /// A step. A field that is none was not recorded, unless its name stands in `damaged`.
+        /// A step. A field that is `None` was not recorded, unless `damaged` has its name.
         #[derive(Debug, Clone, Default, PartialEq)]
         pub struct RecordedStep {
-            /// Its number in the attempt.
+            /// Its index in the attempt.
             pub index: i64,
-            /// Which step it is.
+            /// Its position in the attempt.
             pub kind: StepKind,
             /// When it was recorded.
             pub time: Option<i64>,
             $(#[doc = $doc] pub $name: Option<held!($holds)>,)*
-            /// Names of fields that are lost, or of which a part is ([`Value::Lost`] stands there).
+            /// Names of fields that are lost, in whole or in part ([`Value::Lost`] marks a lost part).
             pub damaged: Vec<&'static str>,
-            /// Where its records stand.
+            /// Where its records are.
             pub places: Vec<RecordPlace>,
             pub(super) kind_was_said: bool,
         }
@@ -84,7 +84,7 @@ macro_rules! step {
                     fields::INDEX => self.index = value.as_int().unwrap_or(self.index),
                     fields::STEP_KIND => self.say_kind(&value),
                     $(fields::$constant => self.$name = taken!($holds value),)*
-                    // A later version's: what it means is not known here.
+                    // A field of a later version, unknown here.
                     _ => {}
                 }
             }
@@ -102,7 +102,7 @@ macro_rules! step {
 keepstep_format::step_fields!(step);
 
 impl RecordedStep {
-    /// Adds what a record says.
+    /// Adds the fields of a record.
     pub(super) fn add(&mut self, record: &Record) {
         self.places.push(record.place);
         for (number, value) in &record.fields {
@@ -113,13 +113,13 @@ impl RecordedStep {
         }
     }
 
-    /// Adds that a record is lost: whatever it may have said.
+    /// Notes that a record is lost, with all fields that it may have had.
     pub(super) fn lose(&mut self, lost: &DamagedRecord) {
         self.places.push(lost.place);
         self.lose_fields(Kind::from_u8(lost.kind).unwrap_or(Kind::Step));
     }
 
-    /// What a record of this kind says is lost.
+    /// Notes that the fields of a record of this kind are lost.
     pub(super) fn lose_fields(&mut self, kind: Kind) {
         kind.step_fields().iter().for_each(|number| self.mark(*number));
     }
@@ -131,19 +131,19 @@ impl RecordedStep {
         }
     }
 
-    /// A step of what was just said, before anybody read it back.
+    /// A step made of an intent that was just recorded, without reading it back.
     pub(crate) fn of_said(index: u64, said: &[(u8, Value)]) -> Self {
         let mut step = Self { index: index as i64, ..Self::default() };
         said.iter().for_each(|(number, value)| step.set(*number, value.clone()));
         step
     }
 
-    /// Its fields that are there, in the order in which they are shown.
+    /// Its recorded fields, in the order in which they are shown.
     pub fn fields(&self) -> impl Iterator<Item = (&'static StepField, Value)> {
         step_fields::ALL.iter().filter_map(|field| Some((field, self.get(field.number)?)))
     }
 
-    /// Says which step it is, unless its record did.
+    /// Sets its position, unless its record did.
     pub(super) fn place_in(&mut self, is_first: bool, is_last: bool) {
         if self.kind_was_said {
             return;
@@ -200,13 +200,13 @@ pub struct Begin {
     pub iteration: Option<i64>,
     /// The sample.
     pub sample: Option<i64>,
-    /// What makes an episode without a name unique.
+    /// The random id that makes an unnamed episode unique.
     pub unnamed: Option<Id>,
     /// What it belongs to.
     pub parent: Option<String>,
-    /// What the caller gave along.
+    /// Data that the caller recorded with the episode.
     pub meta: Option<Value>,
-    /// The attempt that it goes on from.
+    /// The attempt that it resumed.
     pub resumed: Option<i64>,
     /// Names of fields that are lost.
     pub damaged: Vec<&'static str>,
@@ -243,15 +243,15 @@ pub struct Call {
     pub name: Option<String>,
     /// Its key, if it was given one.
     pub key: Option<String>,
-    /// Its number in the turn, if not.
+    /// Its ordinal in the turn, if it has no key.
     pub ordinal: Option<i64>,
-    /// What it was called with.
+    /// Its arguments.
     pub arguments: Option<Value>,
-    /// What came back.
+    /// Its result.
     pub result: Option<Value>,
-    /// What was raised instead.
+    /// What it raised instead.
     pub error: Option<Value>,
-    /// What it gave was awaited.
+    /// True if its result was awaited.
     pub awaited: bool,
     /// Names of fields that are lost.
     pub damaged: Vec<&'static str>,
@@ -274,25 +274,25 @@ impl Call {
     }
 }
 
-/// A fact that was added.
+/// A note.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Note {
-    /// Its sequence: the last resort when two notes have the same time.
+    /// Its sequence number. It decides if two notes have the same time.
     pub seq: u32,
     /// When.
     pub time: Option<i64>,
-    /// What it is about.
+    /// Its name.
     pub name: Option<String>,
-    /// What it says.
+    /// Its value.
     pub value: Option<Value>,
-    /// Who says so.
+    /// Who gave it.
     pub source: Option<String>,
-    /// The episode that it is about, if not this one.
+    /// The episode that it is on, if not this one.
     pub target: Option<Id>,
-    /// The attempt that it is about, if not this one.
+    /// The attempt that it is on, if not this one.
     pub target_attempt: Option<i64>,
-    /// The step that it is about, if not the attempt as a whole.
+    /// The step that it is on, if not the attempt as a whole.
     pub index: Option<i64>,
     /// Names of fields that are lost.
     pub damaged: Vec<&'static str>,
@@ -326,9 +326,9 @@ pub struct End {
     pub limit: Option<String>,
     /// What was raised.
     pub error: Option<Value>,
-    /// Who said so.
+    /// Who recorded it.
     pub said_by: Option<String>,
-    /// What it rests on.
+    /// The evidence, if another process found the end.
     pub evidence: Option<Value>,
     /// Names of fields that are lost.
     pub damaged: Vec<&'static str>,
@@ -347,27 +347,27 @@ impl End {
         }
     }
 
-    /// True if the last step before it was the last of the episode.
+    /// True if it makes the step before it the last of the episode.
     pub(super) fn makes_last(&self) -> bool {
         self.why.as_deref().is_some_and(is_final)
     }
 }
 
-/// True if nothing can come after an attempt that ended so: the episode is over.
+/// True if the episode is over after this ending.
 pub fn is_final(why: &str) -> bool {
     Why::named(why).is_some_and(Why::is_final)
 }
 
-/// A turn that was given up.
+/// A turn that was discarded.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Discarded {
     /// The turn.
     pub index: i64,
-    /// Why.
+    /// Why it was discarded.
     pub reason: Option<String>,
     /// When.
     pub time: Option<i64>,
-    /// What had been said in it.
+    /// Its intent.
     pub step: Option<Box<RecordedStep>>,
 }

@@ -1,7 +1,7 @@
-//! The entries of a stream, out of the logs of all who put them.
+//! The entries of a stream, read from the logs of all its writers.
 //!
-//! One id with one value is one entry, however often it was put. One id with several values is a conflict: it is told
-//! with all of them, and never settled here.
+//! One id with one value is one entry, however often it was put. One id with several values is a conflict: it is
+//! reported with all values, and never resolved here.
 
 use std::collections::BTreeMap;
 
@@ -23,49 +23,49 @@ use crate::segment::{Contents, Log};
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct StreamEntry {
-    /// What makes putting it again harmless.
+    /// Its id. Putting the same id and value again is harmless.
     pub id: String,
-    /// What it says.
+    /// Its value.
     pub value: Value,
     /// The hash of the value.
     pub hash: Hash,
     /// When it was put.
     pub time: i64,
-    /// Whose log it is in.
+    /// The writer in whose log it is.
     pub writer: Id,
-    /// Its number among that writer's entries.
+    /// Its sequence number among that writer's entries.
     pub seq: u32,
-    /// It is known to be synced: neither its writer nor the power can take it back.
+    /// True if it is known to be synced: neither its writer nor a power cut can remove it.
     pub is_settled: bool,
 }
 
-/// Something in the log of somebody who put entries that cannot be read: an entry, or perhaps some.
+/// A part of a writer's log that cannot be read: an entry, or perhaps several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LostEntry {
-    /// Whose log it was in.
+    /// The writer in whose log it was.
     pub writer: Id,
-    /// The file, and where in it.
+    /// The file.
     pub path: String,
-    /// Where it starts there.
+    /// Where it begins in the file.
     pub offset: u64,
     /// What is known of it.
     pub found: String,
 }
 
 impl LostEntry {
-    /// As an error, for those who cannot go on without it.
+    /// As an error, for callers that cannot continue without it.
     pub(crate) fn to_error(&self) -> Error {
         Error::Damaged { path: self.path.clone(), offset: self.offset, found: self.found.clone() }
     }
 }
 
-/// How the records of a stream are bound: attempt 0 has what was put, attempt 1 what a freezer copied.
+/// The subject of a stream's records: attempt 0 has what was put, attempt 1 what a freeze copied.
 pub(crate) fn stream_bind(stream: &Id, attempt: u32) -> Bind {
     Bind { what: What::Stream, id: *stream, attempt }
 }
 
-/// Gives one writer's entries from a sequence on, in order, and says what is lost.
+/// Passes one writer's entries from a sequence number on to `each`, in order, and returns what is lost.
 pub(crate) fn stream_entries(
     catalog: &Catalog,
     writer: &Id,
@@ -89,7 +89,7 @@ pub(crate) fn stream_entries(
                     None => lost.push(lost_at(writer, record.place, format!("entry {}", record.seq))),
                 }
             }
-            // What a later version may add.
+            // A record of a later version.
             Item::Record(_) => {}
             Item::Damaged(damaged) => {
                 lost.push(lost_at(writer, damaged.place, format!("entry {}", damaged.seq)));
@@ -108,7 +108,7 @@ pub(crate) fn stream_entries(
     Ok(lost)
 }
 
-/// Damage of which nobody knows whose records it took. What stands before the last entry would have left a gap.
+/// Damage that may have hit any record. Damage before the last entry would have left a gap, and is reported as one.
 fn nameless_damage(log: &Log) -> impl Iterator<Item = RecordPlace> {
     let open = log.segments().filter_map(|segment| Some((segment.number, segment.scanned()?)));
     open.flat_map(|(number, scanned)| {
@@ -119,7 +119,7 @@ fn nameless_damage(log: &Log) -> impl Iterator<Item = RecordPlace> {
     })
 }
 
-/// Segments of which nothing can be read.
+/// Segments that cannot be read at all.
 fn unreadable_parts(log: &Log, writer: &Id) -> Vec<LostEntry> {
     let lost = log.segments().filter_map(|segment| match &segment.contents {
         Contents::Unreadable(error) => {
@@ -158,14 +158,15 @@ fn entry(record: &Record, writer: &Id, is_settled: bool, rehash: &mut Rehash<'_>
     })
 }
 
-/// Entries on their way to being one set: by id, with one of each value.
+/// Collects entries into a set: by id, with one entry for each value.
 #[derive(Debug, Default)]
 pub(crate) struct EntrySet {
     by_id: BTreeMap<String, Vec<StreamEntry>>,
 }
 
 impl EntrySet {
-    /// Adds an entry. Of those that say the same one stays: settled before not, then the first by time, writer, sequence.
+    /// Adds an entry. Of equal ones, one is kept: settled before unsettled, then the first by time, writer and
+    /// sequence number.
     pub(crate) fn add(&mut self, entry: StreamEntry) {
         let same_id = self.by_id.entry(entry.id.clone()).or_default();
         match same_id.iter_mut().find(|other| other.hash == entry.hash) {
@@ -175,7 +176,7 @@ impl EntrySet {
         }
     }
 
-    /// The entries, and those that contradict one another; each in the order of time, writer and sequence.
+    /// The entries, and those that are in conflict; each ordered by time, writer and sequence number.
     pub(crate) fn finish(self) -> (Vec<StreamEntry>, Vec<StreamEntry>) {
         let (alone, many): (Vec<_>, Vec<_>) =
             self.by_id.into_values().partition(|same_id| same_id.len() == 1);

@@ -1,4 +1,4 @@
-//! What a lineage has beside its completed steps: the turn that is under way, and the calls that were made.
+//! What a lineage has after its completed steps: the pending turn, and its calls.
 
 use keepstep_format::kind::Kind;
 
@@ -8,7 +8,7 @@ use super::step::{Call, RecordedStep};
 use crate::error::Result;
 
 impl Lineage {
-    /// The turn that was said and has no result.
+    /// The turn that has an intent and no result.
     pub(crate) fn pending(&mut self) -> Result<Option<RecordedStep>> {
         let Some(at) = self.pending else { return Ok(None) };
         let mut step = RecordedStep { index: self.steps.len() as i64, ..RecordedStep::default() };
@@ -20,18 +20,18 @@ impl Lineage {
         Ok(Some(step))
     }
 
-    /// True for a line that stands before the turn which was said and has no result.
+    /// True for a line before the intent of the pending turn.
     pub(crate) fn is_before_pending(&self, at: usize) -> bool {
         self.pending.is_some_and(|pending| at < pending)
     }
 
-    /// The records of a kind that belong to no completed step: what happened since.
+    /// The records of a kind after the last completed step.
     pub(crate) fn since_last_step(&self, kind: Kind) -> Vec<usize> {
         let from = self.steps.last().map_or(0, |step| step.done + 1);
         (from..self.lines.len()).filter(|&at| self.lines[at].kind == kind as u8).collect()
     }
 
-    /// The calls that were made in it, in order. Reads them alone; of one that is damaged at least that is known.
+    /// The calls, in order. Reads only these. A damaged call is still listed.
     pub(crate) fn calls(&mut self) -> Result<Vec<Call>> {
         let is_call = |at: &usize| self.lines[*at].kind == Kind::Call as u8;
         let calls: Vec<usize> = (0..self.lines.len()).filter(is_call).collect();
@@ -44,8 +44,8 @@ impl Lineage {
         calls.into_iter().map(read).collect()
     }
 
-    /// What cannot be read of the turn that was under way, before a line: an answer that is lost would be asked for again.
-    /// Reads it; of steps that are complete, whoever reads them is told.
+    /// What cannot be read of the turn under way, before a line: a lost answer of a call would be asked for again.
+    /// Damage in completed steps is reported when they are read.
     pub(crate) fn loss_since_last_step(&mut self, before: usize) -> Result<Option<String>> {
         for kind in [Kind::Intent, Kind::Call] {
             for at in self.since_last_step(kind).into_iter().filter(|at| *at < before) {

@@ -1,6 +1,6 @@
-//! What was found in a segment of a dead writer, as a card: an index, and what could not be read.
+//! The SCAN card of a segment of a dead writer: an index, and what could not be read.
 //!
-//! The summaries in it are of this segment alone, as in a footer.
+//! Its summaries cover this segment only, as in a footer.
 
 use keepstep_format::card::kind;
 use keepstep_format::commit::{Bind, What};
@@ -15,26 +15,26 @@ use crate::segment::scanned::{LostRange, LostRecord, ScannedRecord};
 use crate::segment::summary::{Stored, has_summary};
 use crate::segment::{Scanned, SegmentHead, Storage, UnsealedFacts};
 
-/// What stands under the name of a segment's card.
+/// What the SCAN card of a segment says.
 pub(super) enum CardSays {
     /// Nothing that fits the segment as it is now.
     Nothing,
-    /// Somebody scanned it, and found this.
+    /// A process scanned the segment, and found this.
     Scanned(Box<Scanned>),
-    /// Its writer closed it in good order, and so long it was.
+    /// Its writer closed it normally, and it had this length.
     Closed(u64),
-    /// Bytes that are not what was published.
+    /// The bytes differ from what was published.
     Damaged,
 }
 
-/// What was published about a segment.
+/// Reads the card of a segment.
 pub(super) fn read(storage: &Storage, head: &SegmentHead, facts: &UnsealedFacts) -> Result<CardSays> {
     let path = scan_path(&head.writer, head.number);
     let card = match read_card(storage, &path, kind::SCAN) {
         Ok(CardFound::Card(card)) => card,
         Ok(CardFound::Nothing) => return Ok(CardSays::Nothing),
         Err(error @ Error::NewerFormat { .. }) => return Err(error),
-        // The segment can be scanned without it.
+        // The segment can be scanned without the card.
         Ok(CardFound::Damaged) | Err(_) => return Ok(CardSays::Damaged),
     };
     if card.get(fields::FOOTER).is_none() {
@@ -42,18 +42,18 @@ pub(super) fn read(storage: &Storage, head: &SegmentHead, facts: &UnsealedFacts)
     }
     Ok(match scanned(&card, head) {
         Some((found, file_bytes)) if fits(&found, file_bytes, facts) => CardSays::Scanned(Box::new(found)),
-        // The segment grew since, or more of it was voided: then the card is of no use, and says nothing against it.
+        // The segment has grown since, or more of it was voided: then the card is useless, but no contradiction.
         Some(_) => CardSays::Nothing,
         None => CardSays::Damaged,
     })
 }
 
-/// A segment that is shorter now was cut: the card knows what is missing.
+/// If the segment is shorter now, it was cut, and the card knows what is missing.
 fn fits(found: &Scanned, file_bytes: u64, facts: &UnsealedFacts) -> bool {
     facts.file_bytes <= file_bytes && facts.voided_from.is_none_or(|from| found.valid_to <= from)
 }
 
-/// The fields of the card. Nothing if what was found cannot be written as an index.
+/// The fields of the card. `None` if the findings cannot be written as an index.
 pub(super) fn fields(
     storage: &Storage,
     head: &SegmentHead,
@@ -75,7 +75,7 @@ pub(super) fn fields(
                 first_seq: run[0].seq,
                 count: u32::try_from(run.len()).ok()?,
                 list_position,
-                // Once per attempt, or its rewards would count twice.
+                // Once per attempt, otherwise its rewards would count twice.
                 summary: summary.take().unwrap_or_default(),
             });
         }
@@ -137,7 +137,7 @@ fn record_value(lost: &LostRecord) -> Value {
     Value::map(entries)
 }
 
-/// What a card says was found, and how long the file was.
+/// The findings of a card, and how long the file was.
 fn scanned(card: &Fields, head: &SegmentHead) -> Option<(Scanned, u64)> {
     let is_ours = card.id(fields::WRITER)? == head.writer && card.number(fields::SEGMENT)? == head.number;
     if !is_ours {
@@ -171,11 +171,11 @@ fn add_entry(found: &mut Scanned, entry: &FooterEntry, lists: &[u8]) -> Option<(
         target.records.push(ScannedRecord { offset, seq, kind });
     }
     let is_summed = if entry.summary.is_empty() {
-        // The first entry of an attempt has the summary of all; what is no attempt has none.
+        // The first entry of an attempt has the summary of all; other subjects have none.
         target.summed > 0 || !has_summary(what)
     } else {
         let stored = Stored::decode(&entry.summary)?;
-        // What 0.1 found is summed up again from the records.
+        // Findings of 0.1 are summarized again from the records.
         if stored.is_by_rule {
             target.summary.merge(&stored.summary);
         }

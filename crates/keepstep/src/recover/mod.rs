@@ -1,6 +1,6 @@
-//! Finds out what is in a segment that was never sealed: where its writer stopped, and what is whole before that.
+//! Scans a segment that was never sealed: finds where its writer stopped, and what is whole before that.
 //!
-//! Nothing is changed: the folder of another writer is only ever read. What was found in the segment of a dead writer is
+//! Nothing is changed: the folder of another writer is only read. The findings about a dead writer's segment are
 //! published outside of it, so that it is scanned once.
 
 mod card;
@@ -19,7 +19,7 @@ use crate::segment::summing::SegmentRecords;
 use crate::segment::window::{RECORD_BYTES, SCAN_BYTES, Window, feed};
 use crate::segment::{Liveness, ScanUnsealed, Scanned, SegmentHead, Storage, UnsealedFacts};
 
-/// Says whether a writer is still there.
+/// Tells whether a writer is alive.
 pub(crate) type AskLiveness = Box<dyn Fn(&Id) -> Liveness + Send + Sync>;
 
 /// Scans segments that were never sealed.
@@ -35,7 +35,7 @@ impl std::fmt::Debug for Recovery {
 }
 
 impl Recovery {
-    /// Scans; what it finds in the logs of dead writers it publishes.
+    /// Scans, and publishes the findings about logs of dead writers.
     pub(crate) fn new(liveness: AskLiveness) -> Self {
         Self { liveness, publishes: true }
     }
@@ -47,9 +47,9 @@ impl Recovery {
 
     /// Scans every log as if its writer had just stopped, and publishes nothing: a dirty read.
     ///
-    /// Everything that a writer ever acknowledged is in it, also where the log does not say so yet. What stands above
-    /// [`Scanned::synced_to`] may still go, with the power or when its writer gives the segment up: whoever builds on it
-    /// copies it first.
+    /// It has everything that a writer ever acknowledged, even if the log does not say so yet. What comes after
+    /// [`Scanned::synced_to`] may still be lost, by a power cut or when its writer gives the segment up. A caller
+    /// that depends on it copies it first.
     pub(crate) fn dirty() -> Self {
         Self::read_only(Box::new(|_| Liveness::Unknown))
     }
@@ -75,7 +75,7 @@ impl ScanUnsealed for Recovery {
         let mut card_is_damaged = false;
         let mut name_is_taken = false;
         if facts.liveness != Liveness::Live {
-            // A cache, and no proof of anything: it says what a scan would find, while the file is as long.
+            // A cache, not proof: it says what a scan would find, while the file has this length.
             match card::read(storage, head, &facts)? {
                 card::CardSays::Nothing => {}
                 card::CardSays::Scanned(found) => {
@@ -84,7 +84,7 @@ impl ScanUnsealed for Recovery {
                 }
                 card::CardSays::Closed(bytes) => {
                     facts.sealed_bytes = Some(bytes);
-                    // It may have been written and closed since it was measured: that is not a cut.
+                    // The segment may have been written and closed since it was measured; that is not a cut.
                     let path = segment_path(&head.writer, head.number);
                     let file_bytes = storage.file(&head.writer, head.number)?.bytes();
                     facts.file_bytes = file_bytes.doing("measure", &path)?.max(facts.file_bytes);
@@ -95,7 +95,7 @@ impl ScanUnsealed for Recovery {
         }
         *known = scan_all(storage, head, &facts)?;
         known.card_is_damaged = card_is_damaged;
-        // What is told apart by a header that may come back is not for ever.
+        // A result that depends on a header that may come back is not final.
         let is_final = facts.liveness == Liveness::Dead && !facts.void_is_unknown;
         if is_final && self.publishes && !name_is_taken {
             publish(storage, head, readable, &facts, known)?;
@@ -104,7 +104,7 @@ impl ScanUnsealed for Recovery {
     }
 }
 
-/// Reads all of a segment, window by window.
+/// Scans a whole segment, window by window.
 fn scan_all(storage: &Storage, head: &SegmentHead, facts: &UnsealedFacts) -> Result<Scanned> {
     let path = segment_path(&head.writer, head.number);
     let file = storage.file(&head.writer, head.number)?;
@@ -122,7 +122,7 @@ fn scan_all(storage: &Storage, head: &SegmentHead, facts: &UnsealedFacts) -> Res
     Ok(scanned)
 }
 
-/// Goes on in the log of a writer that is alive: only what is known to be synced exists yet.
+/// Continues in the log of a live writer: only what is known to be synced counts yet.
 fn go_on(storage: &Storage, head: &SegmentHead, facts: &UnsealedFacts, known: &mut Scanned) -> Result<()> {
     let path = segment_path(&head.writer, head.number);
     let file = storage.file(&head.writer, head.number)?;
@@ -144,14 +144,14 @@ fn go_on(storage: &Storage, head: &SegmentHead, facts: &UnsealedFacts, known: &m
 fn refuse_newer(newer: Option<u8>, path: &str) -> Result<()> {
     let known = u32::from(keepstep_format::FORMAT_VERSION);
     match newer {
-        // The frame does not say its version; it is one that this version cannot have written.
+        // The frame does not name its version, but this version cannot have written it.
         Some(_) => Err(Error::NewerFormat { path: path.to_owned(), found: known + 1, known }),
         None => Ok(()),
     }
 }
 
-/// Publishes what was found in the segment of a dead writer, if that is possible: a store that cannot be written to is
-/// read all the same, and whoever was faster published the same.
+/// Publishes the findings about the segment of a dead writer, if possible. A store that cannot be written can still
+/// be read; and if another process was faster, it published the same.
 fn publish(
     storage: &Arc<Storage>,
     head: &SegmentHead,
@@ -160,7 +160,7 @@ fn publish(
     scanned: &mut Scanned,
 ) -> Result<()> {
     let file = storage.file(&head.writer, head.number)?;
-    // It may have been read from memory only: what is published must not be taken back by a power cut.
+    // It may have been read from memory only: a power cut must not undo what is published.
     if scanned.valid_to > scanned.synced_to && file.sync().is_err() {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! Finds an attempt by its reference, and says what is known of one that is not there.
+//! Finds an attempt by its reference, and explains why one is not found.
 
 use keepstep_format::{Id, ids};
 
@@ -9,22 +9,22 @@ use crate::error::{Error, Result};
 use crate::read::{Catalog, NoteTarget};
 use crate::store::{Generation, Listed, Run, RunInfo, Store};
 
-/// So far up samples and iterations are tried, to find one of a task that was pruned: only ids are left of it.
+/// How many samples and iterations are tried to find a pruned episode of a task: only its id is left.
 const TRIED_MAX: i64 = 64;
-/// So many names are told where any of more may be meant.
+/// How many names are listed if a reference may mean several.
 const TOLD_MAX: usize = 5;
 
-/// What a reference means: the one attempt, and the look at the store that it was found in.
+/// The attempt that a reference means, and the catalog that it was found in.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Found {
-    /// What the store held at that moment.
+    /// The catalog of the store at that moment.
     pub catalog: Catalog,
-    /// The attempt: the one that counts, where none was named.
+    /// The attempt: the one that counts, if the reference names none.
     pub listed: Listed,
-    /// The step that was named.
+    /// The step that the reference names.
     pub step: Option<u64>,
-    /// True if an attempt was named.
+    /// True if the reference names an attempt.
     pub names_attempt: bool,
 }
 
@@ -74,10 +74,10 @@ pub fn find(store: &Store, text: &str) -> Result<Found> {
     Ok(Found { catalog, listed, step: wanted.step, names_attempt: wanted.attempt.is_some() })
 }
 
-/// What a reference means among these attempts: all that fit.
+/// All of these attempts that a reference matches.
 pub fn matching<'e, T: AsRef<Listed>>(attempts: &'e [T], wanted: &Ref) -> Vec<&'e T> {
     let fits_attempt = |it: &T| wanted.attempt.is_none_or(|attempt| attempt == it.as_ref().key.attempt);
-    // A name stands for what its newest generation has.
+    // Without a generation, a name means the newest one.
     let fits_generation = |listed: &Listed| {
         let Generation { number, is_newest } = listed.generation;
         wanted.generation.map_or(is_newest, |wanted| wanted == number)
@@ -97,7 +97,7 @@ pub fn matching<'e, T: AsRef<Listed>>(attempts: &'e [T], wanted: &Ref) -> Vec<&'
     };
     let named: Vec<&T> = attempts.iter().filter(|it| fits(it) && fits_attempt(it)).collect();
     match &wanted.name {
-        // No run has that name: then it may be the beginning of an id.
+        // No run has that name, so it may be the beginning of an id.
         Name::Bare(text) if named.is_empty() && wanted.generation.is_none() => attempts
             .iter()
             .filter(|it| it.as_ref().key.episode.to_string().starts_with(text) && fits_attempt(it))
@@ -109,15 +109,15 @@ pub fn matching<'e, T: AsRef<Listed>>(attempts: &'e [T], wanted: &Ref) -> Vec<&'
 /// What a reference means among attempts.
 #[derive(Debug)]
 pub enum Meant<'e, T> {
-    /// One episode: this attempt of it is meant, the one that counts where none is named.
+    /// One episode: this attempt of it, which is the one that counts if the reference names none.
     One(&'e T),
-    /// Any of several episodes, by their names.
+    /// Several episodes, by their names.
     Several(Vec<String>),
-    /// Nothing.
+    /// None.
     Nothing,
 }
 
-/// Which one of these attempts is meant.
+/// Which of these attempts a reference means.
 pub fn meant<'e, T: AsRef<Listed>>(attempts: &'e [T], wanted: &Ref) -> Meant<'e, T> {
     let found = matching(attempts, wanted);
     let key = |it: &&&T| (it.as_ref().is_in_force, it.as_ref().key.attempt);
@@ -132,14 +132,14 @@ pub fn meant<'e, T: AsRef<Listed>>(attempts: &'e [T], wanted: &Ref) -> Meant<'e,
     }
 }
 
-/// Some of several names, to choose one.
+/// Lists some of several names, so that the caller can choose one.
 pub fn name_one(names: &[String]) -> String {
     let more = if names.len() > TOLD_MAX { ", …" } else { "" };
     format!("name one: {}{more}", names[..names.len().min(TOLD_MAX)].join(", "))
 }
 
-/// What a reference means as the address of a note on an episode of this run. A whole name or id is taken as it is: whether
-/// the episode is there is looked up when the note is made. What is a part of one is looked for.
+/// The target of a note on an episode of this run, by its reference. A whole name or id is accepted as it is: whether
+/// the episode exists is checked when the note is made. A part of a name or id is searched.
 pub fn address(run: &Run, text: &str) -> Result<NoteTarget> {
     let wanted = parsed(text)?;
     let (attempt, step) = (wanted.attempt, wanted.step);
@@ -178,7 +178,7 @@ fn called(run: &str, generation: u64) -> String {
     if generation == 0 { format!("run '{run}'") } else { format!("run '{run}', generation {generation}") }
 }
 
-/// Says more of an error about something that is not there, for whoever gave this reference.
+/// Adds a hint to an error about something that was not found, for the caller that gave this reference.
 pub fn explain(store: &Store, text: &str, error: Error) -> Error {
     if !matches!(error, Error::NotFound { .. }) {
         return error;
@@ -186,16 +186,17 @@ pub fn explain(store: &Store, text: &str, error: Error) -> Error {
     parsed(text).and_then(|wanted| not_there(store, text, &wanted)).unwrap_or(error)
 }
 
-/// What is to be said of a name that is not there, if logs are not there either.
+/// What is added if a name is not found and logs are missing.
 pub const MAY_BE_LOST: &str =
     "part of this store is gone or damaged, and it may have been there: `keepstep verify` says more";
 
-/// True if logs are known to be gone or cannot be read: then nobody can say that something was never recorded.
+/// True if logs are missing or cannot be read. Then it is unknown whether something was recorded.
 pub fn is_incomplete(store: &Store) -> bool {
     store.catalog().is_ok_and(|catalog| !catalog.troubles().is_empty())
 }
 
-/// Why nothing is found under a reference: it was pruned, it has not begun, or it is called otherwise. Looks at the whole store.
+/// Why a reference matches nothing: the episode was pruned, has not begun, or has another name. Reads the whole
+/// store.
 pub fn not_there(store: &Store, text: &str, wanted: &Ref) -> Result<Error> {
     let mut catalog = store.catalog()?;
     let runs: Vec<RunInfo> = store.runs()?.into_iter().filter_map(Result::ok).collect();
@@ -212,7 +213,7 @@ pub fn not_there(store: &Store, text: &str, wanted: &Ref) -> Result<Error> {
         let number = wanted.attempt.unwrap_or(0);
         return Ok(Error::Unknown { what, hint: format!("{whole} has no attempt {number}") });
     }
-    // Where logs are gone nobody knows what has not begun, or is called otherwise.
+    // If logs are missing, it is unknown what has not begun or has another name.
     if !catalog.troubles().is_empty() {
         return Ok(Error::Unknown { what, hint: MAY_BE_LOST.to_owned() });
     }
@@ -237,7 +238,7 @@ pub fn not_there(store: &Store, text: &str, wanted: &Ref) -> Result<Error> {
     })
 }
 
-/// That it was pruned, when and why: by its id, or its name, as far as that can be told from ids.
+/// When and why it was pruned: found by its id, or by its name as far as ids allow.
 fn pruned(catalog: &Catalog, runs: &[RunInfo], text: &str, wanted: &Ref) -> Option<Error> {
     let manifest = catalog.manifest();
     let error = |id: &Id| manifest.refuse_pruned(id).err().map(|error| error.of(&format!("{text:?}")));
@@ -257,7 +258,7 @@ fn pruned(catalog: &Catalog, runs: &[RunInfo], text: &str, wanted: &Ref) -> Opti
         .find_map(|id| error(&id))
 }
 
-/// What there is of a run whose generation is not there.
+/// Which generations of a run there are, if the named one does not exist.
 fn no_generation(runs: &[RunInfo], wanted: &Ref) -> Option<String> {
     let (Name::Bare(run) | Name::Episode { run, .. }) = &wanted.name;
     let number = wanted.generation?;
@@ -287,12 +288,12 @@ fn generation<'r>(runs: &'r [RunInfo], name: &str, number: Option<u64>) -> Optio
     of_name.find(|run| number.map_or(run.is_newest, |number| run.generation == number))
 }
 
-/// The id that a whole name, or a whole id, stands for: then not everything need be looked at.
+/// The id of a whole name or a whole id. With it, not everything has to be read.
 fn id_of(store: &Store, wanted: &Ref) -> Result<Option<Id>> {
     match &wanted.name {
         Name::Bare(text) => Ok(text.parse().ok().filter(|_| wanted.generation.is_none())),
         Name::Episode { run, task, iteration: Some(iteration), sample: Some(sample) } => {
-            // A card that is damaged is left to `verify`.
+            // A damaged card is reported by `verify`.
             let runs: Vec<RunInfo> = store.runs()?.into_iter().filter_map(Result::ok).collect();
             let generation_id = generation(&runs, run, wanted.generation).map(|run| run.generation_id);
             Ok(generation_id.map(|generation_id| ids::episode(&generation_id, task, *iteration, *sample)))

@@ -1,19 +1,20 @@
 //! The grammar of references.
 //!
 //! `run/task#iteration.sample~attempt@step`, later parts optional, odd characters percent-encoded; or an id, or the
-//! beginning of one. `run#generation` is an older run of the name; without it the newest is meant. What is printed can be typed back: no character of it means anything to a shell.
+//! beginning of one. `run#generation` is an older run of the name; without it the newest is meant. A printed
+//! reference can be typed back: none of its characters is special in a shell.
 
 use std::fmt;
 use std::fmt::Write as _;
 
 use thiserror::Error;
 
-/// How a run or an episode is called.
+/// The name of a run or an episode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Name {
     /// A text without a slash: a run, or the beginning of an id.
     Bare(String),
-    /// An episode by its name, or the part of it that was given.
+    /// An episode by its name, or by a part of it.
     Episode {
         /// Its run.
         run: String,
@@ -49,43 +50,43 @@ pub struct Ref {
     pub step: Option<u64>,
 }
 
-/// Why a text is no reference.
+/// Why a text is not a reference.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BadRef {
-    /// Nothing is named.
+    /// The text names nothing.
     #[error("{0:?} names nothing")]
     Empty(String),
-    /// A number is none.
+    /// A part that must be a number is not.
     #[error("{part} of {text:?} is not a number: {found:?}")]
     NotANumber {
         /// The whole text.
         text: String,
         /// Which part of it.
         part: &'static str,
-        /// What stands there.
+        /// What it is instead.
         found: String,
     },
-    /// A number is larger than any can be.
+    /// A number is too large.
     #[error("{part} of {text:?} is too large: {found}")]
     TooLarge {
         /// The whole text.
         text: String,
         /// Which part of it.
         part: &'static str,
-        /// What stands there.
+        /// The number.
         found: String,
     },
-    /// A character is not encoded as it should be.
+    /// A character is not percent-encoded correctly.
     #[error("{found:?} in {text:?} is not a percent-encoded character")]
     BadPercent {
         /// The whole text.
         text: String,
-        /// What stands there.
+        /// The wrong characters.
         found: String,
     },
 }
 
-/// How a reference is built, for hints.
+/// How to write a reference, for hints.
 pub const SHAPE: &str = "a reference is run/task#iteration.sample~attempt@step (later parts optional, an older generation is run#generation/…), or the beginning of an id";
 
 impl Ref {
@@ -100,7 +101,7 @@ impl Ref {
         Self::of(name)
     }
 
-    /// What has this name.
+    /// A reference to this name.
     pub fn of(name: Name) -> Self {
         Self { name, generation: None, attempt: None, step: None }
     }
@@ -163,7 +164,7 @@ fn split_generation<'a>(text: &str, run: &'a str) -> Result<(&'a str, Option<u64
     }
 }
 
-/// Takes `mark` and the number behind it off the end.
+/// Takes `mark` and the number after it off the end.
 fn split_number<'a, T: std::str::FromStr>(
     text: &str,
     from: &'a str,
@@ -187,7 +188,7 @@ fn number<T: std::str::FromStr>(text: &str, part: &'static str, digits: &str) ->
     })
 }
 
-/// Undoes the percent-encoding.
+/// Decodes percent-encoding.
 fn decode(text: &str, part: &str) -> Result<String, BadRef> {
     let bad = |found: &str| BadRef::BadPercent { text: text.to_owned(), found: found.to_owned() };
     let mut bytes = Vec::with_capacity(part.len());
@@ -204,7 +205,7 @@ fn decode(text: &str, part: &str) -> Result<String, BadRef> {
     String::from_utf8(bytes).map_err(|_| bad(part))
 }
 
-/// Percent-encodes all that is neither a letter, a digit nor one of a few marks that no shell and no part of a reference uses.
+/// Percent-encodes everything but letters, digits, and a few marks that neither shells nor references use.
 pub fn encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -219,7 +220,7 @@ pub fn encode(text: &str) -> String {
     out
 }
 
-/// How a run is called: its name, and its generation if that is not the newest.
+/// The reference of a run: its name, and its generation if it is not the newest.
 pub fn run_reference(name: &str, generation: Option<u64>) -> String {
     generation.map_or_else(|| encode(name), |generation| format!("{}#{generation}", encode(name)))
 }

@@ -1,7 +1,7 @@
-//! References: how people name a run, an episode, an attempt or a step, and how what they name is found.
+//! References: how people name a run, an episode, an attempt or a step, and how these are found.
 //!
-//! One grammar, one way to find what is meant, and one way to say what is known of what is not there: for the command, for
-//! Python and for Rust.
+//! The command, Python and Rust share one grammar, one way to find what is meant, and one way to explain what is not
+//! found.
 
 mod find;
 mod grammar;
@@ -15,20 +15,21 @@ pub use grammar::{BadRef, Name, Ref, SHAPE, encode, run_reference};
 use crate::format::ids;
 use crate::store::{EpisodeName, Listed, Run};
 
-/// How an episode of a run is called: `run/task#iteration.sample`, odd characters percent-encoded; the generation of the run
-/// stands there if it is not the newest.
+/// The reference of an episode: `run/task#iteration.sample`, odd characters percent-encoded. It includes the
+/// generation of the run if that is not the newest.
 pub fn reference(run: &Run, name: &EpisodeName) -> Ref {
     Ref::episode(run.name(), &name.task, name.iteration, name.sample).generation(run.old_generation())
 }
 
-/// How all samples of a task and iteration are called: `run/task#iteration`.
+/// The reference of all samples of a task and iteration: `run/task#iteration`.
 pub fn group_reference(run: &Run, task: &str, iteration: i64) -> Ref {
     let (name, task) = (run.name().to_owned(), task.to_owned());
     let name = Name::Episode { run: name, task, iteration: Some(iteration), sample: None };
     Ref { name, generation: run.old_generation(), attempt: None, step: None }
 }
 
-/// How the episode of an attempt is called, whichever attempt it is; one without a name of its own by its id.
+/// The reference of the episode of an attempt, without the attempt. An episode without a name is referred to by its
+/// id.
 pub fn name_of(listed: &Listed) -> Ref {
     let said = &listed.summary;
     let (generation_id, iteration, sample) =
@@ -41,13 +42,13 @@ pub fn name_of(listed: &Listed) -> Ref {
     Ref::episode(run, task, iteration, sample).generation(listed.generation.said())
 }
 
-/// How an attempt is called: its episode, and its number unless it is the one that counts.
+/// The reference of an attempt: its episode, and its number unless it is the one that counts.
 pub fn attempt_of(listed: &Listed) -> Ref {
     let attempt = (!listed.is_in_force).then_some(listed.key.attempt);
     Ref { attempt, ..name_of(listed) }
 }
 
-/// How an attempt is called with its number, also if it is the one that counts; one without a name of its own by its id alone.
+/// The reference of an attempt, always with its number. An episode without a name is referred to by its id alone.
 pub fn reference_of(listed: &Listed) -> Ref {
     let name = name_of(listed);
     match name.name {

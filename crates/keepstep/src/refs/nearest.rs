@@ -1,13 +1,13 @@
-//! Names that are near to one that is not there: for whoever mistyped it.
+//! Finds names that are similar to one that does not exist, for typing errors.
 
-/// So many names are looked at; where there are more, the rest would take longer than it helps.
+/// How many names are compared. More would take longer than it helps.
 const NAMES_MAX: usize = 100_000;
-/// More letters than these make another name of a long one.
+/// How many letters of a long name may differ.
 const FAR_MAX: usize = 6;
-/// So many are told.
+/// How many names are listed.
 const TOLD_MAX: usize = 3;
 
-/// The nearest names, the nearest first: those that a few changes of letters make of the one that was given.
+/// The most similar names, the nearest first.
 pub(super) fn nearest(wanted: &str, names: impl IntoIterator<Item = String>) -> Vec<String> {
     let letters: Vec<char> = wanted.chars().collect();
     let far = (letters.len() / 4).clamp(2, FAR_MAX);
@@ -24,7 +24,7 @@ pub(super) fn nearest(wanted: &str, names: impl IntoIterator<Item = String>) -> 
     near.into_iter().map(|(_, name)| name).collect()
 }
 
-/// How many letters have to be put in, left out or changed; nothing if more than `far`.
+/// How many letters have to be inserted, removed or changed; `None` if more than `far`.
 fn distance(wanted: &[char], name: &str, far: usize) -> Option<usize> {
     let name: Vec<char> = name.chars().collect();
     if wanted.len().abs_diff(name.len()) > far {

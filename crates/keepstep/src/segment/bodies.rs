@@ -1,6 +1,6 @@
-//! Fetches the records of one writer's log that others refer to, with a bounded memory of what was fetched lately.
+//! Fetches the records of one writer's log that other records refer to, with a bounded cache.
 //!
-//! What stands in a voided, damaged or missing part is lost, never guessed.
+//! Records in a voided, damaged or missing part are lost, never guessed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use super::storage::Storage;
 use super::window::{RECORD_BYTES, Window};
 use crate::error::Error;
 
-/// How much of unpacked bodies is kept, and as much of decoded values.
+/// How many bytes of unpacked bodies are cached, and as many of decoded values.
 const CACHE_BYTES_MAX: usize = 16 << 20;
-/// What must be known of a segment to take records out of it.
+/// What must be known of a segment to read its records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReadableSegment {
     /// The salt of its frames.
     pub salt: u64,
-    /// Records from here on do not exist.
+    /// Records from here on do not count.
     pub voided_from: Option<u64>,
 }
 
@@ -35,15 +35,15 @@ pub(crate) type ReadableSegments = BTreeMap<u64, ReadableSegment>;
 /// A record, unpacked.
 #[derive(Debug, Clone)]
 pub(crate) struct OpenRecord {
-    /// What it is.
+    /// Its kind.
     pub kind: u8,
-    /// Its sequence.
+    /// Its sequence number.
     pub seq: u32,
     /// How many bytes it takes in the file; in a block, its share.
     pub bytes: u64,
     /// Its body, or that of its block.
     pub body: Arc<Body>,
-    /// What of that is its own.
+    /// Its own part of that body.
     pub part: Part,
 }
 
@@ -59,13 +59,13 @@ impl OpenRecord {
     }
 }
 
-/// What starts at a place, unpacked: a record, or a block of them.
+/// What is at a place, unpacked: a record, or a block of records.
 #[derive(Debug)]
 struct Opened {
     header: FrameHeader,
     bytes: u64,
     body: Arc<Body>,
-    /// The records of a block; of a plain record there are none.
+    /// The records of a block; empty for a plain record.
     records: Vec<BlockRecord>,
 }
 
@@ -74,14 +74,14 @@ pub(crate) struct LogBodies {
     storage: Arc<Storage>,
     writer: Id,
     readable: Arc<ReadableSegments>,
-    /// One window for the records that are read in order, one for those that they refer to.
+    /// One window for records that are read in order, one for the records that they refer to.
     windows: [Option<(u64, Window)>; 2],
     ahead_bytes: usize,
     bodies: Lru<(u64, u64), Arc<Opened>>,
     values: Lru<Place, Unfolded>,
     uses_heals: bool,
     missing: Vec<Hash>,
-    /// Why something that was referred to could not be fetched this time, though it may be there.
+    /// Why something could not be fetched this time, although it may exist.
     failed: Option<Error>,
 }
 
@@ -108,40 +108,40 @@ impl LogBodies {
         }
     }
 
-    /// Reads so much at a time: for those who read everything in order.
+    /// Reads this many bytes at a time: for callers that read everything in order.
     #[must_use]
     pub(crate) fn reading_ahead(mut self, bytes: usize) -> Self {
         self.ahead_bytes = bytes;
         self
     }
 
-    /// Remembers so much of what was fetched.
+    /// Caches this many bytes.
     #[must_use]
     pub(crate) fn caching(mut self, bytes: usize) -> Self {
         (self.bodies, self.values) = (Lru::new(bytes), Lru::new(bytes));
         self
     }
 
-    /// Whether values that were found elsewhere stand in for lost ones.
+    /// Sets whether values that were found elsewhere replace lost ones.
     #[must_use]
     pub(crate) fn healing(mut self, uses_heals: bool) -> Self {
         self.uses_heals = uses_heals;
         self
     }
 
-    /// Whose log this is.
+    /// The writer of this log.
     pub(crate) fn writer(&self) -> &Id {
         &self.writer
     }
 
-    /// Goes on with newer segments. Records never change, so all that is remembered stays true.
+    /// Continues with newer segments. Records never change, so the cache stays valid.
     pub(crate) fn renew(&mut self, readable: &Arc<ReadableSegments>) {
         if !Arc::ptr_eq(&self.readable, readable) {
             self.readable = Arc::clone(readable);
         }
     }
 
-    /// The record at a place. In a block, the one with this sequence.
+    /// The record at a place. In a block, the one with this sequence number.
     pub(crate) fn record(&mut self, segment: u64, offset: u64, seq: u32) -> Result<OpenRecord, Unreadable> {
         let opened = self.open(0, segment, offset)?;
         let Opened { header, bytes, body, records } = &*opened;
@@ -156,7 +156,7 @@ impl LogBodies {
         Ok(OpenRecord { kind, seq, bytes, body: Arc::clone(body), part })
     }
 
-    /// The fields of a record; what they refer to and cannot be fetched is [`Value::Lost`].
+    /// The fields of a record. A value that cannot be fetched is [`Value::Lost`].
     pub(crate) fn fields(&mut self, record: &OpenRecord) -> Result<Vec<(u8, Value)>, Unreadable> {
         self.begin();
         let read = decode::read_fields_of(&record.body, &record.part, self);
@@ -175,7 +175,8 @@ impl LogBodies {
         self.failed = None;
     }
 
-    /// What was not fetched because its file was moved, or too many were open, is not lost: the next time it is there.
+    /// A value that was not fetched because its file was moved, or too many files were open, is not lost: a later
+    /// read finds it.
     fn finish<T>(&mut self, read: Result<T, Unreadable>) -> Result<T, Unreadable> {
         match self.failed.take() {
             Some(error) => Err(Unreadable::Io(error)),
@@ -183,12 +184,12 @@ impl LogBodies {
         }
     }
 
-    /// How many records stand at a place: one, or those of a block.
+    /// How many records are at a place: one, or those of a block.
     pub(crate) fn count_at(&mut self, segment: u64, offset: u64) -> Result<usize, Unreadable> {
         Ok(self.open(0, segment, offset)?.records.len().max(1))
     }
 
-    /// What stands at a place, unpacked. The next step's history refers to this one's, so it is remembered.
+    /// What is at a place, unpacked. It is cached, since the next step's history refers to this one's.
     fn open(&mut self, which: usize, segment: u64, offset: u64) -> Result<Arc<Opened>, Unreadable> {
         if let Some(opened) = self.bodies.get(&(segment, offset)) {
             return Ok(opened);
@@ -210,13 +211,13 @@ impl LogBodies {
         Ok(opened)
     }
 
-    /// What a reference means.
+    /// The value of a reference.
     pub(crate) fn reference(&mut self, reference: &Reference) -> Option<Value> {
         self.missing.clear();
         decode::read_reference(reference, self)
     }
 
-    /// The hashes that the last read wanted, and nobody has.
+    /// The hashes that the last read needed and did not find.
     pub(crate) fn missing(&self) -> &[Hash] {
         &self.missing
     }
@@ -249,7 +250,7 @@ impl LogBodies {
         let dictionary = storage.dictionary((self.writer, segment, offset), || {
             let found = self.stored(1, segment, offset)?;
             let is_plain = found.header.is(Kind::Dict) && found.dictionary.is_none();
-            // Without its dictionary the record is lost, although its own header holds.
+            // Without its dictionary the record is lost, although its own header is valid.
             if is_plain { Ok(found.stored) } else { Err(Unreadable::Damaged) }
         });
         let dictionary = dictionary.map_err(|reason| match reason {
@@ -286,7 +287,7 @@ impl Bodies for LogBodies {
 
     fn cache(&mut self, place: &Place, unfolded: &Unfolded) {
         if self.failed.is_some() {
-            // Something in it is missing that may be there the next time.
+            // A part of it is missing that may be found the next time.
             return;
         }
         let bytes = usize::try_from(unfolded.bytes).unwrap_or(usize::MAX);

@@ -13,14 +13,14 @@ use crate::error::{Doing, Error, Result};
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Fields(pub Vec<(u8, Value)>);
 
-/// What stands under a card's name.
+/// What is under a card's name.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum CardFound {
     /// Nothing.
     Nothing,
     /// A card of the kind that belongs there.
     Card(Fields),
-    /// Bytes that are not what was published there.
+    /// Bytes that differ from what was published there.
     Damaged,
 }
 
@@ -46,7 +46,7 @@ impl Fields {
     }
 }
 
-/// The id that these bytes are.
+/// The id in these bytes.
 pub(crate) fn as_id(value: &Value) -> Option<Id> {
     value.as_bytes()?.try_into().ok().map(Id)
 }
@@ -63,18 +63,18 @@ pub(crate) fn read_card(storage: &Storage, path: &str, kind: u16) -> Result<Card
         .map_or(CardFound::Damaged, |fields| CardFound::Card(Fields(fields))))
 }
 
-/// What stands under a card's name, before its fields are read.
+/// What is under a card's name, before its fields are read.
 pub(crate) enum BodyFound {
     Nothing,
     Body(Vec<u8>),
     Damaged,
 }
 
-/// As [`read_card`], for those who read long ones their own way.
+/// As [`read_card`], for callers that decode long ones themselves.
 pub(crate) fn read_body(storage: &Storage, path: &str, kind: u16) -> Result<BodyFound> {
     let data = match storage.disk().get(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BodyFound::Nothing),
-        // Nothing that could be a card stands under the name: nobody published that.
+        // What is under the name cannot be a card, so keepstep did not publish it.
         Err(error) if error.kind() == std::io::ErrorKind::InvalidData => return Ok(BodyFound::Damaged),
         got => got.doing("read", path)?,
     };
@@ -88,7 +88,7 @@ pub(crate) fn read_body(storage: &Storage, path: &str, kind: u16) -> Result<Body
     }
 }
 
-/// Fields as bytes; numbers must rise. Nothing if a value cannot be written.
+/// Fields as bytes; numbers must rise. `None` if a value cannot be written.
 pub(crate) fn encode_fields(storage: &Storage, fields: &[(u8, Value)]) -> Option<Vec<u8>> {
     let mut encoder = Encoder::fields(storage.key(), &NothingKnown);
     for (number, value) in fields {
@@ -98,7 +98,7 @@ pub(crate) fn encode_fields(storage: &Storage, fields: &[(u8, Value)]) -> Option
     Some(encoder.finish().body)
 }
 
-/// Fields from bytes, if that is what they are. No bytes are no fields.
+/// Fields from bytes, if they are valid. No bytes mean no fields.
 pub(crate) fn decode_fields(bytes: &[u8]) -> Option<Fields> {
     if bytes.is_empty() {
         return Some(Fields::default());
@@ -107,14 +107,14 @@ pub(crate) fn decode_fields(bytes: &[u8]) -> Option<Fields> {
     decode::read_fields(&body, &mut NoBodies).ok().map(Fields)
 }
 
-/// What came of publishing a card.
+/// The result of publishing a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Published {
     /// It is there.
     Done,
     /// The name is taken.
     Taken,
-    /// It would be too long, or too deep.
+    /// It would be too long, or nested too deeply.
     Unfit,
 }
 

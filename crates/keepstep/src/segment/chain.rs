@@ -1,6 +1,6 @@
-//! Whose an episode is: its claims, and what each attempt inherited, as they stand in storage.
+//! The chain of an episode: its claims, and what each attempt inherited, as they are in storage.
 //!
-//! A claim without a base changes nothing for readers: whoever made it died, or is not done yet. One whose base is void
+//! A claim without a base changes nothing for readers: its taker died, or is not done yet. A claim whose base is void
 //! never becomes an attempt. Attempt 0 inherits nothing and needs no base.
 
 use std::collections::VecDeque;
@@ -13,12 +13,12 @@ use super::Storage;
 use super::cards::{CardFound, Fields, as_id, read_card};
 use crate::error::{Doing, Error, Result};
 
-/// Somebody's word that an attempt is theirs.
+/// The claim of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Claim {
     /// Which attempt.
     pub attempt: u32,
-    /// Whose log it is in: frames of this attempt count only from there.
+    /// Its writer: records of this attempt count only in this writer's log.
     pub writer: Id,
     /// When.
     pub time: i64,
@@ -26,19 +26,19 @@ pub(crate) struct Claim {
     pub generation_id: Option<Id>,
 }
 
-/// Records that an attempt inherits: those with sequences `from` up to, not including, `to`.
+/// Records that an attempt inherits: sequence numbers from `from` up to, not including, `to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Span {
-    /// Whose log they are in.
+    /// The writer in whose log they are.
     pub writer: Id,
     /// The attempt that recorded them.
     pub attempt: u32,
-    /// The writer that they were copied from, if they are a copy. They keep their sequences.
+    /// The writer that they were copied from, if they are a copy. They keep their sequence numbers.
     pub copied: Option<Id>,
-    /// The first.
+    /// The first sequence number.
     pub from: u32,
-    /// Behind the last.
+    /// The sequence number after the last.
     pub to: u32,
 }
 
@@ -47,52 +47,53 @@ pub struct Span {
 pub(crate) struct Base {
     /// Which attempt.
     pub attempt: u32,
-    /// The attempt that it goes on from.
+    /// The attempt that it resumed.
     pub resumed: u32,
-    /// How many steps it inherits, FIRST counted.
+    /// How many steps it inherits, FIRST included.
     pub inherited: u64,
     /// All records that it inherits, in order.
     pub spans: Vec<Span>,
-    /// How the attempt before had ended, if it had: then the episode is over.
+    /// How the previous attempt ended, if it did: then the episode is over.
     pub adopted: Option<String>,
-    /// How many records of the attempt that it goes on from count, whether or not it inherits them: what stands behind
-    /// them was refused. Version 0.1 did not say.
+    /// How many records of the resumed attempt count, whether or not they are inherited: later ones were refused.
+    /// Version 0.1 did not record this.
     pub counted: Option<u32>,
     /// When.
     pub time: i64,
-    /// So many bases before it had to be read to know its spans.
+    /// How many earlier bases must be read to know its spans.
     pub depth: u32,
 }
 
-/// What stands under the name of a base.
+/// What is under the name of a base.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Based {
-    /// The attempt began so.
+    /// The attempt began like this.
     Base(Base),
-    /// It never will: somebody passed over its claim.
+    /// A void base: the claim was passed over, and the attempt never begins.
     Void,
 }
 
-/// An attempt, as far as storage knows of it.
+/// An attempt, as far as it is in storage.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Link {
-    /// Whose it is.
+    /// Its claim.
     pub claim: Claim,
-    /// What it inherits; none if that was never published, or if it is the first.
+    /// What it inherits; `None` if no base was published, or if it is attempt 0.
     pub base: Option<Base>,
-    /// Somebody passed over the claim: it never becomes an attempt.
+    /// True if the claim was passed over: it never becomes an attempt.
     pub is_void: bool,
-    /// How many of its own records count, if somebody else knows: whoever went on from it, or found its end.
+    /// How many of its own records count, if another process recorded that: the one that resumed it, or found its
+    /// end.
     pub records: Option<u32>,
 }
 
 impl Link {
-    /// True if the attempt really began: readers believe it.
+    /// True if the attempt began: then it counts for readers.
     pub(crate) fn is_in_force(&self) -> bool {
         self.claim.attempt == 0 || self.base.is_some()
     }
 
-    /// True if the attempt before had come to its end, as its taker found.
+    /// True if its taker found that the previous attempt had ended.
     pub(crate) fn is_over(&self) -> bool {
         self.base.as_ref().is_some_and(|base| base.adopted.is_some())
     }
@@ -106,17 +107,17 @@ impl Link {
     }
 }
 
-/// Attempts at an episode that were ever claimed, in order.
+/// The claimed attempts of an episode, in order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Chain {
-    /// By the number of the attempt, from `first` on without a gap.
+    /// By the number of the attempt, without gaps, from `first` on.
     pub links: Vec<Link>,
-    /// The first that was read.
+    /// The first attempt that was read.
     first: u32,
 }
 
 impl Chain {
-    /// Reads what was claimed of an episode. Empty for one that never was, such as one without a name.
+    /// Reads all claims of an episode. Empty if it was never claimed, for example because it has no name.
     pub(crate) fn read(storage: &Storage, episode: &Id) -> Result<Self> {
         let mut links = Vec::new();
         loop {
@@ -124,7 +125,7 @@ impl Chain {
             match Link::read(storage, episode, next)? {
                 Some(link) => links.push(link),
                 None if !is_missed(storage, episode, next)? => break,
-                // It was published since we looked, or it is gone.
+                // It was published since the look, or it is gone.
                 None => {
                     links.push(Link::read(storage, episode, next)?.ok_or_else(|| lost_claim(episode, next))?)
                 }
@@ -133,8 +134,8 @@ impl Chain {
         Ok(Self { links, first: 0 }.noting_what_counts())
     }
 
-    /// Reads what was claimed of an episode since the attempt that counts, that one included: what opening it needs, however
-    /// often it was opened before.
+    /// Reads the claims of an episode from the attempt that counts on: all that opening it needs, however often it
+    /// was opened before.
     pub(crate) fn read_newest(storage: &Storage, episode: &Id) -> Result<Self> {
         match newest_claim(storage, episode)? {
             Some(newest) => Self::read_down_from(storage, episode, newest),
@@ -142,7 +143,7 @@ impl Chain {
         }
     }
 
-    /// As [`Chain::read_newest`], without looking at this attempt and those behind it. It must have been claimed.
+    /// As [`Chain::read_newest`], up to the attempt before this one, which must have been claimed.
     pub(crate) fn read_newest_before(storage: &Storage, episode: &Id, attempt: u32) -> Result<Self> {
         match attempt.checked_sub(1) {
             Some(before) => Self::read_down_from(storage, episode, before),
@@ -165,7 +166,7 @@ impl Chain {
         }
     }
 
-    /// What later attempts say of earlier ones.
+    /// Adds what later attempts say about earlier ones.
     fn noting_what_counts(mut self) -> Self {
         let counted: Vec<(u32, u32)> = self
             .links
@@ -180,16 +181,16 @@ impl Chain {
         self
     }
 
-    /// Notes that so many own records of an attempt count, as whoever found its end said. Whoever went on from it knows
-    /// better.
+    /// Notes how many own records of an attempt count, according to the process that found its end. A base of a later
+    /// attempt takes precedence.
     pub(crate) fn note_records(&mut self, attempt: u32, records: u32) {
         if let Some(link) = self.link_mut(attempt) {
             link.records = link.records.or(Some(records));
         }
     }
 
-    /// What is wrong if these attempts have records: a base is published before anything is recorded, and outlives it. One
-    /// that is not there any more is not the same as one that never was.
+    /// What is wrong if these attempts have records: a base is published before anything is recorded, and outlives
+    /// the records. So a base that is missing now was there before.
     pub(crate) fn missing_base(
         &self,
         episode: &Id,
@@ -204,7 +205,7 @@ impl Chain {
         began.find(is_missing).map(|attempt| lost_base(episode, attempt))
     }
 
-    /// The attempt that counts: the newest that really began.
+    /// The attempt that counts: the newest that began.
     pub(crate) fn in_force(&self) -> Option<&Link> {
         self.links.iter().rev().find(|link| link.is_in_force())
     }
@@ -214,7 +215,7 @@ impl Chain {
         self.links.last()
     }
 
-    /// The newest that is an attempt, or may still become one.
+    /// The newest claim that is an attempt, or may still become one.
     pub(crate) fn newest_open(&self) -> Option<&Link> {
         self.links.iter().rev().find(|link| !link.is_void)
     }
@@ -228,13 +229,13 @@ impl Chain {
         self.links.get_mut(attempt.checked_sub(self.first)? as usize)
     }
 
-    /// All that were claimed behind an attempt.
+    /// All claims after an attempt.
     pub(crate) fn behind(&self, attempt: u32) -> &[Link] {
         let at = attempt.saturating_add(1).saturating_sub(self.first) as usize;
         &self.links[at.min(self.links.len())..]
     }
 
-    /// All who ever claimed it, each once.
+    /// All writers that ever claimed it, each once.
     pub(crate) fn writers(&self) -> Vec<Id> {
         let mut writers: Vec<Id> = self.links.iter().map(|link| link.claim.writer).collect();
         writers.sort_unstable();
@@ -243,7 +244,7 @@ impl Chain {
     }
 }
 
-/// The number of the newest claim: they are dense, so few look-ups find it among many.
+/// The number of the newest claim. Claims have no gaps, so few look-ups find it among many.
 fn newest_claim(storage: &Storage, episode: &Id) -> Result<Option<u32>> {
     let exists = |attempt: u32| {
         let path = claim_path(episode, attempt);
@@ -256,12 +257,12 @@ fn newest_claim(storage: &Storage, episode: &Id) -> Result<Option<u32>> {
             if !is_missed(storage, episode, next)? {
                 return Ok(newest);
             }
-            // It was published since we looked, or it is gone.
+            // It was published since the look, or it is gone.
             if !exists(next)? {
                 return Err(lost_claim(episode, next));
             }
         }
-        // The highest that is known to be there, and one that was not there.
+        // The highest that is known to exist, and one that did not exist.
         let (mut there, mut step) = (next, 1);
         while exists(there + step)? {
             there += step;
@@ -276,8 +277,8 @@ fn newest_claim(storage: &Storage, episode: &Id) -> Result<Option<u32>> {
     }
 }
 
-/// True if something stands behind a claim that is not there: claims are dense and never deleted, and a base comes after its
-/// claim. Two look-ups, so that whoever begins anew can afford them.
+/// True if something depends on a missing claim: claims have no gaps and are never deleted, and a base comes after
+/// its claim. This takes two look-ups, so that beginning an episode stays cheap.
 fn is_missed(storage: &Storage, episode: &Id, attempt: u32) -> Result<bool> {
     let behind = attempt.saturating_add(1);
     let base = base_path(episode, attempt.max(1));
@@ -285,49 +286,49 @@ fn is_missed(storage: &Storage, episode: &Id, attempt: u32) -> Result<bool> {
     Ok(exists(&base)? || exists(&claim_path(episode, behind))?)
 }
 
-/// What is said of a base, or a claim, that an attempt rests on and that is not there any more.
+/// The message about a missing base or claim of an attempt that has records.
 pub(crate) const GONE: &str = "it is gone, and the attempt has records";
 
-/// An attempt has records, and its base is not there any more.
+/// The error of an attempt that has records and whose base is missing.
 pub(crate) fn lost_base(episode: &Id, attempt: u32) -> Error {
     damaged(&base_path(episode, attempt), GONE)
 }
 
-/// An attempt has records, or others behind it, and its claim is not there any more.
+/// The error of an attempt that has records, or later attempts, and whose claim is missing.
 pub(crate) fn lost_claim(episode: &Id, attempt: u32) -> Error {
     damaged(&claim_path(episode, attempt), "it is gone, and the attempt has records or others behind it")
 }
 
-/// An attempt was ended, and how cannot be read any more: whether it is over is not known.
+/// The error of an attempt that ended, but how cannot be read: it is unknown whether the episode is over.
 pub(crate) fn lost_end(episode: &Id, attempt: u32) -> Error {
     let found = "its END cannot be read: how it ended is lost; open it with `at` to go on before the end, or restart it";
     damaged(&format!("attempt {attempt} at episode {episode}"), found)
 }
 
-/// Where the claim of an attempt stands.
+/// The path of the claim of an attempt.
 pub(crate) fn claim_path(episode: &Id, attempt: u32) -> String {
     let hex = episode.to_string();
     format!("claims/{}/{hex}.{attempt}.claim", &hex[..2])
 }
 
-/// Where the base of an attempt stands.
+/// The path of the base of an attempt.
 pub(crate) fn base_path(episode: &Id, attempt: u32) -> String {
     let hex = episode.to_string();
     format!("claims/{}/{hex}.{attempt}.base", &hex[..2])
 }
 
-/// Where a claim stands of whoever scores an episode that is over.
+/// The path of a claim to score an episode that is over.
 pub(crate) fn scoring_path(episode: &Id, number: u32) -> String {
     let hex = episode.to_string();
     format!("claims/{}/{hex}.{number}.scoring", &hex[..2])
 }
 
-/// Who claimed an attempt.
+/// Reads the claim of an attempt.
 pub(crate) fn read_claim(storage: &Storage, episode: &Id, attempt: u32) -> Result<Option<Claim>> {
     read_claim_at(storage, &claim_path(episode, attempt), attempt)
 }
 
-/// The claim that stands here.
+/// Reads the claim at a path.
 pub(crate) fn read_claim_at(storage: &Storage, path: &str, attempt: u32) -> Result<Option<Claim>> {
     let Some(found) = whole_card(storage, path, kind::CLAIM)? else { return Ok(None) };
     let writer = found.id(fields::WRITER).ok_or_else(|| damaged(path, "it does not say whose it is"))?;
@@ -343,7 +344,7 @@ pub(crate) fn read_base(storage: &Storage, episode: &Id, attempt: u32) -> Result
     })
 }
 
-/// What stands under the name of an attempt's base. Its spans are all that it inherits, also if it only says what it adds to
+/// Reads the base of an attempt. Its spans are all that it inherits, even if the card names only what it adds to
 /// those of the attempt before.
 pub(crate) fn read_based(storage: &Storage, episode: &Id, attempt: u32) -> Result<Option<Based>> {
     let Some((mut base, mut follows)) = (match read_base_card(storage, episode, attempt)? {
@@ -372,7 +373,7 @@ pub(crate) fn read_based(storage: &Storage, episode: &Id, attempt: u32) -> Resul
 
 enum BaseCard {
     Void,
-    /// With the spans that it says itself; they follow those of the base that it resumed, if it says so.
+    /// With the spans that the card itself names. They follow those of the base that it resumed, if it says so.
     Base {
         base: Base,
         follows: bool,
@@ -404,12 +405,12 @@ fn read_base_card(storage: &Storage, episode: &Id, attempt: u32) -> Result<Optio
     Ok(Some(BaseCard::Base { base, follows }))
 }
 
-/// So few spans are said again in each base, which version 0.1 can read.
+/// Up to this many spans are repeated in each base, which version 0.1 can read.
 const SPANS_SAID_AGAIN: usize = 8;
-/// At most so many bases must be read to know what one means.
+/// How many bases must be read at most to know the spans of one.
 const DEPTH_MAX: u32 = 32;
 
-/// The fields of a BASE card. With the base that it resumed, it says only what it adds to that where this is shorter.
+/// The fields of a BASE card. Given the base that it resumed, it names only what it adds to that, if this is shorter.
 pub(crate) fn base_fields(episode: &Id, base: &Base, resumed: Option<&Base>) -> Vec<(u8, Value)> {
     let mut out = vec![
         (fields::TIME, Value::Int(base.time)),
@@ -430,8 +431,7 @@ pub(crate) fn base_fields(episode: &Id, base: &Base, resumed: Option<&Base>) -> 
     out
 }
 
-/// The fields of a BASE card of an attempt that never begins. A reader of version 0.1 takes it for damaged, and goes no
-/// further.
+/// The fields of a void BASE card. A reader of version 0.1 takes it for damaged, and stops there.
 pub(crate) fn void_base_fields(episode: &Id, attempt: u32, time: i64) -> Vec<(u8, Value)> {
     vec![
         (fields::TIME, Value::Int(time)),
@@ -478,7 +478,7 @@ fn whole_card(storage: &Storage, path: &str, kind: u16) -> Result<Option<Fields>
     match read_card(storage, path, kind)? {
         CardFound::Nothing => Ok(None),
         CardFound::Card(found) => Ok(Some(found)),
-        // Guessing whose an episode is would lose what its owner was promised.
+        // Guessing the owner of an episode could lose acknowledged steps.
         CardFound::Damaged => Err(damaged(path, "it does not validate")),
     }
 }

@@ -1,6 +1,6 @@
-//! The segments that `compact` made: sealed when they got their name, and each stands alone.
+//! The segments that `compact` made: each is sealed when it gets its name, and depends on no other.
 //!
-//! Their index is read as that of any sealed segment. Should it be damaged, it is made again from the blocks.
+//! Their index is read like that of any sealed segment. If it is damaged, it is rebuilt from the blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,12 +24,12 @@ use super::{Liveness, Storage};
 use crate::error::{Doing, Error, Result};
 
 impl Log {
-    /// What `compact` made, as if it were the log of one more writer; of which nothing is known yet.
+    /// The segments that `compact` made, as if they were the log of one more writer. Nothing is read yet.
     pub(crate) fn of_compact(storage: Arc<Storage>) -> Self {
         Self::new(storage, Id::NONE)
     }
 
-    /// Looks at the segments that the manifest holds. They never change, so each is looked at once.
+    /// Reads the segments that the manifest names. They never change, so each is read once.
     pub(super) fn refresh_grouped(&mut self) -> Result<()> {
         self.liveness = Liveness::Dead;
         let manifest = self.storage.manifest()?;
@@ -47,7 +47,7 @@ impl Log {
     }
 }
 
-/// Opens one; that it cannot be read must not keep the others from being read.
+/// Opens one. If it cannot be read, the others must still be readable.
 fn open(storage: &Storage, number: u64, bytes: u64) -> Result<Segment> {
     let file_bytes = storage
         .file(&Id::NONE, number)
@@ -83,7 +83,7 @@ fn open(storage: &Storage, number: u64, bytes: u64) -> Result<Segment> {
 fn index(storage: &Storage, head: &SegmentHead, bytes: u64) -> Result<SealedIndex> {
     let path = segment_path(&Id::NONE, head.number);
     let file = storage.file(&Id::NONE, head.number)?;
-    // What somebody appended later does not hide its end.
+    // Bytes that were appended later do not hide its end.
     let end = file.bytes().doing("measure", &path)?.min(bytes);
     if let Some(trailer) = read_trailer(&*file, end, head.salt, &path)? {
         let whose = (Id::NONE, head.number, head.salt);
@@ -94,16 +94,16 @@ fn index(storage: &Storage, head: &SegmentHead, bytes: u64) -> Result<SealedInde
     rebuild(storage, head, bytes)
 }
 
-/// The entry of a writer's attempt in the making.
+/// The index entry of a writer's attempt, while it is rebuilt.
 struct AttemptRecords {
     writer: Id,
     bind: Bind,
-    /// Sequence, offset of the block, kind.
+    /// Sequence number, offset of the block, kind.
     records: Vec<(u32, u64, u8)>,
 }
 
-/// Makes the index of a segment again from its frames; what stands in damaged ones is not in it. Its entries have no
-/// summary: whoever wants one sums up the records.
+/// Rebuilds the index of a segment from its frames; records in damaged frames are not in it. Its entries have no
+/// summary: that is made from the records when it is needed.
 pub(super) fn rebuild(storage: &Storage, head: &SegmentHead, bytes: u64) -> Result<SealedIndex> {
     let path = segment_path(&Id::NONE, head.number);
     let file = storage.file(&Id::NONE, head.number)?;

@@ -1,4 +1,4 @@
-//! The first 128 bytes of a segment, and what can still be done if they are damaged.
+//! The first 128 bytes of a segment, and what can still be read if they are damaged.
 
 use keepstep_format::Id;
 use keepstep_format::scan::{Event, Scanner};
@@ -9,26 +9,26 @@ use super::storage::Storage;
 use crate::disk::ReadLog;
 use crate::error::{Doing, Error, Result};
 
-/// Offsets fit 2^35; the last record and the index stand behind.
+/// Offsets fit 2^35; the last record and the index come after.
 const SEGMENT_BYTES_MAX: u64 = 1 << 36;
-/// How much is looked at to see whether a segment has any frame.
+/// How many bytes are searched for a frame.
 const LOOK_BYTES: usize = 64 << 10;
 
 /// What must be known of a segment before anything in it can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SegmentHead {
-    /// Whose it is.
+    /// Its writer.
     pub writer: Id,
     /// Its number.
     pub number: u64,
     /// Part of the checksum of every frame.
     pub salt: u64,
-    /// (number, offset): frames of that earlier segment from that offset on do not exist.
+    /// (number, offset): frames of that earlier segment from that offset on do not count.
     pub voids: Option<(u64, u64)>,
     /// (number, bytes): the segment that was sealed before this one was made, and its length then.
     pub sealed: Option<(u64, u64)>,
-    /// The header does not validate. The salt does: a frame was found that was written with it. What the segment voids
-    /// is not known.
+    /// True if the header does not validate. The salt is right: a frame was found that was written with it. It is
+    /// unknown what the segment voids.
     pub is_damaged: bool,
 }
 
@@ -55,7 +55,7 @@ impl SegmentHead {
             }
             Err(HeaderError::Newer { found, known, .. }) => {
                 let (found, known) = (u32::from(found), u32::from(known));
-                // A feature bit may be what is new, in a file of the same version.
+                // The new thing may be a feature bit, in a file of the same version.
                 Err(Error::NewerFormat { path, found: found.max(known + 1), known })
             }
             Err(HeaderError::Short) => Err(damaged("its header is cut off")),
@@ -64,13 +64,13 @@ impl SegmentHead {
         }
     }
 
-    /// The header, as far as it matters to a walk through the frames.
+    /// The header, as far as a walk through the frames needs it.
     pub(crate) fn header(&self) -> SegmentHeader {
         let Self { writer, number, salt, voids, sealed, .. } = *self;
         SegmentHeader { store: Id::NONE, writer, number, salt, created: 0, voids, sealed }
     }
 
-    /// Damage in a header must not cost the segment, if one of the salts in it fits a frame.
+    /// If one of the salts in a damaged header fits a frame, the segment can still be read.
     fn salvage(
         file: &dyn ReadLog,
         writer: &Id,
@@ -88,7 +88,7 @@ impl SegmentHead {
     }
 }
 
-/// True if any frame in the segment has a header that holds.
+/// True if any frame in the segment has a valid header.
 pub(crate) fn has_frame(file: &dyn ReadLog, salt: u64) -> std::io::Result<bool> {
     let file_bytes = file.bytes()?;
     let mut scanner = Scanner::new(salt);

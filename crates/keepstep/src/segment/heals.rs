@@ -11,7 +11,7 @@ use super::cards::{CardFound, Fields, read_card};
 use super::names::{HEALS, heal_path, list_numbered};
 use super::storage::Storage;
 
-/// Knows which card has which value; of the cards themselves it holds the one that was used last.
+/// Knows which card has which value. It keeps the card that was used last.
 #[derive(Debug, Default)]
 pub(super) struct Heals {
     is_fresh: bool,
@@ -44,7 +44,7 @@ impl Heals {
         if std::mem::replace(&mut self.is_fresh, true) {
             return;
         }
-        // A folder that cannot be listed has no values to give; what was lost stays reported as lost.
+        // If the folder cannot be listed, no value is healed; lost values stay reported as lost.
         for number in list_numbered(storage.disk(), HEALS).unwrap_or_default() {
             if number < self.next {
                 continue;

@@ -1,7 +1,7 @@
-//! All segments of one writer, brought up to date as cheaply as they changed.
+//! All segments of one writer. An update costs no more than what changed.
 //!
-//! Whether the writer is alive is asked before its folder is looked at: if it is dead by then, nothing is missed. But that
-//! it seems dead proves nothing: its log is looked at again each time, unless its owner said that it is closed.
+//! The liveness of the writer is checked before its folder is read: if it is dead by then, nothing is missed. But
+//! that it seems dead is no proof: its log is checked again each time, unless its owner recorded that it closed it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,27 +37,27 @@ pub(crate) struct Log {
 pub(crate) struct Segment {
     /// Its number.
     pub number: u64,
-    /// Its length when it was looked at last.
+    /// Its length at the last look.
     pub file_bytes: u64,
-    /// Frames from here on do not exist.
+    /// Frames from here on do not count.
     pub voided_from: Option<u64>,
-    /// What is in it.
+    /// Its content.
     pub contents: Contents,
-    /// It was sealed, and so long then: what is missing by now was cut off.
+    /// Its length when it was sealed: what is missing now was cut off.
     pub sealed_bytes: Option<u64>,
     pub(super) head: Option<SegmentHead>,
     pub(super) trailer: Option<Trailer>,
     pub(super) has_frame: bool,
 }
 
-/// What is in a segment.
+/// The content of a segment.
 #[derive(Debug)]
 pub(crate) enum Contents {
-    /// It was sealed, and this is its index.
+    /// It is sealed, and this is its index.
     Sealed(Arc<SealedIndex>),
-    /// It was not, or its index is damaged, and this was found in it.
+    /// It is not sealed, or its index is damaged; this is what a scan found.
     Open(Box<Scanned>),
-    /// Nothing in it can be read.
+    /// It cannot be read.
     Unreadable(Error),
 }
 
@@ -68,17 +68,17 @@ impl Segment {
         Self { number, file_bytes: 0, voided_from, contents, sealed_bytes, head, trailer, has_frame }
     }
 
-    /// Its header; none if nothing in the segment can be read.
+    /// Its header; `None` if the segment cannot be read.
     pub(crate) fn head(&self) -> Option<&SegmentHead> {
         self.head.as_ref()
     }
 
-    /// True if `offset` is in the part that exists.
+    /// True if `offset` is in the part that counts.
     pub(crate) fn exists_at(&self, offset: u64) -> bool {
         self.voided_from.is_none_or(|from| offset < from)
     }
 
-    /// What was found in it, if it is not sealed.
+    /// What a scan found, if it is not sealed.
     pub(crate) fn scanned(&self) -> Option<&Scanned> {
         match &self.contents {
             Contents::Open(scanned) => Some(scanned),
@@ -86,7 +86,7 @@ impl Segment {
         }
     }
 
-    /// Where there is damage of which nobody knows what it took.
+    /// Where there is damage that may have hit any record.
     pub(crate) fn nameless_damage(&self) -> Vec<u64> {
         match &self.contents {
             Contents::Open(scanned) => {
@@ -94,12 +94,12 @@ impl Segment {
                 ranges.map(|range| range.offset).collect()
             }
             Contents::Sealed(index) => index.holes().to_vec(),
-            // Nothing of it can be read, and it has its name since something was in it.
+            // It cannot be read at all, and it was named because something was in it.
             Contents::Unreadable(_) => vec![0],
         }
     }
 
-    /// True if what exists at `offset` stays, whatever becomes of its writer and of the power: it is known to be synced.
+    /// True if the record at `offset` is known to be synced: neither its writer nor a power cut can remove it.
     pub(crate) fn is_settled_at(&self, offset: u64) -> bool {
         match &self.contents {
             Contents::Sealed(_) => true,
@@ -108,7 +108,7 @@ impl Segment {
         }
     }
 
-    /// The trailer says that it was sealed; if the contents are open all the same, the index is damaged.
+    /// The trailer, if it was sealed. If the contents are open all the same, the index is damaged.
     pub(crate) fn trailer(&self) -> Option<Trailer> {
         self.trailer
     }
@@ -119,18 +119,18 @@ impl Segment {
 }
 
 impl Log {
-    /// A log of which nothing is known yet.
+    /// A log that is not read yet.
     pub(crate) fn new(storage: Arc<Storage>, writer: Id) -> Self {
         let (segments, readable) = (BTreeMap::new(), Arc::new(ReadableSegments::new()));
         Self { storage, writer, liveness: Liveness::Unknown, segments, readable, is_finished: false }
     }
 
-    /// Whose log it is.
+    /// Its writer.
     pub(crate) fn writer(&self) -> &Id {
         &self.writer
     }
 
-    /// Whether its writer was there at the last look.
+    /// Whether its writer was alive at the last look.
     pub(crate) fn liveness(&self) -> Liveness {
         self.liveness
     }
@@ -150,7 +150,7 @@ impl Log {
         self.segments.get(&number)
     }
 
-    /// What its readers share.
+    /// The storage that its readers share.
     pub(crate) fn storage(&self) -> &Arc<Storage> {
         &self.storage
     }
@@ -165,7 +165,7 @@ impl Log {
         LogBodies::new(Arc::clone(&self.storage), self.writer, Arc::clone(&self.readable))
     }
 
-    /// Sums up what the records of unsealed segments say, as far as it was not done yet.
+    /// Summarizes the records of unsealed segments that are not summarized yet.
     pub(crate) fn sum_up(&mut self) -> Result<()> {
         for segment in self.segments.values_mut() {
             let (Contents::Open(scanned), Some(head)) = (&mut segment.contents, &segment.head) else {
@@ -181,7 +181,7 @@ impl Log {
         Ok(())
     }
 
-    /// Looks at what is new.
+    /// Reads what is new.
     pub(crate) fn refresh(&mut self, scan: &dyn ScanUnsealed) -> Result<()> {
         if self.is_finished {
             return Ok(());
@@ -209,7 +209,7 @@ impl Log {
         Ok(())
     }
 
-    /// True if its owner closed it in good order, and said so.
+    /// True if its owner closed it normally, and recorded that.
     fn is_closed_by_its_owner(&self) -> Result<bool> {
         match self.segments.last_key_value() {
             Some((&last, _)) => closed_by_its_owner(&self.storage, &self.writer, last),
@@ -217,7 +217,7 @@ impl Log {
         }
     }
 
-    /// True if the folder has other segments by now, or the newest is longer or shorter.
+    /// True if the folder has other segments now, or the newest is longer or shorter.
     pub(crate) fn has_grown(&self) -> Result<bool> {
         let manifest = self.storage.manifest()?;
         let mut numbers = list_segments(self.storage.disk(), &self.writer)?;
@@ -233,7 +233,7 @@ impl Log {
         }
     }
 
-    /// Adds segments that are new, and takes away those that were pruned.
+    /// Adds new segments, and removes those that were pruned.
     fn find_segments(&mut self) -> Result<()> {
         let mut numbers = list_segments(self.storage.disk(), &self.writer)?;
         let manifest = self.storage.manifest()?;
@@ -261,8 +261,9 @@ impl Log {
         Ok(())
     }
 
-    /// What is named and is not there is gone, and what was in it must not pass for never recorded: headers name the segment
-    /// before them, and whoever closed or scanned a log left a card about its last one. A writer has a folder from the start.
+    /// Notes segments that are named and missing, so that their records do not seem never recorded. Headers name the
+    /// segment before them, and a process that closed or scanned a log left a card about its last segment. A writer
+    /// has a folder from the start.
     fn miss_what_is_named(&mut self) -> Result<()> {
         let (disk, manifest) = (self.storage.disk(), self.storage.manifest()?);
         let heads = self.segments.values().filter_map(|it| it.head.as_ref()).filter(|head| !head.is_damaged);
@@ -270,7 +271,7 @@ impl Log {
         let mut named: BTreeMap<u64, &str> =
             before.map(|number| (number, "a later segment names it")).collect();
         let behind = self.segments.last_key_value().map_or(0, |(last, _)| last + 1);
-        // The card is a hint: a log is read without it, also where none can be.
+        // The card is a hint: a log is read without it, also where no card can be read.
         let has_card = || disk.exists(&scan_path(&self.writer, behind)).unwrap_or(false);
         if self.liveness != Liveness::Live && has_card() {
             named.insert(behind, "there is a card of what was found in it");
@@ -299,14 +300,14 @@ impl Log {
         Ok(())
     }
 
-    /// True if the log was compacted, and no manifest says so: one that came since the last look would.
+    /// True if the log was compacted, and no known manifest says so: a manifest that came since the last look would.
     fn was_compacted(&self) -> Result<bool> {
         let path = compacted_path(&self.writer);
         let is_said = self.storage.disk().exists(&path).doing("look for", &path)?;
         Ok(is_said && !Manifest::newest(&self.storage)?.is_replaced(&self.writer, 0))
     }
 
-    /// What headers say of earlier segments.
+    /// Applies what headers say about earlier segments.
     pub(super) fn note_voids(&mut self) {
         let sealed: Vec<(u64, u64)> =
             self.segments.values().filter_map(|it| it.head.as_ref()?.sealed).collect();
@@ -332,8 +333,8 @@ impl Log {
         }
     }
 
-    /// A segment that cannot be read must not keep the others from being read; one that is too new must, and so must a
-    /// process that can open no more files.
+    /// A segment that cannot be read must not keep the others from being read. A segment of a newer version must, and
+    /// so must a process that can open no more files.
     fn note(&mut self, number: u64, looked: Result<()>) -> Result<()> {
         match looked {
             Err(error) if concerns_all(&error) => return Err(error),
@@ -356,7 +357,7 @@ impl Log {
         let path = segment_path(&self.writer, number);
         let file = self.storage.file(&self.writer, number)?;
         let file_bytes = file.bytes().doing("measure", &path)?;
-        // What somebody appended to it later does not hide its end.
+        // Bytes that were appended later do not hide its end.
         let end = segment.sealed_bytes.map_or(file_bytes, |bytes| bytes.min(file_bytes));
         let trailer = read_trailer(&*file, end, head.salt, &path)?;
         let index = match trailer {
@@ -401,8 +402,8 @@ impl Log {
         Ok(())
     }
 
-    /// A segment that was neither sealed nor is known to be voided was given up, if there is a later one. If the header of
-    /// that cannot be read, nobody knows from where.
+    /// A segment that is neither sealed nor known to be void was given up, if there is a later one. If the header of
+    /// that one cannot be read, it is unknown from where on.
     fn void_is_unknown(&self, segment: &Segment) -> bool {
         let was_sealed = segment.trailer.is_some() || segment.sealed_bytes.is_some();
         let mut later = self.segments.range(segment.number + 1..);
@@ -421,7 +422,7 @@ impl Log {
                         let file = self.storage.file(&self.writer, number)?;
                         has_frame(&*file, head.salt).doing("read", &segment_path(&self.writer, number))?
                     }
-                    // Nobody can tell; what is missing before it had better be reported.
+                    // It is unknown; then it is better to report what is missing before it.
                     _ => later.file_bytes > FIRST_FRAME,
                 };
             if later.has_frame {
@@ -431,7 +432,7 @@ impl Log {
         Ok(false)
     }
 
-    /// What is needed to scan a segment although it has an index, should its lists be damaged.
+    /// What is needed to scan a segment that has an index, in case its lists are damaged.
     pub(crate) fn rescan(&self, number: u64) -> Option<(SegmentHead, UnsealedFacts)> {
         let segment = self.segments.get(&number)?;
         let facts = UnsealedFacts {
@@ -447,8 +448,8 @@ impl Log {
     }
 }
 
-/// True if the card of a writer's segment is its owner's word that the log was closed in good order with that one. What
-/// others found in the segment stands under the same name, and proves nothing.
+/// True if the card of a writer's segment is its owner's record that it closed the log with this segment. Scans by
+/// other processes have the same name, and prove nothing.
 pub(crate) fn closed_by_its_owner(storage: &Storage, writer: &Id, segment: u64) -> Result<bool> {
     Ok(match or_told(read_card(storage, &scan_path(writer, segment), kind::SCAN))? {
         (Some(CardFound::Card(card)), _) => {
@@ -458,7 +459,7 @@ pub(crate) fn closed_by_its_owner(storage: &Storage, writer: &Id, segment: u64) 
     })
 }
 
-/// True for what says nothing about the segment that it happened to: that must not be taken for damage of it.
+/// True for errors that say nothing about the segment in question: they must not be taken for damage of it.
 pub(super) fn concerns_all(error: &Error) -> bool {
     matches!(error, Error::NewerFormat { .. }) || error.is_out_of_files()
 }

@@ -1,9 +1,9 @@
-//! Remembers what was used lately, up to a number of bytes.
+//! A cache of the values that were used last, up to a number of bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
-/// Values by key; when there are too many bytes, the one that was not used for the longest time goes.
+/// Values by key. When there are too many bytes, the one that was unused for the longest time is dropped.
 #[derive(Debug)]
 pub(crate) struct Lru<K, V> {
     held: HashMap<K, Held<V>>,
@@ -35,7 +35,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Lru<K, V> {
         Some(held.value.clone())
     }
 
-    /// Keeps a value, unless it alone is more than all that may be kept.
+    /// Keeps a value, unless it alone is larger than the whole cache.
     pub(crate) fn put(&mut self, key: K, value: V, bytes: usize) {
         self.remove(&key);
         if bytes > self.bytes_max {

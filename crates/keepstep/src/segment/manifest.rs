@@ -1,7 +1,7 @@
-//! Which segments are in force: what `compact` made, what that replaces, and what was pruned.
+//! The manifest: which segments of `compact` are in force, which logs they replace, and what was pruned.
 //!
-//! The manifest with the highest number counts, and no other. What it names for deletion does not exist for readers,
-//! whether or not the file is still there.
+//! Only the manifest with the highest number counts. Files that it names for deletion do not exist for readers, even
+//! if they are still there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,26 +14,26 @@ use super::names::{list_manifests, manifest_copy_path, manifest_path, parse_segm
 use super::storage::Storage;
 use crate::error::{Doing, Error, Result};
 
-/// An attempt that was deleted because somebody asked for it.
+/// An attempt that was deleted on request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pruned {
     /// The episode.
     pub episode: Id,
-    /// Which attempt at it.
+    /// Which attempt of the episode.
     pub attempt: u32,
-    /// Why.
+    /// Why it was deleted.
     pub reason: String,
     /// When, in microseconds since 1970.
     pub time: i64,
 }
 
-/// Somebody's word that it is about to prune an episode, and looks whether anybody has it.
+/// The announcement that an episode will be pruned, after its owners were checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Announced {
     /// The episode.
     pub episode: Id,
-    /// Which pruning: drawn by chance, so that nobody takes another's word for its own.
+    /// A random id of the pruning process's call, so that no other call takes the announcement for its own.
     pub by: Id,
     /// When, in microseconds since 1970.
     pub time: i64,
@@ -42,7 +42,7 @@ pub(crate) struct Announced {
 /// A file that is waiting to be deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Doomed {
-    /// Which.
+    /// Its path.
     pub path: String,
     /// Since when, in microseconds since 1970.
     pub time: i64,
@@ -51,27 +51,27 @@ pub(crate) struct Doomed {
 /// Which segments are in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {
-    /// Its number; none if there never was one.
+    /// Its number; `None` if there never was one.
     pub number: Option<u64>,
-    /// The segments in `grouped/` that count, and how long each is.
+    /// The segments in `grouped/` that count, and their lengths.
     pub held: BTreeMap<u64, u64>,
-    /// Files that count no longer.
+    /// Files that do not count any more.
     pub to_delete: Vec<Doomed>,
     /// Attempts that were deleted, by episode.
     pub pruned: Vec<Pruned>,
-    /// Episodes that somebody is about to prune. They count until they are pruned.
+    /// Episodes that are announced for pruning. They count until they are pruned.
     pub pruning: Vec<Announced>,
-    /// Writers whose logs were closed and replaced as a whole, each with its last segment that counted and how long that
-    /// was. Whatever else stands in their folders does not count: somebody wrote it without an acknowledgement.
+    /// Writers whose logs were closed and replaced as a whole, each with its last segment that counted and the length
+    /// of that. Nothing else in their folders counts: it was written without an acknowledgement.
     pub closed: BTreeMap<Id, (u64, u64)>,
-    /// The card itself is damaged, and this was read from its copy.
+    /// True if the card itself is damaged, and this was read from its copy.
     pub is_from_copy: bool,
     replaced: BTreeSet<(Id, u64)>,
     pruned_episodes: BTreeMap<Id, usize>,
 }
 
 impl Manifest {
-    /// The newest one. A store that was never compacted has none: then all is as its writers left it.
+    /// The newest manifest. A store that was never compacted has none: then everything is as its writers left it.
     pub(crate) fn newest(storage: &Storage) -> Result<Self> {
         let Some(number) = list_manifests(storage.disk())?.last().copied() else {
             return Ok(Self::default());
@@ -87,18 +87,18 @@ impl Manifest {
         Err(Error::Damaged { path: manifest_path(number), offset: 0, found })
     }
 
-    /// True if there is a newer one by now.
+    /// True if there is a newer one now.
     pub(crate) fn is_outdated(&self, storage: &Storage) -> Result<bool> {
         let path = manifest_path(self.next_number());
         storage.disk().exists(&path).doing("look for", &path)
     }
 
-    /// The number of the one that would follow.
+    /// The number of the next one.
     pub(crate) fn next_number(&self) -> u64 {
         self.number.map_or(0, |number| number + 1)
     }
 
-    /// One that follows this one, with other segments.
+    /// The next manifest, with other segments.
     #[must_use]
     pub(crate) fn followed_by(&self, held: BTreeMap<u64, u64>, to_delete: Vec<Doomed>) -> Self {
         let (number, pruned, pruning) = (Some(self.next_number()), self.pruned.clone(), self.pruning.clone());
@@ -106,21 +106,21 @@ impl Manifest {
         Self { number, held, to_delete, pruned, pruning, closed, ..Self::default() }.indexed()
     }
 
-    /// The same, with more logs that were closed.
+    /// The same, with more closed logs.
     #[must_use]
     pub(crate) fn with_closed(mut self, closed: impl Iterator<Item = (Id, (u64, u64))>) -> Self {
         self.closed.extend(closed);
         self
     }
 
-    /// One that follows this one, with the same segments.
+    /// The next manifest, with the same segments.
     #[must_use]
     pub(crate) fn with_pruning(&self, pruned: Vec<Pruned>, pruning: Vec<Announced>) -> Self {
         let same = self.followed_by(self.held.clone(), self.to_delete.clone());
         Self { pruned, pruning, ..same }.indexed()
     }
 
-    /// True if somebody is about to prune an episode.
+    /// True if an episode is announced for pruning.
     pub(crate) fn is_announced(&self, episode: &Id) -> bool {
         self.pruning.iter().any(|it| it.episode == *episode)
     }
@@ -130,12 +130,12 @@ impl Manifest {
         self.pruned_episodes.keys()
     }
 
-    /// True if a segment was replaced, and counts no longer.
+    /// True if a segment was replaced, and does not count any more.
     pub(crate) fn is_replaced(&self, writer: &Id, number: u64) -> bool {
         self.closed.contains_key(writer) || self.replaced.contains(&(*writer, number))
     }
 
-    /// That an episode was pruned, if it was.
+    /// The note that an episode was pruned, if it was.
     pub(crate) fn pruned(&self, episode: &Id) -> Option<&Pruned> {
         self.pruned_episodes.get(episode).map(|&index| &self.pruned[index])
     }

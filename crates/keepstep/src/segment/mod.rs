@@ -1,7 +1,7 @@
-//! Segment files as they are read: their names, headers, records and indexes.
+//! Reads segment files: their names, headers, records and indexes.
 //!
-//! Everybody who reads stands on this. Nothing here writes to a segment, and nothing here trusts a byte whose checksum
-//! was not looked at.
+//! All reading code builds on this module. Nothing here writes to a segment, and no byte is trusted before its
+//! checksum was checked.
 
 pub(crate) mod bodies;
 pub(crate) mod cards;
@@ -45,33 +45,33 @@ pub use summary::Summary;
 
 use crate::error::Result;
 
-/// Whether the process that records to a log is still there.
+/// Whether the process that records to a log is alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Liveness {
-    /// It is: what is not yet synced may still come, or go.
+    /// It is alive: what is not synced yet may still be completed, or given up.
     Live,
     /// It is gone: nothing will be added.
     Dead,
-    /// Nobody can tell from here.
+    /// This cannot be told from here.
     Unknown,
 }
 
-/// What is known of an unsealed segment from outside of it.
+/// What is known of an unsealed segment beside its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UnsealedFacts {
-    /// Whether its writer is still there.
+    /// Whether its writer is alive.
     pub liveness: Liveness,
-    /// How long it is.
+    /// Its length.
     pub file_bytes: u64,
-    /// It was sealed, but its index cannot be read.
+    /// Its trailer, if it was sealed and its index cannot be read.
     pub trailer: Option<Trailer>,
     /// A later segment of the same writer has a frame, and does not void this one.
     pub complete: bool,
-    /// Frames from here on do not exist.
+    /// Frames from here on do not count.
     pub voided_from: Option<u64>,
-    /// It was sealed, and so long then.
+    /// Its length when it was sealed, if it was.
     pub sealed_bytes: Option<u64>,
-    /// A later segment has a header that cannot be read: it may have voided this one.
+    /// True if a later segment has a header that cannot be read: it may have voided this one.
     pub void_is_unknown: bool,
 }
 
@@ -82,7 +82,7 @@ impl UnsealedFacts {
         self.liveness == Liveness::Dead || self.complete || was_closed || self.void_is_unknown
     }
 
-    /// As the scanner wants it.
+    /// The same for the scanner.
     pub(crate) fn rules(&self) -> Rules {
         let complete = !self.void_is_unknown && (self.complete || self.sealed_bytes.is_some());
         Rules {
@@ -93,7 +93,8 @@ impl UnsealedFacts {
         }
     }
 
-    /// What stands above `synced_to` may have been given up and written again, otherwise: then only the names are told.
+    /// Records above `synced_to` may have been given up and written again with other content: then only their names
+    /// are reported.
     pub(crate) fn give_up_what_is_uncertain(&self, scan: &mut SegmentScan) {
         let from = scan.synced_to;
         if !self.void_is_unknown || scan.data_end <= from {
@@ -111,12 +112,12 @@ impl UnsealedFacts {
     }
 }
 
-/// Finds out what is in segments that were never sealed; the room `recover` does.
+/// Scans segments that were never sealed. `recover` implements it.
 pub(crate) trait ScanUnsealed: Send + Sync {
-    /// Whether a writer is still there.
+    /// Whether a writer is alive.
     fn liveness(&self, writer: &Id) -> Liveness;
 
-    /// Brings what is known of a segment up to date. `readable` are the readable segments of the same writer.
+    /// Updates what is known of a segment. `readable` are the readable segments of the same writer.
     fn scan(
         &self,
         storage: &Arc<Storage>,

@@ -1,6 +1,6 @@
-//! Which claims and bases there are, by their names: no card is read.
+//! Lists claims and bases by their names; no card is read.
 //!
-//! Claims are dense and never deleted, so a name that is not there is missed by what rests on it.
+//! Claims have no gaps and are never deleted, so a missing name is noticed by what depends on it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,10 +12,11 @@ use super::names::parse_number;
 use crate::disk::join;
 use crate::error::{Doing, Error, Result};
 
-/// What the names in the folder of claims tell of an episode: which of its cards there are.
+/// Which claims and bases of an episode there are, by their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct NamedCards {
-    /// How many attempts were claimed, and one more than the newest of them: the same, unless a claim is gone.
+    /// How many attempts were claimed, and one more than the newest of them: the same number, unless a claim is
+    /// missing.
     claims: (u32, u32),
     /// The attempts that have a base, in order.
     pub bases: Vec<u32>,
@@ -26,7 +27,7 @@ pub(crate) struct NamedCards {
 pub(crate) struct NamedClaims(HashMap<Id, NamedCards>);
 
 impl NamedClaims {
-    /// Lists them: of all episodes, or of those whose ids begin as that of this one.
+    /// Lists them: of all episodes, or of those whose ids begin like this one.
     pub(crate) fn list(storage: &Storage, near: Option<&Id>) -> Result<Self> {
         const CLAIMS: &str = "claims";
         let disk = storage.disk();
@@ -53,7 +54,7 @@ impl NamedClaims {
         Ok(Self(named))
     }
 
-    /// Those of one episode, as they were read.
+    /// Those of one episode, from its chain.
     pub(crate) fn of_chain(episode: &Id, chain: &Chain) -> Self {
         let claims = chain.links.len() as u32;
         let based = chain.links.iter().filter(|link| link.base.is_some());
@@ -66,8 +67,8 @@ impl NamedClaims {
         self.0.get(episode).map_or(&[], |cards| &cards.bases)
     }
 
-    /// What is wrong if somebody recorded an attempt at an episode that has a name: it was claimed before, unless its writer
-    /// is older than claims are. Whoever knows them makes a mailbox first.
+    /// What is wrong if an attempt of a named episode has records: it was claimed before, unless its writer is older
+    /// than claims. Writers that know claims make a mailbox first.
     pub(crate) fn lost_claim(
         &self,
         storage: &Storage,
@@ -81,31 +82,32 @@ impl NamedClaims {
         }
         let exists = |path: &str| storage.disk().exists(path).doing("look for", path);
         let has_claims = self.0.values().any(|cards| cards.claims.0 > 0);
-        // It may be newer than the look at the names.
+        // It may be newer than the list of names.
         let is_lost =
             (has_claims || exists(&mailbox_dir(writer))?) && !exists(&claim_path(episode, attempt))?;
         Ok(is_lost.then(|| lost_claim(episode, attempt)))
     }
 }
 
-/// Where others tell a writer something. It is made before the writer records anything.
+/// The mailbox of a writer. It is made before the writer records anything.
 pub(crate) fn mailbox_dir(writer: &Id) -> String {
     format!("mail/{writer}")
 }
 
-/// The attempts that have a base, of each episode that was ever taken over: by the names of the cards, none is read.
+/// The attempts that have a base, for each episode that was ever taken over: by the names of the cards; no card is
+/// read.
 pub(crate) fn list_bases(storage: &Storage) -> Result<BTreeMap<Id, Vec<u32>>> {
     let named = NamedClaims::list(storage, None)?.0.into_iter();
     let taken_over = named.filter(|(_, cards)| !cards.bases.is_empty());
     Ok(taken_over.map(|(episode, cards)| (episode, cards.bases)).collect())
 }
 
-/// Whose base has this name.
+/// The episode and attempt of a base, by its name.
 fn parse_base(name: &str) -> Option<(Id, u32)> {
     parse_attempt(name.strip_suffix(".base")?)
 }
 
-/// Whose claim has this name.
+/// The episode and attempt of a claim, by its name.
 pub(crate) fn parse_claim(name: &str) -> Option<(Id, u32)> {
     parse_attempt(name.strip_suffix(".claim")?)
 }

@@ -1,6 +1,6 @@
-//! Where things are: the names that a store gives to folders and files.
+//! The names of folders and files in a store.
 //!
-//! A name that keepstep would not have given is passed over, whatever it looks like.
+//! A name that keepstep would not have given is ignored.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,13 @@ use crate::error::{Doing, Result};
 
 /// The folder that has one folder for each writer.
 pub(crate) const WRITERS: &str = "writers";
-/// Where the mailboxes of writers are.
+/// The folder of the mailboxes of writers.
 pub(crate) const MAIL: &str = "mail";
-/// The folder of what was found in segments of dead writers.
+/// The folder of SCAN cards: what was found in segments of dead writers.
 pub(crate) const SCANS: &str = "scans";
 /// The folder of values that were found elsewhere after damage.
 pub(crate) const HEALS: &str = "heals";
-/// The folder of what `compact` made.
+/// The folder of the segments that `compact` made.
 pub(crate) const GROUPED: &str = "grouped";
 /// The folder that has one folder for each name of a run.
 pub(crate) const RUNS: &str = "runs";
@@ -25,58 +25,58 @@ pub(crate) const RUNS: &str = "runs";
 pub(crate) const GROUPS: &str = "groups";
 /// The name of the note that comes before a seal.
 pub(crate) const SEAL_NOTE: &str = "keepstep.seal";
-/// How the name of a file in the making begins.
+/// The prefix of temporary names.
 pub(crate) const TEMPORARY: &str = ".tmp-";
 
-/// The folder of a writer. Nobody's is that of what `compact` made.
+/// The folder of a writer. `Id::NONE` is that of the segments that `compact` made.
 pub(crate) fn writer_dir(writer: &Id) -> String {
     if *writer == Id::NONE { GROUPED.to_owned() } else { format!("{WRITERS}/{writer}") }
 }
 
-/// A segment of a writer, or of nobody: then `compact` made it.
+/// A segment of a writer, or of `Id::NONE`: then `compact` made it.
 pub(crate) fn segment_path(writer: &Id, number: u64) -> String {
     format!("{}/{number}.seg", writer_dir(writer))
 }
 
-/// Whose segment a path names, and which.
+/// The writer and number of the segment at a path.
 pub(crate) fn parse_segment_path(path: &str) -> Option<(Id, u64)> {
     let (dir, name) = path.rsplit_once('/')?;
     let writer = if dir == GROUPED { Id::NONE } else { dir.strip_prefix("writers/")?.parse().ok()? };
     Some((writer, parse_number(name.strip_suffix(".seg")?)?))
 }
 
-/// Says in a writer's folder that its log was compacted: made before the first file of it is deleted.
+/// The note in a writer's folder that its log was compacted. It is made before the first file of the log is deleted.
 pub(crate) fn compacted_path(writer: &Id) -> String {
     format!("{}/compacted", writer_dir(writer))
 }
 
-/// Which segments are in force.
+/// A manifest: which segments are in force.
 pub(crate) fn manifest_path(number: u64) -> String {
     format!("{GROUPED}/{number}.manifest")
 }
 
-/// The same once more, should the first be damaged.
+/// Its copy, in case the first is damaged.
 pub(crate) fn manifest_copy_path(number: u64) -> String {
     format!("{GROUPED}/{number}.copy")
 }
 
-/// What was found in a segment of a dead writer.
+/// The SCAN card of a segment of a dead writer.
 pub(crate) fn scan_path(writer: &Id, number: u64) -> String {
     format!("{SCANS}/{writer}.{number}")
 }
 
-/// Which segment a card is about.
+/// The segment of a SCAN card.
 pub(crate) fn parse_scan(name: &str) -> Option<(Id, u64)> {
     let (writer, number) = name.split_once('.')?;
     Some((writer.parse().ok()?, parse_number(number)?))
 }
 
-/// Values that were found elsewhere.
+/// A card of values that were found elsewhere.
 pub(crate) fn heal_path(number: u64) -> String {
     format!("{HEALS}/{number}")
 }
 
-/// The folder of a run. A name never becomes a path: its hash does.
+/// The folder of a run. Its name is a hash, since a run's name may not fit a path.
 pub(crate) fn run_folder(name: &str) -> String {
     format!("{RUNS}/{}", ids::run_folder(name))
 }
@@ -92,7 +92,7 @@ pub(crate) fn seal_path(group: &Id) -> String {
     format!("{GROUPS}/{}/{hex}.seal", &hex[..2])
 }
 
-/// A card of a stream: the claim of a writer ends with its id, the others with what they say.
+/// A card of a stream: the claim of a writer ends with its id, the others with their purpose.
 pub(crate) fn stream_path(stream: &Id, ending: &str) -> String {
     let hex = stream.to_string();
     format!("streams/{}/{hex}.{ending}", &hex[..2])
@@ -104,10 +104,10 @@ pub(crate) fn parse_number(text: &str) -> Option<u64> {
     (number.to_string() == text).then_some(number)
 }
 
-/// No list is so long: a name with a higher number is nobody's, and the number behind the last still is one.
+/// No list is so long: a higher number is not one of ours, and the number after the last one stays valid.
 const NUMBER_MAX: u64 = 1 << 62;
 
-/// All writers that ever had a folder here, sorted: also those of whom only the mailbox is left.
+/// All writers that ever had a folder here, sorted; also those of which only the mailbox is left.
 pub(crate) fn list_writers(disk: &dyn Disk) -> Result<Vec<Id>> {
     let mut writers = BTreeSet::new();
     for folder in [WRITERS, MAIL] {
@@ -149,7 +149,7 @@ pub(crate) fn list_numbered(disk: &dyn Disk, dir: &str) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// The files in the making that somebody left behind in a folder.
+/// The temporary files that were left behind in a folder.
 pub(crate) fn list_temporary(disk: &dyn Disk, dir: &str) -> Result<Vec<String>> {
     let entries = disk.list(dir).doing("list", dir)?;
     let left = entries.iter().filter(|entry| !entry.is_dir && entry.name.starts_with(TEMPORARY));
@@ -160,7 +160,7 @@ pub(crate) fn list_temporary(disk: &dyn Disk, dir: &str) -> Result<Vec<String>> 
 mod tests {
     use super::*;
 
-    /// One number, one name: "007.seg" is somebody else's file.
+    /// A number has one name: "007.seg" is not one of ours.
     #[test]
     fn a_number_has_one_spelling() {
         assert_eq!(parse_number("0"), Some(0));
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// A path says whose segment it is; other paths are nobody's.
+    /// The path of a segment names its writer and number; other paths name none.
     #[test]
     fn paths_of_segments_are_read_back() {
         for (writer, number) in [(Id([7; 16]), 0), (Id([0xff; 16]), 12), (Id::NONE, 3)] {

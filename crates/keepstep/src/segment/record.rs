@@ -1,6 +1,6 @@
-//! Takes one record out of a segment: its frames put together, its references checked, its body unpacked.
+//! Reads one record from a segment: joins its frames, checks its references, unpacks its body.
 //!
-//! Nothing is believed before its checksum held, and nothing is allocated for bytes that are not there.
+//! Nothing is trusted before its checksum was checked, and nothing is allocated for bytes that are not there.
 
 use keepstep_format::decode::Body;
 use keepstep_format::frame::{Flags, FrameHeader, Kind, Parsed, Reference, parse, read_head};
@@ -12,13 +12,13 @@ use crate::error::Error;
 /// Why a record cannot be read.
 #[derive(Debug, Clone)]
 pub(crate) enum Unreadable {
-    /// Its segment is gone, or it stands in a part that does not exist.
+    /// Its segment is gone, or it is in a part that does not count.
     Missing,
-    /// Its bytes are not what was written.
+    /// Its bytes differ from what was written.
     Damaged,
     /// Only a newer version understands it.
     Newer,
-    /// The system refused.
+    /// The operating system returned an error.
     Io(Error),
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct StoredRecord {
     pub bytes: u64,
     /// Where its dictionary is: segment and offset.
     pub dictionary: Option<(u64, u64)>,
-    /// What it refers to.
+    /// Its references.
     pub references: Vec<Reference>,
     /// Its body, perhaps compressed.
     pub stored: Vec<u8>,
@@ -116,7 +116,7 @@ fn append_chunk(
 /// A place in a log: segment and offset.
 type At = (u64, u64);
 
-/// What a head says, if all of it points to what stands before the record: so no chain of references has a circle.
+/// The references of a head, if all point to places before the record: so no chain of references has a circle.
 fn references(
     header: &FrameHeader,
     head: &[u8],

@@ -1,4 +1,4 @@
-//! What was found in a segment that was never sealed: an index made from its frames.
+//! What a scan found in a segment that was never sealed: an index made from its frames.
 
 use std::collections::HashMap;
 
@@ -14,66 +14,66 @@ use super::summing::{SegmentRecords, to_be_summed};
 use super::window::Window;
 use crate::error::Result;
 
-/// A record that exists.
+/// A record that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ScannedRecord {
-    /// Where it stands.
+    /// Where it is.
     pub offset: u64,
-    /// Its sequence.
+    /// Its sequence number.
     pub seq: u32,
-    /// What it is.
+    /// Its kind.
     pub kind: u8,
 }
 
 /// The records of one attempt, stream or run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ScannedEntry {
-    /// Whose they are.
+    /// What they belong to.
     pub bind: Bind,
     /// Its number in this segment.
     pub slot: u32,
     /// The records, in the order of the file.
     pub records: Vec<ScannedRecord>,
-    /// What the first `summed` of them say.
+    /// The summary of the first `summed` records.
     pub summary: Summary,
     /// See `summary`.
     pub summed: usize,
 }
 
-/// A record that was lost, by name.
+/// A record that is known to be lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LostRecord {
-    /// Whose it was, if the segment still says so.
+    /// What it belonged to, if the segment still says so.
     pub bind: Option<Bind>,
     /// Its number in the segment.
     pub slot: u32,
-    /// Its sequence.
+    /// Its sequence number.
     pub seq: u32,
-    /// What it was. CHUNK for a record of which only a later part was found.
+    /// Its kind. CHUNK if only a later part of the record was found.
     pub kind: u8,
-    /// Where it stood.
+    /// Where it was.
     pub offset: u64,
 }
 
-/// A range without records that can be read.
+/// A range without readable records.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LostRange {
     /// Where it starts.
     pub offset: u64,
     /// How long it is.
     pub bytes: u64,
-    /// True for bytes that had been promised; false for a torn end.
+    /// True if the bytes had been synced; false for a torn end.
     pub damage: bool,
     /// The records that are known to have been there.
     pub records: Vec<LostRecord>,
-    /// Nothing else was there.
+    /// True if nothing else was there.
     pub certain: bool,
 }
 
 /// What is known of a segment that was never sealed.
 #[derive(Debug, Default)]
 pub(crate) struct Scanned {
-    /// Who has records here.
+    /// What has records here.
     pub entries: Vec<ScannedEntry>,
     /// BIND, VALUE and DICT frames: offset and kind.
     pub log_frames: Vec<(u64, u8)>,
@@ -81,19 +81,21 @@ pub(crate) struct Scanned {
     pub lost: Vec<LostRange>,
     /// Everything before this had been synced.
     pub synced_to: u64,
-    /// Everything that exists stands before this.
+    /// All records that count are before this.
     pub valid_to: u64,
-    /// Earlier segments that references point to, as this number minus theirs, rising; known once all is summed up.
+    /// Earlier segments that references point to, as this number minus theirs, rising; known after everything was
+    /// summarized.
     pub depends_on: Vec<u64>,
-    /// What was looked at: while that is the same, so is what was found.
+    /// The facts that were used: while they are the same, so are the findings.
     pub looked_at: Option<UnsealedFacts>,
-    /// Where to go on in the log of a writer that is alive.
+    /// Where to continue in the log of a live writer.
     pub walk: Option<Walk>,
-    /// It had been sealed, and so long it was then.
+    /// Its length when it was sealed, if it was.
     pub sealed_bytes: Option<u64>,
-    /// Somebody scanned it before, when its writer was dead, and published this: all of it had been whole, and synced.
+    /// True if this was read from the card of an earlier scan, made after its writer died: all of it was whole and
+    /// synced.
     pub is_from_card: bool,
-    /// What somebody had published about this segment cannot be read.
+    /// True if a card about this segment exists and cannot be read.
     pub card_is_damaged: bool,
     slots: HashMap<u32, usize>,
 }
@@ -114,7 +116,7 @@ impl Scanned {
         &mut self.entries[index]
     }
 
-    /// Adds records that exist, in the order of the file.
+    /// Adds records that count, in the order of the file.
     pub(crate) fn add(&mut self, window: &mut Window, head: &SegmentHead, frames: &[FrameRef]) -> Result<()> {
         for frame in frames {
             let Listed { offset, kind, slot, seq } = frame.listed();
@@ -146,7 +148,7 @@ impl Scanned {
         Ok(())
     }
 
-    /// A whole record whose BIND was lost: nobody can say whose it is.
+    /// A whole record whose BIND was lost: it is unknown what it belongs to.
     fn lose_orphan(&mut self, frame: &FrameRef) {
         let Listed { offset, kind, slot, seq } = frame.listed();
         let records = vec![LostRecord { bind: None, slot, seq, kind, offset }];
@@ -179,13 +181,13 @@ impl Scanned {
         damage.flat_map(|range| &range.records).filter(|lost| lost.bind == Some(*bind)).copied().collect()
     }
 
-    /// True if it has anything that exists.
+    /// True if it has any record that counts.
     pub(crate) fn has_records(&self) -> bool {
         !self.log_frames.is_empty() || self.entries.iter().any(|entry| !entry.records.is_empty())
     }
 
-    /// Sums up what the records say that were not summed up yet: in the order of the file, which is read once, however many
-    /// episodes were recorded side by side.
+    /// Summarizes the records that are not summarized yet, in the order of the file: it is read once, however many
+    /// episodes were recorded at the same time.
     pub(crate) fn sum_up(&mut self, source: &mut SegmentRecords) {
         let mut wanted: Vec<(ScannedRecord, usize)> = Vec::new();
         for (index, entry) in self.entries.iter_mut().enumerate() {
@@ -202,7 +204,7 @@ impl Scanned {
         }
     }
 
-    /// Sums up everything, and finds the segments that this one depends on.
+    /// Summarizes everything, and finds the segments that this one depends on.
     pub(crate) fn sum_all(&mut self, number: u64, source: &mut SegmentRecords) {
         let mut offsets: Vec<u64> = self.log_frames.iter().map(|(offset, _)| *offset).collect();
         self.sum_up(source);

@@ -1,6 +1,6 @@
 //! The index of a sealed segment: read instead of the data.
 //!
-//! Opening reads the trailer and FOOTER; the lists of places are read when somebody wants the records of an attempt.
+//! Opening reads the trailer and FOOTER. The lists of places are read when the records of an attempt are needed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,10 +19,10 @@ use super::summary::Summary;
 use crate::disk::{ReadLog, read_exact_at};
 use crate::error::{Doing, Result};
 
-/// An index longer than this is none: it would be longer than any that a writer makes.
+/// A longer index is not valid: no writer makes one.
 const INDEX_BYTES_MAX: u64 = 1 << 30;
 
-/// A footer that says that an attempt has more records than this in one segment is not believed without its lists.
+/// If a footer says that an attempt has more records than this in one segment, it is not trusted without its lists.
 const RECORDS_MAX: u32 = 1 << 24;
 
 /// The index of a sealed segment.
@@ -31,21 +31,22 @@ pub(crate) struct SealedIndex {
     writer: Id,
     number: u64,
     salt: u64,
-    /// Where the index stands, and so where data ends.
+    /// Where the index is, which is where data ends.
     pub trailer: Trailer,
-    /// Who has records here.
+    /// The footer: what has records here.
     pub footer: Footer,
-    /// In what `compact` made: whose the entries of the footer are, one by one. Empty in a writer's own segment.
+    /// In a segment that `compact` made: the writers of the footer's entries, one by one. Empty in a writer's own
+    /// segment.
     writers: Vec<Id>,
-    /// The lists, if they were made again from the frames.
+    /// The lists, if they were rebuilt from the frames.
     rebuilt: Option<Arc<Vec<u8>>>,
-    /// Where something stood that is damaged or cut off, and that a rebuilt index therefore lacks.
+    /// Where something is damaged or cut off that a rebuilt index therefore lacks.
     holes: Vec<u64>,
-    /// What was summed up again, since the footer does not say it, or not rightly.
+    /// Summaries that were made again, since the footer lacks them or has them wrong.
     amended: Arc<Mutex<Amended>>,
 }
 
-/// Summaries, by who recorded what.
+/// Summaries by writer and subject.
 type Amended = HashMap<(Id, Bind), Summary>;
 
 /// The trailer of a segment, if it has one.
@@ -61,7 +62,7 @@ pub(crate) fn read_trailer(
 }
 
 impl SealedIndex {
-    /// Reads FOOTER. Nothing if it is damaged.
+    /// Reads FOOTER. `None` if it is damaged.
     pub(crate) fn read(
         file: &dyn ReadLog,
         file_bytes: u64,
@@ -93,7 +94,7 @@ impl SealedIndex {
         }))
     }
 
-    /// One that was made from the frames of a segment that `compact` had made; its data ends at `lists`.
+    /// An index that was rebuilt from the frames of a segment that `compact` made; its data ends at `lists`.
     pub(super) fn rebuilt(
         head: &SegmentHead,
         lists: u64,
@@ -108,7 +109,7 @@ impl SealedIndex {
         Self { writer, number, salt, trailer, footer, writers, rebuilt, holes, amended: Arc::default() }
     }
 
-    /// Where something stood of which nobody knows whose it was: the index had to be made again, and lacks it.
+    /// Where something was that a rebuilt index lacks; it is unknown what it belonged to.
     pub(crate) fn holes(&self) -> &[u64] {
         &self.holes
     }
@@ -119,7 +120,7 @@ impl SealedIndex {
         whose: (Id, Bind),
         make: impl FnOnce() -> Result<Summary>,
     ) -> Result<Summary> {
-        // What is behind this lock is only remembered: a panic elsewhere leaves it usable.
+        // This lock guards a cache only: a panic elsewhere leaves it usable.
         let amended = || self.amended.lock().unwrap_or_else(PoisonError::into_inner);
         let known = amended().get(&whose).cloned();
         if let Some(known) = known {
@@ -130,12 +131,12 @@ impl SealedIndex {
         Ok(made)
     }
 
-    /// True if the index could not be read, and was made again.
+    /// True if the index could not be read, and was rebuilt.
     pub(crate) fn is_rebuilt(&self) -> bool {
         self.rebuilt.is_some()
     }
 
-    /// Whose an entry of the footer is, by its position there.
+    /// The writer of an entry of the footer, by its position.
     fn writer_of(&self, at: usize) -> Id {
         self.writers.get(at).copied().unwrap_or(self.writer)
     }
@@ -145,22 +146,22 @@ impl SealedIndex {
         Ok(self.rebuilt.is_none() && self.read_lists(storage)?.is_some())
     }
 
-    /// All entries, and whose they are; that of the log itself is nobody's.
+    /// All entries, and their writers; that of the log itself has `Id::NONE`.
     pub(crate) fn all_entries(&self) -> impl Iterator<Item = (Id, &FooterEntry)> {
         self.footer.entries.iter().enumerate().map(|(at, entry)| (self.writer_of(at), entry))
     }
 
-    /// An entry by its position in the footer, and whose it is.
+    /// An entry by its position in the footer, and its writer.
     pub(crate) fn entry(&self, at: usize) -> Option<(Id, &FooterEntry)> {
         Some((self.writer_of(at), self.footer.entries.get(at)?))
     }
 
-    /// All entries but that of the log itself, and whose they are.
+    /// All entries but that of the log itself, and their writers.
     pub(crate) fn owned_entries(&self) -> impl Iterator<Item = (Id, &FooterEntry)> {
         self.all_entries().filter(|(_, entry)| entry.what != What::Log)
     }
 
-    /// The entries of one episode (stream, run), and whose they are.
+    /// The entries of one episode (stream, run), and their writers.
     pub(crate) fn owned_entries_at<'a>(
         &'a self,
         id: &Id,
@@ -172,7 +173,7 @@ impl SealedIndex {
         same.map(|(at, entry)| (self.writer_of(at), entry))
     }
 
-    /// The entries of what one writer recorded of one attempt, stream or run, in order of their sequences.
+    /// The entries of one writer and subject, in order of their sequence numbers.
     pub(crate) fn entries_by<'a>(
         &'a self,
         writer: &Id,
@@ -192,7 +193,7 @@ impl SealedIndex {
         self.footer.entries.iter().filter(|entry| entry.what != What::Log)
     }
 
-    /// Where the records of an entry stand, and what they are. Nothing if the lists are damaged.
+    /// Where the records of an entry are, and their kinds. `None` if the lists are damaged.
     pub(crate) fn places(&self, storage: &Storage, entry: &FooterEntry) -> Result<Option<Vec<(u64, u8)>>> {
         let lists = match &self.rebuilt {
             Some(lists) => Some(Arc::clone(lists)),
@@ -206,8 +207,8 @@ impl SealedIndex {
         Ok(places.filter(|places| places.last().is_none_or(|(offset, _)| *offset < self.trailer.lists)))
     }
 
-    /// Where the records of an entry stood in the log of their writer, if `compact` kept that: the names by which they
-    /// are told apart, wherever they are moved. Nothing if 0.1 made the segment, or the lists are damaged.
+    /// Where the records of an entry were in the log of their writer, if `compact` kept that. These origins identify
+    /// records wherever they are moved. `None` if 0.1 made the segment, or the lists are damaged.
     pub(crate) fn origins(&self, storage: &Storage, entry: &FooterEntry) -> Result<Option<Vec<(u64, u64)>>> {
         let number = |field| decode_fields(&entry.summary).and_then(|summary| summary.number(field));
         let Some(position) = number(fields::ORIGINS).filter(|_| self.rebuilt.is_none()) else {
@@ -217,13 +218,13 @@ impl SealedIndex {
         Ok(lists.and_then(|lists| grouped::read_origins(&lists, position, entry.count).ok()))
     }
 
-    /// The manifest that replaced the log of the entry's writer. Nothing if 0.1 did it, which did not say.
+    /// The manifest that replaced the log of the entry's writer. `None` if 0.1 did it, which did not record that.
     pub(crate) fn moved_by(entry: &FooterEntry) -> Option<u64> {
         decode_fields(&entry.summary)?.number(fields::MOVED_BY)
     }
 
-    /// The lists of what `compact` made are damaged: the blocks still say it all. What stands in a block that is damaged
-    /// too has no place and no kind any more, but the footer knows that it was there.
+    /// Rebuilds the places if the lists of a segment that `compact` made are damaged, from its blocks. Records in a
+    /// damaged block have no place and no kind then, but the footer knows that they were there.
     fn places_again(&self, storage: &Storage, entry: &FooterEntry) -> Result<Option<Vec<(u64, u8)>>> {
         let whose = self.footer.entries.iter().position(|it| it == entry).map(|at| self.writer_of(at));
         let (Some(writer), true) = (whose, entry.count <= RECORDS_MAX) else { return Ok(None) };

@@ -1,7 +1,7 @@
-//! What all readers of a store share: its disk, its id, the files that are open, dictionaries, healed values.
+//! What all readers of a store share: its disk, its id, open files, dictionaries, healed values.
 //!
-//! Nothing here is ever written to a writer's folder. Files are open in one bounded pool a store, however many readers it
-//! has: whoever reads takes the file from there each time, and keeps none.
+//! Nothing here writes to a writer's folder. A store has one bounded pool of open files, however many readers it has:
+//! a reader takes a file from the pool each time, and keeps none.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,7 +24,7 @@ use crate::process::Process;
 
 /// How many segments are kept open for all readers of a store. Each costs a file descriptor.
 const FILES_MAX: usize = 128;
-/// How much of indexes' lists is kept in memory.
+/// How many bytes of index lists are kept in memory.
 const LISTS_BYTES_MAX: usize = 32 << 20;
 /// How many dictionaries are kept ready; each takes about ten times its length.
 const DICTIONARIES_MAX: usize = 16;
@@ -34,7 +34,7 @@ type DictionaryPlace = (Id, u64, u64);
 /// What is kept of segments, by writer and number.
 type BySegment<T> = Mutex<Lru<(Id, u64), Arc<T>>>;
 
-/// What is kept at hand of segments, which never change once they are written.
+/// What is cached of segments, which never change once they are written.
 struct Pool {
     files: BySegment<dyn ReadLog>,
     lists: BySegment<Vec<u8>>,
@@ -76,7 +76,8 @@ impl Storage {
         }
     }
 
-    /// The same store for another reader, with the same files open. Which segments are in force it finds out itself.
+    /// The same store for another reader, with the same files open. The reader looks itself which segments are in
+    /// force.
     #[must_use]
     pub(crate) fn for_another(&self) -> Self {
         Self {
@@ -90,7 +91,7 @@ impl Storage {
         }
     }
 
-    /// An error in a forked child: the locks here may be held by threads that it does not have.
+    /// An error in a forked child: threads that do not exist there may hold the locks here.
     pub(crate) fn check_process(&self) -> Result<()> {
         self.process.check()
     }
@@ -116,7 +117,7 @@ impl Storage {
         self.open(writer, number).doing("open", &segment_path(writer, number))
     }
 
-    /// A segment, open for reading, or what the system said.
+    /// A segment, open for reading, or the error of the system.
     pub(super) fn open(&self, writer: &Id, number: u64) -> io::Result<Arc<dyn ReadLog>> {
         if let Some(file) = lock(&self.pool.files).get(&(*writer, number)) {
             return Ok(file);
@@ -131,7 +132,7 @@ impl Storage {
         Ok(Window::new(self.file(writer, number)?, ahead_bytes))
     }
 
-    /// The lists of a sealed segment, read by `read` if they are not at hand.
+    /// The lists of a sealed segment, read by `read` if they are not cached.
     pub(super) fn lists(
         &self,
         writer: &Id,
@@ -148,7 +149,7 @@ impl Storage {
         Ok(Some(lists))
     }
 
-    /// A dictionary, read by `read` if it is not at hand.
+    /// A dictionary, read by `read` if it is not cached.
     pub(super) fn dictionary(
         &self,
         place: DictionaryPlace,
@@ -176,7 +177,7 @@ impl Storage {
         self.renew_manifest()
     }
 
-    /// Looks whether other segments are in force by now.
+    /// Checks whether other segments are in force now.
     pub(crate) fn renew_manifest(&self) -> Result<Arc<Manifest>> {
         self.check_process()?;
         let mut held = lock(&self.manifest);
@@ -192,24 +193,24 @@ impl Storage {
 
     /// A value that was lost here and found elsewhere.
     pub(crate) fn healed(&self, hash: &Hash) -> Option<Value> {
-        // Whoever reads in a forked child is refused with the file; here it can only be told that there is none.
+        // In a forked child, opening the file is refused; here the answer can only be `None`.
         if self.process.is_this() { lock(&self.heals).get(self, hash) } else { None }
     }
 
-    /// Looks for new healed values when one is wanted next.
+    /// Looks for new healed values when the next one is needed.
     pub(crate) fn look_for_heals(&self) {
         if self.process.is_this() {
             lock(&self.heals).look_again();
         }
     }
 
-    /// The cards with healed values that cannot be read, after somebody asked for one.
+    /// The cards of healed values that cannot be read, known after a value was asked for.
     pub(crate) fn bad_heals(&self) -> Vec<String> {
         if self.process.is_this() { lock(&self.heals).bad().to_vec() } else { Vec::new() }
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is only ever remembered: a panic elsewhere leaves it usable.
+    // These locks guard caches only: a panic elsewhere leaves them usable.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
-//! What a list of episodes shows of an attempt, gathered from its records.
+//! The summary of an attempt, for lists: made from its records.
 //!
-//! A convenience: the records are the truth. There is one way to sum them up, whoever does it: the writer as it records
-//! them, whoever scans or regroups its log, whoever reads. The count of steps goes on from segment to segment; rewards and
-//! times are those of one segment, so that the summaries of all segments add up.
+//! The records are the truth; a summary is a convenience. There is one rule to make it, for the writer that records,
+//! for scans, for `compact`, and for readers. The count of steps continues from segment to segment; rewards and times
+//! are those of one segment, so that the summaries of all segments add up.
 
 use keepstep_format::Id;
 use keepstep_format::commit::What;
@@ -14,11 +14,12 @@ use keepstep_format::value::Value;
 
 use super::cards::{Fields, as_id, decode_fields};
 
-/// The rule that summaries are made by here. One that does not name it is from 0.1, which had several: its writer said a
-/// return of 0.0 where no reward was given, and whoever scanned a log passed over long names and over the times of notes.
+/// The rule by which summaries are made here. A summary that does not name it is from 0.1, which had several rules:
+/// its writer recorded a return of 0.0 if no reward was given, and its scans skipped long names and the times of
+/// notes.
 const RULE: i64 = 1;
 
-/// Stands for the reason of an end that was said, and cannot be read any more. No attempt ends so.
+/// Marks an end whose reason cannot be read any more. No attempt ends with this reason.
 pub(crate) const WHY_IS_LOST: &str = "unknown";
 
 /// What is known of an attempt without reading its records.
@@ -35,11 +36,11 @@ pub struct Summary {
     pub iteration: Option<i64>,
     /// The sample.
     pub sample: Option<i64>,
-    /// How it ended, if somebody said so.
+    /// How it ended, if it has an end.
     pub why: Option<String>,
-    /// Steps that were completed so far, the first observation counted.
+    /// How many steps were completed so far, FIRST included.
     pub steps: u64,
-    /// The sum of rewards; none if there was none.
+    /// The sum of rewards; `None` if there is no reward.
     pub total_reward: Option<f64>,
     /// The time of its first record.
     pub first_time: Option<i64>,
@@ -52,13 +53,13 @@ pub struct Summary {
 pub(crate) struct SummaryPart {
     /// When it was recorded.
     pub time: Option<i64>,
-    /// It completes the step with this index.
+    /// The index of the step that it completes.
     pub step: Option<u64>,
     /// The reward of that step.
     pub reward: Option<f64>,
-    /// It ends the attempt, for this reason.
+    /// Why the attempt ended, if it is an END.
     pub why: Option<Box<str>>,
-    /// It begins the attempt, which has this name.
+    /// The name of the attempt, if it is a BEGIN.
     pub name: Option<Box<Summary>>,
 }
 
@@ -67,7 +68,7 @@ pub(crate) struct SummaryPart {
 pub(crate) struct Stored {
     /// What it says.
     pub summary: Summary,
-    /// It was made as summaries are made here. What 0.1 made may have to be looked up in the records.
+    /// True if it was made by the rule above. Summaries of 0.1 may have to be made again from the records.
     pub is_by_rule: bool,
 }
 
@@ -76,20 +77,20 @@ pub(crate) fn completes_a_step(kind: u8) -> bool {
     Kind::from_u8(kind).is_some_and(Kind::completes_a_step)
 }
 
-/// True for what has a summary: an attempt, and what was copied of one.
+/// True for subjects that have a summary: an attempt, and a copy of one.
 pub(crate) fn has_summary(what: What) -> bool {
     matches!(what, What::Attempt | What::Copied { .. })
 }
 
 impl SummaryPart {
-    /// What a record of this kind says by its fields.
+    /// What a record of this kind adds, by its fields.
     pub(crate) fn of<'v>(kind: u8, record: impl IntoIterator<Item = &'v (u8, Value)>) -> Self {
         let mut said = Self::default();
         record.into_iter().for_each(|(number, value)| said.field(kind, *number, value));
         said
     }
 
-    /// Takes in one field of a record of this kind.
+    /// Adds one field of a record of this kind.
     pub(crate) fn field(&mut self, kind: u8, number: u8, value: &Value) {
         let is = |it: Kind| kind == it as u8;
         match number {
@@ -108,19 +109,20 @@ impl SummaryPart {
         }
     }
 
-    /// True for kinds that say more than their time. Of the others only the first and the last of an attempt matter.
+    /// True for kinds that add more than their time. Of the others, only the first and the last of an attempt matter.
     pub(crate) fn is_more_than_a_time(kind: u8) -> bool {
         completes_a_step(kind) || Self::has_text(kind)
     }
 
-    /// True for kinds of which a text is summed up: it may be long, and then stand elsewhere in the log.
+    /// True for kinds whose summary has a text: it may be long, and then be stored elsewhere in the log.
     pub(crate) fn has_text(kind: u8) -> bool {
         kind == Kind::Begin as u8 || kind == Kind::End as u8
     }
 }
 
 impl Stored {
-    /// What [`Summary::encode`] wrote, now or in 0.1. Nothing if that is not what the bytes are, or if there are none.
+    /// Reads what [`Summary::encode`] wrote, now or in 0.1. `None` if the bytes are not a summary, or if there are
+    /// none.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let found = decode_fields(bytes).filter(|_| !bytes.is_empty())?;
         let is_by_rule = found.get(fields::SUMMARY_RULE).and_then(Value::as_int) == Some(RULE);
@@ -165,12 +167,12 @@ impl Summary {
         out
     }
 
-    /// The bytes that stand in a footer.
+    /// The bytes in a footer.
     pub(crate) fn encode(&self, key: &ContentKey) -> Vec<u8> {
         let mut encoder = Encoder::fields(key, &NothingKnown);
         for (number, value) in self.to_fields() {
             encoder.field(number);
-            // Nothing here is nested or lost.
+            // No value here is nested or lost.
             let _ = encoder.put(&value);
         }
         encoder.finish().body
@@ -209,16 +211,16 @@ impl Summary {
         self.sample = self.sample.or(name.sample);
     }
 
-    /// Adds a reward, or the rewards of what comes later; none is none, and not 0.
+    /// Adds a reward, or the rewards of a later part. No reward is not the same as 0.
     pub(crate) fn add_reward(&mut self, more: Option<f64>) {
         self.total_reward = match (self.total_reward, more) {
-            // A sum begins with 0.0, which takes the sign from a single -0.0.
+            // A sum begins with 0.0, which removes the sign of a single -0.0.
             (before, Some(more)) => Some(before.unwrap_or(0.0) + more),
             (before, None) => before,
         };
     }
 
-    /// Adds what a later segment knows.
+    /// Adds the summary of a later segment.
     pub(crate) fn merge(&mut self, later: &Summary) {
         self.add_name(later);
         self.why = later.why.clone().or_else(|| self.why.take());

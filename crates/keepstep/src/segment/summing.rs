@@ -1,7 +1,6 @@
-//! Sums up records where they stand: those of a log that was never sealed, and those of which an index does not say it, or
-//! not rightly.
+//! Summarizes records by reading them: those of unsealed logs, and those whose index has no summary, or a wrong one.
 //!
-//! What cannot be read is left out: the records are the truth, and whoever reads them is told what is lost.
+//! Records that cannot be read are left out: readers of the records are told what is lost.
 
 use std::sync::Arc;
 
@@ -21,10 +20,10 @@ use super::summary::{Stored, Summary, SummaryPart, WHY_IS_LOST, completes_a_step
 use super::window::RECORD_BYTES;
 use crate::error::Result;
 
-/// Records are read once and in order, so little of them is kept.
+/// Records are read once and in order, so the cache is small.
 const CACHE_BYTES_MAX: usize = 1 << 20;
 
-/// The records of one segment, read to be summed up.
+/// The records of one segment, read to be summarized.
 #[derive(Debug)]
 pub(crate) struct SegmentRecords {
     bodies: LogBodies,
@@ -32,7 +31,8 @@ pub(crate) struct SegmentRecords {
 }
 
 impl SegmentRecords {
-    /// Those of segment `number` of a writer, read `ahead_bytes` at a time. What they refer to may stand in any of `readable`.
+    /// The records of segment `number` of a writer, read `ahead_bytes` at a time. They may refer to any of
+    /// `readable`.
     pub(crate) fn new(
         storage: &Arc<Storage>,
         (writer, number): (Id, u64),
@@ -43,13 +43,13 @@ impl SegmentRecords {
         Self { bodies: bodies.caching(CACHE_BYTES_MAX).reading_ahead(ahead_bytes), number }
     }
 
-    /// What a record says that is summed up.
+    /// What a record adds to the summary.
     pub(crate) fn part_of(&mut self, record: &ScannedRecord) -> Option<SummaryPart> {
         let found = self.bodies.record(self.number, record.offset, record.seq).ok()?;
         let fields = if SummaryPart::has_text(record.kind) {
             self.bodies.fields(&found).ok()?
         } else {
-            // Numbers stand in the record itself; its prompt is nobody's business here.
+            // Numbers are in the record itself; its prompt is not needed here.
             read_fields_of(&found.body, &found.part, &mut NoBodies).ok()?
         };
         Some(SummaryPart::of(record.kind, &fields))
@@ -61,7 +61,7 @@ impl SegmentRecords {
     }
 }
 
-/// The records of one attempt that say something to be summed up, of which those before `from` were summed up before.
+/// The records of one attempt that add to its summary. Those before `from` are summarized already.
 pub(super) fn to_be_summed(records: &[ScannedRecord], from: usize) -> impl Iterator<Item = &ScannedRecord> {
     let is_first_or_last = |at: usize| at == 0 || at + 1 == records.len();
     let numbered = records.iter().enumerate().skip(from);
@@ -70,25 +70,25 @@ pub(super) fn to_be_summed(records: &[ScannedRecord], from: usize) -> impl Itera
         .map(|(_, record)| record)
 }
 
-/// What a writer recorded of an attempt, a stream or a run in one segment.
+/// The records of a writer and a subject in one segment, summarized.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Summed {
-    /// Who.
+    /// The writer.
     pub writer: Id,
-    /// Of what.
+    /// The subject.
     pub bind: Bind,
     /// How many records.
     pub records: u64,
-    /// One more than the highest sequence that is known, also of what is lost: with those before it, so many there were.
+    /// One more than the highest known sequence number, lost records included: so many records there were.
     pub end_seq: u32,
-    /// What they say, if it is an attempt.
+    /// Their summary, if it is an attempt.
     pub summary: Summary,
-    /// The manifest that replaced the log of its writer, if `compact` moved it here and said so.
+    /// The manifest that replaced the log of its writer, if `compact` moved it here and recorded that.
     pub moved_by: Option<u64>,
 }
 
 impl Log {
-    /// All that is in a segment, summed up; or what is there of one episode. [`Log::sum_up`] comes first.
+    /// The summaries of a segment, of all subjects or of one episode. [`Log::sum_up`] must come first.
     pub(crate) fn summed(&self, segment: &Segment, only: Option<&Id>) -> Result<Vec<Summed>> {
         let index = match &segment.contents {
             Contents::Sealed(index) => index,
@@ -106,7 +106,7 @@ impl Log {
             (*writer, Bind { what: it.what, id: it.id, attempt: it.attempt })
         };
         let mut out = Vec::with_capacity(entries.len());
-        // Where sequences are missing, an attempt has several entries, and the first has the summary of all.
+        // If sequence numbers are missing, an attempt has several entries, and the first has the summary of all.
         for entries in entries.chunk_by(|a, b| whose(a) == whose(b)) {
             let (writer, bind) = whose(&entries[0]);
             let records = entries.iter().map(|(_, entry)| u64::from(entry.count)).sum();
@@ -119,7 +119,8 @@ impl Log {
         Ok(out)
     }
 
-    /// What is in a segment that was not sealed. What is lost there counts by name: an END that cannot be read is one.
+    /// An entry of a segment that was not sealed. Lost records count by name: an END that cannot be read is still an
+    /// end.
     fn summed_entry(&self, scanned: &Scanned, entry: &ScannedEntry) -> Summed {
         let lost = scanned.lost_of(&entry.bind);
         let mut summary = entry.summary.clone();
@@ -133,7 +134,7 @@ impl Log {
         Summed { writer, bind, records, end_seq, summary, moved_by: None }
     }
 
-    /// What the entries of one attempt in an index say, or what the records say where that cannot be believed.
+    /// The summary in the index entries of one attempt, or one made from the records if that cannot be trusted.
     fn summary_of(
         &self,
         number: u64,
@@ -179,7 +180,7 @@ impl Log {
             return Ok(stored);
         }
         for record in records.iter().filter(|record| completes_a_step(record.kind)) {
-            // One that is lost may have had a reward.
+            // A lost record may have had a reward.
             if source.part_of(record).is_none_or(|part| part.reward.is_some()) {
                 return Ok(stored);
             }
@@ -188,15 +189,15 @@ impl Log {
     }
 }
 
-/// What of a stored summary cannot be believed.
+/// Which part of a stored summary cannot be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doubt {
     None,
-    /// 0.1 said 0.0 also where no reward was given.
+    /// 0.1 recorded 0.0 also if no reward was given.
     Zero,
-    /// Whoever scanned a log in 0.1 passed over the times of what stands at its end, and over a long reason.
+    /// A scan by 0.1 skipped the times of the last records, and a long reason.
     End,
-    /// There is none, or whoever scanned a log in 0.1 passed over a long name.
+    /// There is none, or a scan by 0.1 skipped a long name.
     All,
 }
 
@@ -218,7 +219,7 @@ impl Doubt {
     }
 }
 
-/// True for records that a scan of 0.1 summed up whole.
+/// True for records that a scan by 0.1 summarized completely.
 fn is_told_by_0_1(kind: u8) -> bool {
     completes_a_step(kind) || kind == Kind::Begin as u8 || kind == Kind::Intent as u8
 }

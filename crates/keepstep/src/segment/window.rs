@@ -1,4 +1,4 @@
-//! Reads a file piece by piece: memory is bounded however long the file is.
+//! Reads a file piece by piece, so that memory stays bounded however long the file is.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use keepstep_format::scan::Walk;
 use super::Storage;
 use crate::disk::ReadLog;
 
-/// How much is read at a time where a whole segment is read. A frame of any length fits.
+/// How many bytes are read at a time for a whole segment. A frame of any length fits.
 pub(crate) const SCAN_BYTES: usize = 8 << 20;
-/// How much is read at a time where one record is: most are shorter.
+/// How many bytes are read at a time for one record: most are shorter.
 pub(crate) const RECORD_BYTES: usize = 16 << 10;
 
 /// Where a window reads.
 enum Source {
     Open(Arc<dyn ReadLog>),
-    /// A segment, taken from the pool each time: whoever keeps the window keeps no file open.
+    /// A segment, taken from the pool each time, so that a window keeps no file open.
     Pooled(Arc<Storage>, Id, u64),
 }
 
@@ -40,7 +40,7 @@ impl Window {
         Self { source: Source::Open(file), data: Vec::new(), start: 0, ahead_bytes }
     }
 
-    /// Of a segment, without keeping it open.
+    /// A window on a segment, without keeping it open.
     pub(super) fn pooled(storage: Arc<Storage>, writer: Id, number: u64, ahead_bytes: usize) -> Self {
         let source = Source::Pooled(storage, writer, number);
         Self { source, data: Vec::new(), start: 0, ahead_bytes }
@@ -53,7 +53,7 @@ impl Window {
         }
     }
 
-    /// The bytes from `offset` on: at least so many, unless the file ends before.
+    /// The bytes from `offset` on: at least `bytes`, unless the file ends before.
     pub(crate) fn at(&mut self, offset: u64, bytes: usize) -> std::io::Result<&[u8]> {
         let is_there = offset >= self.start
             && (offset - self.start).saturating_add(bytes as u64) <= self.data.len() as u64;
@@ -75,7 +75,7 @@ impl Window {
     }
 }
 
-/// Feeds a walk with the file up to its end, `file_bytes` at the time of asking. `passed` is told how far it has come.
+/// Feeds a walk with the file up to its end, `file_bytes` at the time of the call. `passed` is told the progress.
 pub(crate) fn feed(
     walk: &mut Walk,
     file: &Arc<dyn ReadLog>,
@@ -94,7 +94,7 @@ pub(crate) fn feed(
         }
         data.resize(wants.bytes.max(SCAN_BYTES).min(left), 0);
         let read = file.read_at(&mut data, wants.offset)?;
-        // Fewer bytes than there were: somebody cut the file just now, and this is its end.
+        // Fewer bytes than before: the file was cut just now, and this is its end.
         let reaches_end = read == left || read < data.len();
         walk.feed(&data[..read], wants.offset, is_end && reaches_end);
         passed(wants.offset + read as u64);

@@ -1,4 +1,4 @@
-//! A store: one directory that many processes record to at once. The one place that knows all rooms.
+//! A store: one directory that many processes record to at once. Only this module knows all the others.
 
 mod episode;
 mod group;
@@ -54,23 +54,23 @@ use crate::recover::Recovery;
 use crate::segment::Storage;
 use crate::write::{Recorder, Start, Subject, SubjectKey, SubjectName, Waker, Writer, WriterStats};
 
-/// A store. Cheap to clone; the last clone to go closes it.
+/// A store. Cheap to clone. It closes when the last clone is dropped.
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<Inner>,
 }
 
-/// A store that this does not keep open: for whoever closes all that is open at the end.
+/// A reference that does not keep the store open, for example to close all open stores at exit.
 #[derive(Debug, Clone)]
 pub struct WeakStore(Weak<Inner>);
 
 impl WeakStore {
-    /// The store, if somebody still has it.
+    /// The store, if a clone of it still exists.
     pub fn upgrade(&self) -> Option<Store> {
         self.0.upgrade().map(|inner| Store { inner })
     }
 
-    /// True if nobody has it any more.
+    /// True if all clones of the store were dropped.
     pub fn is_gone(&self) -> bool {
         self.0.strong_count() == 0
     }
@@ -86,7 +86,7 @@ struct Inner {
     notes: note::NotePutters,
 }
 
-/// What it takes to have an episode, and to tell others of it.
+/// What is needed to own episodes, and to tell other processes so.
 struct Ownership {
     claim_batcher: ClaimBatcher,
     leases: Leases,
@@ -94,13 +94,13 @@ struct Ownership {
     notices: NoticePoster,
 }
 
-/// What this process has seen of the logs of all: looked at again when it is asked for, not read again.
+/// What this process has read of all logs. A later look reads only what is new.
 struct Seen {
-    /// What was seen when episodes were opened.
+    /// What is known to be synced, read when episodes were opened.
     synced: Mutex<Catalog>,
-    /// The same, with what no sync is known to have covered: for those who have told the writers, and read what is there.
+    /// The same, plus records that may not be synced: for callers that have posted to the writers first.
     all: Mutex<Catalog>,
-    /// How attempts ended, as far as somebody asked what remains of a plan.
+    /// How attempts ended, read when a caller asked what remains of a plan.
     outcomes: Mutex<Outcomes>,
     plans: planned::PlanCaches,
 }
@@ -137,7 +137,7 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens a directory, making it a store if it is empty.
+    /// Opens a directory. If it is empty, it becomes a store.
     ///
     /// ```
     /// use keepstep::{Level, Options, Store, Value};
@@ -175,7 +175,7 @@ impl Store {
 
     /// Opens a store in a directory of any file system.
     pub fn on_files(files: Arc<dyn Files>, options: Options) -> Result<Self> {
-        // The one place where a test can put a file system that lies under a store.
+        // The only place where a test can put a faulty file system under a store.
         #[cfg(feature = "simulate")]
         let files = disk::sim::lies::lying(files, options.broken);
         Self::on_disk(Directory::over(files), options)
@@ -201,25 +201,25 @@ impl Store {
         self.inner.place.id
     }
 
-    /// What its steps survive unless they ask for something else.
+    /// The level of its steps, unless a step asks for another one.
     pub fn level(&self) -> Level {
         self.inner.place.level
     }
 
-    /// What a record that was synced survives, if this much is asked for: at least the store's own level. An error if this
-    /// storage cannot give it.
+    /// The level that a synced record reaches if `level` is asked for: at least the store's own. An error if this
+    /// storage cannot reach it.
     pub fn reach(&self, level: Level) -> Result<Level> {
         let reached = place::level::reached(&*self.inner.place.disk, Some(level))?;
         Ok(reached.level.max(self.level()))
     }
 
-    /// What whoever opened it should be told: that it reaches less than usual, or that `keepstep.json` is damaged.
+    /// Warnings for the caller that opened it: that it reaches less than `power`, or that `keepstep.json` is damaged.
     pub fn warnings(&self) -> &[String] {
         &self.inner.place.warnings
     }
 
-    /// Writes `keepstep.json` of a store again if it is gone or damaged, under the id that its logs were written under.
-    /// True if it did; false if there was nothing to do.
+    /// Writes `keepstep.json` again if it is missing or damaged, with the id that the logs were written under. True
+    /// if it did; false if the file is whole.
     pub fn heal_identity(path: impl AsRef<Path>) -> Result<bool> {
         let path = path.as_ref();
         refuse_address(path)?;
@@ -227,12 +227,12 @@ impl Store {
         place::identity::heal(&*Directory::over(Arc::new(RealDisk::open(path).doing("open", &shown)?)))
     }
 
-    /// What this process has written, if it has.
+    /// What this process has written; zeros if it has not recorded.
     pub fn writer_stats(&self) -> WriterStats {
         self.current_writer().map(|writer| writer.stats()).unwrap_or_default()
     }
 
-    /// Writes all that waits, seals the log, and stops recording. Also done when the last clone goes.
+    /// Writes everything that waits, seals the log, and stops recording. Dropping the last clone does the same.
     ///
     /// Episodes that are still open end as `aborted`.
     pub fn close(&self) {
@@ -252,20 +252,20 @@ impl Store {
         WeakStore(Arc::downgrade(&self.inner))
     }
 
-    /// An error if the store was closed: nothing is recorded or claimed any more.
+    /// An error if the store was closed: then nothing can be recorded or claimed.
     fn check_open(&self) -> Result<()> {
         if self.inner.ownership.open_episodes.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Rings a waker whenever something that this process records was acknowledged, for as long as the waker is kept.
+    /// Calls a waker whenever a record of this process is acknowledged, until the waker is dropped.
     pub fn add_waker(&self, waker: &Arc<dyn Waker>) {
         if self.check_process().is_ok() {
             self.inner.own_log.wakers.add(waker);
         }
     }
 
-    /// An error in a process that was forked from the one that opened the store: nothing that it inherited can be used
-    /// there. It opens the store again.
+    /// An error in a forked child of the process that opened the store: the child cannot use what it inherited, and
+    /// must open the store again.
     pub fn check_process(&self) -> Result<()> {
         self.inner.process.check()
     }
@@ -299,13 +299,13 @@ impl Store {
         &self.inner.place.cards
     }
 
-    /// The logs that were looked at before.
+    /// The catalog of synced records, as of the last look.
     fn looking(&self) -> MutexGuard<'_, Catalog> {
         self.inner.seen.synced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All that stands in the logs that were looked at before, synced or not. Logs only grow, so what was seen of one is
-    /// right for as long as it has the same length, whoever lives.
+    /// The catalog of all records, synced or not. Logs only grow: what was read of a log stays right while its length
+    /// is the same, whether or not its writer lives.
     fn looking_at_all(&self) -> MutexGuard<'_, Catalog> {
         self.inner.seen.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -322,12 +322,12 @@ impl Store {
         &self.inner.seen.plans
     }
 
-    /// Who this process is to others, if it has recorded or claimed anything.
+    /// The writer id of this process, if it has recorded or claimed anything.
     fn writer_id(&self) -> Option<Id> {
         self.current_writer().map(|writer| writer.id())
     }
 
-    /// What this process records with, if it does.
+    /// The writer of this process, if it has one.
     fn current_writer(&self) -> Option<Arc<Writer>> {
         self.check_process().ok()?;
         self.inner.own_log.current()
@@ -357,7 +357,7 @@ impl Store {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Receipts that somebody keeps know the writer too: it is closed all the same.
+        // Receipts keep the writer alive too, so it is closed explicitly.
         if self.process.is_this() {
             self.own_log.close();
         }

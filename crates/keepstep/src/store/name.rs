@@ -14,11 +14,11 @@ use crate::error::{Error, Result};
 #[must_use]
 #[non_exhaustive]
 pub struct EpisodeName {
-    /// What was to be done.
+    /// The name of the task.
     pub task: String,
-    /// Which visit of the task.
+    /// Which visit of the task, from 0.
     pub iteration: i64,
-    /// Which of several tries at once.
+    /// Which of several samples of the task, from 0.
     pub sample: i64,
 }
 
@@ -34,13 +34,13 @@ impl EpisodeName {
         self
     }
 
-    /// Sets which of several tries at once.
+    /// Sets which of several samples of the task.
     pub fn sample(mut self, sample: i64) -> Self {
         self.sample = sample;
         self
     }
 
-    /// An error if its numbers are none that an episode is counted by. What older versions recorded so stays readable.
+    /// An error if a number is negative. Such episodes of older versions stay readable.
     pub(in crate::store) fn check(&self) -> Result<()> {
         check_number("iteration", self.iteration)?;
         check_number("sample", self.sample)

@@ -1,4 +1,4 @@
-//! The log of this process: made when it first records, and again if others have closed it.
+//! The log of this process. It is made at the first record, and again if another process closed it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,10 +10,10 @@ use crate::own::{self, Home, Mail, Mailbox};
 use crate::store::place::Place;
 use crate::write::{self, Beat, LookUp, News, OnClose, Wakers, Writer};
 
-/// What this process records with, if it does.
+/// The writer of this process, if it has one.
 #[derive(Default)]
 pub(in crate::store) struct OwnLog {
-    /// Made when the first episode is recorded, since reading needs none.
+    /// Made when the first episode is recorded; a process that only reads has none.
     writer: Mutex<Option<Arc<Writer>>>,
     pub(in crate::store) wakers: Arc<Wakers>,
 }
@@ -23,7 +23,8 @@ impl OwnLog {
         self.lock().clone()
     }
 
-    /// The writer; a new one if there is none, or others closed its log, and `may_start` allows it.
+    /// The writer. If there is none, or its log was closed by another process, a new one is made if `may_start`
+    /// allows it.
     pub(in crate::store) fn writer(
         &self,
         place: &Place,
@@ -63,7 +64,7 @@ impl OwnLog {
         Writer::start(identity, place.key.clone(), &place.options, look_up, beat, Arc::clone(&self.wakers))
     }
 
-    /// Writes all that waits, and seals the log. One that is just being made is closed too.
+    /// Writes everything that waits, and seals the log. A writer that is just being made is closed too.
     pub(in crate::store) fn close(&self) {
         let writer = self.lock();
         if let Some(writer) = &*writer {
@@ -72,12 +73,12 @@ impl OwnLog {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Arc<Writer>>> {
-        // What is behind this lock is whole at every moment.
+        // A panic cannot leave this value half-changed.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A writer that closes in good order says how long its last segment is, so that a later cut is noticed.
+/// A writer that closes normally records how long its last segment is, so that a later cut is noticed.
 fn leave_scan_card(place: &Place, writer: Id) -> OnClose {
     let (disk, key, store) = (Arc::clone(&place.disk), place.key.clone(), place.id);
     Box::new(move |number, bytes| {
@@ -92,7 +93,7 @@ fn leave_scan_card(place: &Place, writer: Id) -> OnClose {
             ],
         );
         let card = card::Card::encode(&store, &path, card::kind::SCAN, &body);
-        // The segment is whole without it.
+        // The segment is readable without the card.
         let _ = disk.put(&path, &card);
     })
 }

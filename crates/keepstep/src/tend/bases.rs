@@ -1,8 +1,9 @@
-//! Checks that what an attempt inherits is there: all that its base names, in the logs of others and copied.
+//! Checks that inherited records exist: everything that bases name, in the logs of earlier owners and in copies.
 //!
-//! A copy keeps the sequences that its records had, so only a base can say with which it begins. What no base names was
-//! copied by a taker that died before it began, and is nobody's loss. Bases are read before the logs: a record is durable
-//! before a base names it, so what is named by then must be there, whoever goes on meanwhile.
+//! A copy keeps the sequence numbers of its records, so only a base says where it begins. Copies that no base names
+//! were made by a taker that died before it began; they are no loss. Bases are read before the logs: a record is
+//! durable before a base names it, so everything that a base names must be found then, even if processes keep
+//! recording.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -16,18 +17,18 @@ use crate::segment::chain::{Span, read_base};
 use crate::segment::named::list_bases;
 use crate::segment::{Liveness, Log, Storage};
 
-/// The ranges of sequences that are there of what was recorded and copied, or are lost by name: by whose log they are in, and what they
-/// are. What `compact` moves meanwhile may be in two places.
+/// The ranges of sequence numbers that were recorded, copied, or are known to be lost, by log and subject. While
+/// `compact` moves records, they may be in two places.
 pub(super) type There = HashMap<(Id, Bind), Vec<(u32, u32)>>;
 
-/// What the bases name, by episode. Each attempt that goes on names again what the one before inherited.
+/// What the bases name, by episode. The base of each attempt names again what the one before inherited.
 pub(super) fn find_inherited(storage: &Storage) -> Result<HashSet<(Id, Span)>> {
     let mut inherited = HashSet::new();
     for (episode, attempts) in list_bases(storage)? {
         for attempt in attempts {
             let base = match read_base(storage, &episode, attempt) {
                 Ok(base) => base,
-                // That it is damaged is told with the other cards.
+                // Its damage is reported with the other cards.
                 Err(error) if error.is_of_one_file() => continue,
                 Err(error) => return Err(error),
             };
@@ -43,7 +44,7 @@ impl Verifier<'_> {
         let liveness: BTreeMap<Id, Liveness> =
             logs.iter().map(|log| (*log.writer(), log.liveness())).collect();
         let manifest = self.storage.manifest()?;
-        // What its own log is known to lack is told already.
+        // What its own log is known to lack is reported already.
         for gap in &self.report.missing {
             self.there.entry((gap.writer, gap.bind)).or_default().push((gap.from, gap.to));
         }
@@ -69,7 +70,7 @@ impl Verifier<'_> {
     }
 }
 
-/// What is left of a range without these, which are sorted.
+/// What is left of a range without these sorted ranges.
 fn without((mut from, to): (u32, u32), ranges: &[(u32, u32)]) -> Vec<(u32, u32)> {
     let mut left = Vec::new();
     for &(begins, ends) in ranges {

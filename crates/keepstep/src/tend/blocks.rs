@@ -1,4 +1,4 @@
-//! Checks a segment that `compact` made: whether its index lists the records of its blocks, and nothing else.
+//! Checks a segment that `compact` made: its index must list the records of its blocks, and nothing else.
 
 use std::collections::BTreeSet;
 
@@ -73,7 +73,7 @@ impl Verifier<'_> {
     }
 }
 
-/// True if the frame that stands there can have the record that is listed.
+/// True if the frame at this place can have the listed record.
 fn fits(is_log: bool, found: u8, listed: u8, is_slot: bool, is_in_order: bool) -> bool {
     if is_log { found == listed } else { found == Kind::Block as u8 && is_slot && is_in_order }
 }

@@ -1,4 +1,4 @@
-//! Checks the small files: cards, `keepstep.json`, locks; and finds what was left behind.
+//! Checks the small files: cards, `keepstep.json`, locks; and finds leftovers.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use crate::error::{Doing, Result, or_told};
 use crate::segment::Log;
 use crate::segment::names::{TEMPORARY, WRITERS, list_temporary, parse_segment_path, writer_dir};
 
-/// Folders that have cards in them, or in folders of theirs.
+/// Folders that contain cards, or folders with cards.
 const FOLDERS: [&str; 9] =
     ["runs", "mail", "claims", "scans", "heals", "ends", "groups", "streams", "grouped"];
 /// How deep folders are nested at most.
@@ -38,7 +38,7 @@ impl Verifier<'_> {
 
     fn check_store_json(&mut self) -> Result<()> {
         const PATH: &str = disk::STORE_FILE;
-        // A store in pieces is verified too: then nobody can say what its id was.
+        // An incomplete store is verified too: then its id is unknown.
         if !self.storage.disk().exists(PATH).doing("look for", PATH)? {
             return Ok(());
         }
@@ -84,7 +84,7 @@ impl Verifier<'_> {
         self.report.counts.cards += 1;
         let data = match or_told(data)? {
             (Some(data), _) => data,
-            // What the system does not give of one card must not keep the rest from being verified.
+            // If the system cannot read one card, the rest must still be verified.
             (None, error) => {
                 let detail = error.map_or_else(String::new, |error| format!("it cannot be read: {error}"));
                 self.damage(path.to_owned(), None, (0, 0), Wrong::Card, detail);
@@ -93,7 +93,7 @@ impl Verifier<'_> {
         };
         let is_valid = match Card::decode(&data, self.storage.store(), path) {
             Ok(card) => read_fields(&Body { raw: card.body, references: Vec::new() }, &mut NoBodies).is_ok(),
-            // What a later version published is not for us to judge.
+            // Cards of a later version cannot be judged here.
             Err(CardError::Newer { .. }) => true,
             Err(_) => false,
         };
@@ -104,14 +104,14 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// A lock gets its content before the first segment gets its name; without segments it may be half-made.
+    /// A lock file is written before the first segment gets its name; without segments it may be incomplete.
     fn check_lock(&mut self, log: &Log, path: &str) -> Result<()> {
         let is_needed = log.segments().next().is_some();
         if !self.storage.disk().exists(path).doing("look for", path)? {
             return Ok(());
         }
         let damage_before = self.report.damage.len();
-        // Never opened by a process that holds it: closing it would free the lock.
+        // A process must not open a lock that it holds: closing it would free the lock.
         if log.liveness() == crate::segment::Liveness::Live {
             return Ok(());
         }

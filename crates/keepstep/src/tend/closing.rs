@@ -1,4 +1,4 @@
-//! What tending needs of those who know the writers: to close their logs before anything is replaced.
+//! What tending needs from `store`: to close the logs of writers before they are replaced.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use keepstep_format::Id;
 use crate::error::Result;
 use crate::segment::ScanUnsealed;
 
-/// Closes logs. `store` does it, by letters: the rooms do not know one another.
+/// Closes logs. `store` implements it, by letters.
 pub(crate) trait CloseLogs {
-    /// Closes the logs of writers that seem gone: nothing is acknowledged in them any more, whoever lives. Gives those
-    /// that are not closed, and why.
+    /// Closes the logs of writers that seem gone: nothing is acknowledged in them any more, even if a writer is
+    /// alive. Returns those that are not closed, and why.
     fn close(&self, writers: &[Id]) -> Result<BTreeMap<Id, String>>;
 
-    /// Finds out what is in logs, by what seems to be of their writers.
+    /// Scans logs, according to whether their writers seem alive.
     fn scan(&self) -> &dyn ScanUnsealed;
 
-    /// Finds out what is in logs that are closed.
+    /// Scans logs that are closed.
     fn scan_closed(&self) -> &dyn ScanUnsealed;
 }

@@ -1,4 +1,4 @@
-//! Checks the bytes of one segment: every frame, and whether its index says the same.
+//! Checks the bytes of one segment: every frame, and whether its index agrees.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::segment::scanned::{LostRecord, ScannedRecord};
 use crate::segment::window::{SCAN_BYTES, feed};
 use crate::segment::{Contents, Liveness, Log, Scanned, SealedIndex, Segment, SegmentHead};
 
-/// A record that is there, and whose it is.
+/// A record that is there, and its subject.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
     pub(super) offset: u64,
@@ -28,12 +28,12 @@ pub(super) struct Known {
     pub(super) bind: Option<Bind>,
 }
 
-/// What is in a segment.
+/// The records of a segment.
 #[derive(Debug, Default)]
 pub(super) struct Checked {
     /// Records that are there.
     pub(super) records: Vec<Known>,
-    /// Records that are lost by name.
+    /// Records that are known to be lost.
     pub(super) lost: Vec<(Id, LostRecord)>,
 }
 
@@ -81,7 +81,7 @@ impl Verifier<'_> {
         self.damage(path, Some((*log.writer(), segment.number)), (0, bytes), wrong, detail);
     }
 
-    /// Reads it from front to back. Nothing if there is nothing that could be checked yet.
+    /// Reads the segment from front to back. `None` if there is nothing to check yet.
     fn walk(&mut self, log: &Log, segment: &Segment, head: &SegmentHead) -> Result<Option<SegmentScan>> {
         let path = segment_path(&head.writer, head.number);
         let Some((_, mut standing)) = log.rescan(segment.number) else { return Ok(None) };
@@ -91,7 +91,7 @@ impl Verifier<'_> {
         if let Some(scanned) = segment.scanned() {
             standing.sealed_bytes = standing.sealed_bytes.or(scanned.sealed_bytes);
             if scanned.is_from_card {
-                // All of this was whole when somebody looked, and what stands behind it never counted.
+                // All of this was whole at the last scan, and what comes after it never counted.
                 let to = standing.voided_from.map_or(scanned.valid_to, |from| from.min(scanned.valid_to));
                 standing.voided_from = Some(to);
             }
@@ -102,7 +102,7 @@ impl Verifier<'_> {
         let mut passed = |offset: u64| self.progress.passed(offset);
         feed(&mut walk, &file, standing.file_bytes, !is_live, &mut passed).doing("read", &path)?;
         let found = if is_live {
-            // What is not synced yet is nobody's business.
+            // What is not synced yet is not checked.
             let seen = walk.take();
             let (synced_to, holes, newer) = (seen.synced_to, seen.holes, seen.newer);
             let (frames, torn) = (seen.frames, None);
@@ -140,7 +140,7 @@ impl Verifier<'_> {
         self.report.torn.push(Torn { writer, segment, offset, bytes, records });
     }
 
-    /// What stands behind the data: an index, or nothing.
+    /// Checks what comes after the data: an index, or nothing.
     fn note_end(&mut self, log: &Log, segment: &Segment, head: &SegmentHead, scan: &SegmentScan) {
         let scanned = segment.scanned();
         let sealed_bytes = segment.sealed_bytes.or(scanned.and_then(|scanned| scanned.sealed_bytes));
@@ -164,7 +164,7 @@ impl Verifier<'_> {
         } else if let Some(sealed_bytes) = sealed_bytes {
             self.note_lost_seal(head, scan.data_end, segment.file_bytes, sealed_bytes);
         } else if segment.voided_from.is_some() || is_live {
-            // What stands behind does not count, or not yet.
+            // What comes after it does not count, or not yet.
         } else if scanned.is_from_card {
             self.note_behind_card(head, scanned, segment.file_bytes);
         } else if complete {
@@ -178,7 +178,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// What was torn when the segment was scanned is torn still.
+    /// What was torn when the segment was scanned is still torn.
     fn note_behind_card(&mut self, head: &SegmentHead, scanned: &Scanned, file_bytes: u64) {
         let (writer, segment, offset) = (head.writer, head.number, scanned.valid_to);
         let torn = scanned.lost.iter().filter(|range| !range.damage);
@@ -189,9 +189,9 @@ impl Verifier<'_> {
         }
     }
 
-    /// It had been sealed, and no longer is.
+    /// It was sealed before, and is not any more.
     fn note_lost_seal(&mut self, head: &SegmentHead, data_end: u64, file_bytes: u64, sealed_bytes: u64) {
-        // If data was cut off too, a hole reaches up to there and was told.
+        // If data was cut off too, a hole reaches up to there and was reported.
         if file_bytes < sealed_bytes && data_end <= file_bytes {
             let detail = format!("it was sealed with {sealed_bytes} bytes");
             self.damaged(head, file_bytes, sealed_bytes - file_bytes, Wrong::Cut, &detail);
@@ -216,7 +216,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Every commit lists frames that are there, or in a hole.
+    /// Every commit must list frames that are there, or in a hole.
     fn check_commits(&mut self, head: &SegmentHead, scan: &SegmentScan) -> Result<()> {
         let frames = frames_of(scan);
         let mut window = self.storage.window(&head.writer, head.number, SCAN_BYTES)?;
@@ -292,10 +292,10 @@ impl Verifier<'_> {
         self.damaged(head, offset, 0, Wrong::Disagrees, detail);
     }
 
-    /// Without an index: the BIND frames say whose records they are.
+    /// Without an index, the BIND frames name the subjects of the records.
     fn check_open(&mut self, segment: &Segment, head: &SegmentHead, scan: &SegmentScan) -> Result<Checked> {
         let mut scanned = Scanned::new();
-        // A card, or the footer whose lists are damaged, knows whose records they are without BIND frames.
+        // A card, or a footer whose lists are damaged, names the subjects without BIND frames.
         match &segment.contents {
             Contents::Open(known) if known.is_from_card => {
                 known.entries.iter().for_each(|it| {
@@ -340,7 +340,7 @@ impl Verifier<'_> {
         Ok(checked)
     }
 
-    /// What readers use (perhaps the card of an earlier scan) must be what the frames say now, or be told as lost.
+    /// What readers use (perhaps the card of an earlier scan) must agree with the frames, or be reported as lost.
     fn check_what_is_known(
         &mut self,
         segment: &Segment,

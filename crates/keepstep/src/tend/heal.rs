@@ -1,6 +1,6 @@
-//! Looks for lost values elsewhere in the store, and publishes what it finds, so that readers get them again.
+//! Looks for lost values elsewhere in the store, and publishes those that it finds, so that readers get them again.
 //!
-//! A value is recognised by its hash, so what is found is what was lost.
+//! A value is recognised by its hash, so a found value is the lost one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::segment::cards::{Published, encode_fields, publish_card};
 use crate::segment::names::{HEALS, heal_path, list_numbered};
 use crate::segment::{Contents, Log, LogBodies, ScanUnsealed, Storage};
 
-/// About how much goes into one card; a longer value has one of its own.
+/// About how many bytes go into one card; a longer value has a card of its own.
 const CARD_BYTES: u64 = 16 << 20;
 
 /// What healing did.
@@ -105,14 +105,14 @@ impl Search {
     }
 }
 
-/// All records of a segment that hold values, in the order of the file: offset, sequence, kind. Blocks that are shared
+/// All records of a segment that hold values, in the order of the file: offset, sequence number, kind. Shared blocks
 /// are listed once.
 fn offsets(storage: &Storage, contents: &Contents) -> Vec<(u64, u32, u8)> {
     let mut all = Vec::new();
     match contents {
         Contents::Sealed(index) => {
             for (_, entry) in index.all_entries() {
-                // Damaged lists were reported; what they list is looked for in the other segments.
+                // Damaged lists were reported; their values are looked for in the other segments.
                 let places = index.places(storage, entry).ok().flatten().unwrap_or_default();
                 let is_log = entry.what == What::Log;
                 let numbered = (entry.first_seq..).zip(places);
@@ -156,7 +156,7 @@ fn publish(storage: &Storage, found: HashMap<Hash, Value>, report: &mut HealRepo
     if batch.is_empty() { Ok(()) } else { publish_batch(storage, batch, report) }
 }
 
-/// How much an entry takes in a card; nothing if it does not fit one.
+/// How many bytes an entry takes in a card; `None` if it does not fit one.
 fn encoded_bytes(storage: &Storage, entry: &Value) -> Option<u64> {
     let body = encode_fields(storage, &[(fields::HEALED, Value::list([entry.clone()]))])?;
     (body.len() < CARD_BODY_MAX - 1024).then_some(body.len() as u64)
@@ -173,7 +173,7 @@ fn publish_batch(storage: &Storage, batch: Vec<Value>, report: &mut HealReport) 
                 report.cards.push(path);
                 return Ok(());
             }
-            // Somebody else heals at the same time: the next number is free, or the one after.
+            // Another process heals at the same time: one of the next numbers is free.
             Published::Taken => number += 1,
             Published::Unfit => {
                 report.too_long += count;

@@ -1,6 +1,7 @@
-//! Looks after a whole store: finds and places all damage, says what it cost, and mends what can be mended.
+//! Tends a whole store: `verify` finds all damage and what it cost, `heal` repairs what it can; `compact` and `prune`
+//! make it smaller.
 //!
-//! Nothing that was written is ever changed: what is mended is published beside it.
+//! Nothing that was written is ever changed: repairs are published beside it.
 
 mod bases;
 mod blocks;

@@ -1,10 +1,11 @@
-//! Checks that what is named is there: a whole file that is gone leaves no damaged byte behind.
+//! Checks that named files exist: a missing file leaves no damaged byte behind.
 //!
-//! The rule: *whatever rests on a file names it, and here every name is followed.* Records rest on the claim of their attempt,
-//! on its base, on the card of their run, and entries of a stream on the claim of whoever put them; seals and bases rest on
-//! the records that they name. What a card names was durable before, so claims and seals are read before the logs; what a
-//! record rests on was published before, and is looked for after the logs. What nobody names cannot be missed: the last card
-//! of a plan, and a claim behind which nothing was recorded.
+//! The rule: *everything that depends on a file names it, and every name is followed here.* Records depend on the
+//! claim of their attempt, on its base, and on the card of their run; entries of a stream depend on the claim of
+//! their writer; seals and bases depend on the records that they name. What a card names was durable before the card,
+//! so claims and seals are read before the logs. What a record depends on was published before the record, and is
+//! looked for after the logs. What nothing names cannot be missed: the last card of a plan, and a claim without
+//! records.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -28,31 +29,31 @@ use crate::segment::{Liveness, Log, Storage};
 /// What the cards of a store name.
 #[derive(Default)]
 pub(super) struct Named {
-    /// Attempts, and who claimed them.
+    /// Attempts, and the writers that claimed them.
     claimed: HashMap<(Id, u32), Id>,
     /// Attempts that were sealed, and the seal.
     sealed: Vec<(Id, u32, String)>,
-    /// Segments of which somebody said what was in them.
+    /// Segments that a SCAN card describes.
     scanned: Vec<(Id, u64)>,
 }
 
-/// What the records of a store rest on.
+/// What the records of a store depend on.
 #[derive(Default)]
 pub(super) struct Rests {
-    /// Attempts of which something is there, or was, and in whose logs.
+    /// Attempts that have or had records, and the writers.
     attempts: HashMap<(Id, u32), BTreeSet<Id>>,
-    /// Episodes that begin under a name, and so with a claim.
+    /// Episodes that have a name, and so need a claim.
     named: HashSet<Id>,
     /// The cards of runs, and the generation id that each must have.
     runs: BTreeSet<(String, Id)>,
-    /// Groups that somebody was about to seal.
+    /// Groups whose seal was announced.
     seals: BTreeSet<Id>,
-    /// Streams, and who put something into them.
+    /// Streams, and the writers that put entries into them.
     streams: BTreeSet<(Id, Id)>,
 }
 
 impl Rests {
-    /// Notes what a log has records of, or had.
+    /// Notes a subject that a log has or had records of.
     pub(super) fn note_subject(&mut self, writer: &Id, bind: &Bind) {
         match bind.what {
             What::Attempt => {
@@ -65,7 +66,7 @@ impl Rests {
         }
     }
 
-    /// Notes what a record says.
+    /// Notes what a record depends on.
     pub(super) fn note_record(&mut self, bind: &Bind, kind: Option<Kind>, said: &Fields) {
         match (bind.what, kind) {
             (What::Attempt, Some(Kind::Begin)) => self.note_begin(bind, said),
@@ -87,7 +88,7 @@ impl Rests {
     }
 }
 
-/// Reads claims and seals. What cannot be read is told with the other cards.
+/// Reads claims and seals. Damaged ones are reported with the other cards.
 pub(super) fn find_named(storage: &Storage) -> Result<Named> {
     let mut named = Named::default();
     for path in files_in(storage, "claims")? {
@@ -128,13 +129,13 @@ fn files_in(storage: &Storage, dir: &str) -> Result<Vec<String>> {
 }
 
 impl Verifier<'_> {
-    /// True for an attempt that only found that the episode was over: it has no records of its own.
+    /// True for an attempt that only adopted an end: it has no records of its own.
     fn only_adopted_an_end(&self, episode: &Id, attempt: u32) -> Result<bool> {
         let (based, _) = or_told(read_based(self.storage, episode, attempt))?;
         Ok(matches!(based.flatten(), Some(Based::Base(base)) if base.adopted.is_some()))
     }
 
-    /// To be called when all logs were read.
+    /// Call this after all logs were read.
     pub(super) fn check_named(&mut self, named: &Named, logs: &[Log]) -> Result<()> {
         let mut rests = std::mem::take(&mut self.rests);
         let manifest = self.storage.manifest()?;
@@ -148,7 +149,7 @@ impl Verifier<'_> {
             }
         }
         let alive: BTreeMap<Id, Liveness> = logs.iter().map(|log| (*log.writer(), log.liveness())).collect();
-        // What a later attempt recorded is the episode now, whatever became of the first.
+        // If a later attempt has records, it does not matter what happened to the first.
         let recorded: BTreeSet<Id> = rests.attempts.keys().map(|(episode, _)| *episode).collect();
         let unrecorded = named.claimed.iter().filter(|((episode, attempt), writer)| {
             let may_still_come = alive.get(writer) == Some(&Liveness::Live);
@@ -171,7 +172,7 @@ impl Verifier<'_> {
         self.check_seals(&rests)
     }
 
-    /// True if somebody who recorded knew of claims: it made a mailbox first. Then that there is none is a loss.
+    /// True if a writer knew of claims: such writers make a mailbox first. Then missing claims are a loss.
     fn knew_claims(&self, rests: &Rests) -> Result<bool> {
         let writers: BTreeSet<&Id> = rests.attempts.values().flatten().collect();
         for writer in writers {
@@ -183,15 +184,15 @@ impl Verifier<'_> {
         Ok(false)
     }
 
-    /// Each attempt has records of whoever claimed it, and of nobody else.
+    /// Each attempt must have records of the writer that claimed it, and of no other.
     fn check_claims(&mut self, rests: &Rests, named: &Named) -> Result<()> {
         for ((episode, attempt), writers) in &rests.attempts {
             let claimant = match named.claimed.get(&(*episode, *attempt)) {
                 Some(claimant) => Some(*claimant),
-                // It may be newer than the look at the claims.
+                // It may be newer than the list of claims.
                 None => match read_claim(self.storage, episode, *attempt) {
                     Ok(claim) => claim.map(|claim| claim.writer),
-                    // Told with the other cards.
+                    // Reported with the other cards.
                     Err(error) if error.is_of_one_file() => continue,
                     Err(error) => return Err(error),
                 },
@@ -246,14 +247,15 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Whoever scanned or closed a log left a card about its last segment: it must be there, unless `compact` moved it.
+    /// A process that scanned or closed a log left a card about its last segment. The segment must exist, unless
+    /// `compact` moved it.
     fn check_scans(&mut self, scanned: &[(Id, u64)]) -> Result<()> {
         let manifest = self.storage.manifest()?;
         for (writer, number) in
             scanned.iter().filter(|(writer, number)| !manifest.is_replaced(writer, *number))
         {
             let (card, path) = (scan_path(writer, *number), segment_path(writer, *number));
-            // A card that went meanwhile was about a log that is being replaced.
+            // A card that disappeared meanwhile was about a log that is being replaced.
             let exists = |path: &str| self.storage.disk().exists(path).doing("look for", path);
             let is_told = self.report.damage.iter().any(|it| it.path == path);
             if !is_told && !exists(&path)? && exists(&card)? {

@@ -1,45 +1,46 @@
-//! What verifying a store found: plain facts, for people and for programs.
+//! What `verify` found: plain facts, for people and for programs.
 
 use keepstep_format::Id;
 use keepstep_format::commit::Bind;
 
-/// How far the work has come.
+/// How far the work is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Bytes that were looked at.
+    /// Bytes that were checked.
     pub bytes_done: u64,
-    /// Bytes that there are.
+    /// Bytes in total.
     pub bytes_total: u64,
 }
 
 /// What is wrong with a range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wrong {
-    /// The header of a segment. Its records are read all the same, if a salt in it fits a frame.
+    /// The header of a segment. Its records are still read, if a salt in it fits a frame.
     Header,
-    /// Bytes in which records stood.
+    /// Bytes of records.
     Records,
     /// The index of a sealed segment; its records were found by a scan.
     Index,
-    /// The end of a segment was cut off, or its seal is missing although the log goes on.
+    /// The end of a segment was cut off, or its seal is missing although the log continues.
     Cut,
-    /// Bytes stand behind the end of a sealed segment.
+    /// Bytes after the end of a sealed segment.
     Surplus,
-    /// The checksums hold, but what the bytes say does not fit the rest: an index, a commit, a sequence, a reference.
+    /// The checksums are right, but the content contradicts the rest: an index, a commit, a sequence number, a
+    /// reference.
     Disagrees,
-    /// A record holds its checksum and cannot be decoded, or its dictionary is lost.
+    /// A record has a right checksum and cannot be decoded, or its dictionary is lost.
     Undecodable,
     /// A card, or `keepstep.json`.
     Card,
-    /// The system could not read it.
+    /// The system could not read the file.
     Unreadable,
-    /// It is not there, and something else names it.
+    /// The file is missing, and something else names it.
     Gone,
 }
 
 impl Wrong {
-    /// In a word.
+    /// Its name, in one word.
     pub fn name(self) -> &'static str {
         match self {
             Self::Header => "header",
@@ -56,61 +57,61 @@ impl Wrong {
     }
 }
 
-/// Bytes in storage that are not what was written.
+/// Bytes in storage that differ from what was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damage {
     /// Which file.
     pub path: String,
-    /// Whose log, if it is one.
+    /// The writer of the log, if it is one.
     pub writer: Option<Id>,
-    /// Which segment of it.
+    /// Which segment of the log.
     pub segment: Option<u64>,
-    /// Where.
+    /// Where it begins.
     pub offset: u64,
     /// How many bytes; 0 if something is missing there.
     pub bytes: u64,
-    /// What.
+    /// What is wrong.
     pub wrong: Wrong,
-    /// More, for people.
+    /// Details, for people.
     pub detail: String,
 }
 
-/// What damage cost: a record, or one field of it.
+/// What damage cost: a record, or one field of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lost {
-    /// Whose log.
+    /// The writer of the log.
     pub writer: Id,
-    /// The episode and attempt, or what else it belongs to; none if nobody can tell any more.
+    /// The episode and attempt, or another subject; `None` if it is unknown.
     pub bind: Option<Bind>,
-    /// The sequence of the record.
+    /// The sequence number of the record.
     pub seq: u32,
     /// Its kind, as in the spec.
     pub kind: u8,
-    /// The step that it belongs to, as far as that is known or follows from its neighbours.
+    /// The step that it belongs to, if it is known or follows from its neighbours.
     pub step: Option<i64>,
-    /// The field; none if the whole record is lost.
+    /// The field; `None` if the whole record is lost.
     pub field: Option<&'static str>,
     /// The segment that the record is in.
     pub segment: u64,
-    /// Where it stands.
+    /// Where the record is.
     pub offset: u64,
-    /// The value was found elsewhere, and readers get it.
+    /// True if the value was found elsewhere, and readers get it.
     pub healed: bool,
 }
 
-/// Records that are missing from a sequence, and nobody knows what they were.
+/// Records that are missing from a sequence; it is unknown what they were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Missing {
-    /// Whose log.
+    /// The writer of the log.
     pub writer: Id,
-    /// What they belonged to.
+    /// Their subject.
     pub bind: Bind,
     /// The first that is missing.
     pub from: u32,
-    /// The next that is there.
+    /// The next one that is there.
     pub to: u32,
 }
 
@@ -118,7 +119,7 @@ pub struct Missing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Torn {
-    /// Whose log.
+    /// The writer of the log.
     pub writer: Id,
     /// Which segment.
     pub segment: u64,
@@ -126,11 +127,11 @@ pub struct Torn {
     pub offset: u64,
     /// How many bytes.
     pub bytes: u64,
-    /// How many records are known to have been on their way.
+    /// How many records are known to have been in flight.
     pub records: u64,
 }
 
-/// How much was looked at.
+/// How much was checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -144,7 +145,7 @@ pub struct Counts {
     pub bytes: u64,
     /// Records, all kinds.
     pub records: u64,
-    /// References that were followed, and whose values were hashed again.
+    /// References that were followed and whose values were hashed again.
     pub references: u64,
     /// Attempts, streams and runs that have records.
     pub subjects: u64,
@@ -152,33 +153,33 @@ pub struct Counts {
     pub cards: u64,
 }
 
-/// What verifying a store found.
+/// What `verify` found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// How much was looked at.
+    /// How much was checked.
     pub counts: Counts,
     /// Damage, with its place.
     pub damage: Vec<Damage>,
     /// What it cost, value by value.
     pub lost: Vec<Lost>,
-    /// Gaps in sequences that no name fills.
+    /// Missing records whose names are unknown.
     pub missing: Vec<Missing>,
-    /// Torn ends: not damage.
+    /// Torn ends. They are not damage.
     pub torn: Vec<Torn>,
-    /// Files in the making that somebody left behind: not damage.
+    /// Temporary files that were left behind. They are not damage.
     pub leftovers: Vec<String>,
-    /// Episodes that were claimed, and of which no attempt has a record in any log. Whoever claimed them died before the first
-    /// was durable, or their log is gone: nobody can tell.
+    /// Episodes that were claimed, and have no record in any log. Either their owners died before the first record
+    /// was durable, or their log is gone; the two cannot be told apart.
     pub unrecorded: Vec<Id>,
-    /// Episodes under a name, in a store that has no claim at all: it was made before there were any, or all are gone.
+    /// Episodes with a name, in a store without any claim: either it was made before claims existed, or all are gone.
     pub unclaimed: Vec<Id>,
-    /// Groups that somebody was about to seal, and that have no seal: it died before, or the seal is gone.
+    /// Groups whose seal was announced and is missing: either the process died before it sealed, or the seal is gone.
     pub unsealed: Vec<Id>,
 }
 
 impl Report {
-    /// True if nothing is damaged and nothing is lost. Torn ends and leftovers are no loss.
+    /// True if nothing is damaged or lost. Torn ends and leftovers are no loss.
     pub fn is_whole(&self) -> bool {
         self.damage.is_empty() && self.lost.is_empty() && self.missing.is_empty()
     }

@@ -1,4 +1,5 @@
-//! Follows every attempt, stream and run through the log of a writer: are its sequences dense, and which step is which?
+//! Follows every subject (attempt, stream, run) through a writer's log: are its sequence numbers dense, and which
+//! record is of which step?
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,12 +15,12 @@ fn is_copy(bind: &Bind) -> bool {
     matches!(bind.what, What::Copied { .. })
 }
 
-/// Sequences that were seen, or are known to have been there.
+/// Sequence numbers that were seen, or are known to have been there.
 #[derive(Debug, Default)]
 struct Sequences {
-    /// All before this one.
+    /// All numbers before this one are known.
     next: u32,
-    /// Known beyond it, since something before is missing so far.
+    /// Known numbers beyond it: one before them is missing so far.
     beyond: BTreeSet<u32>,
 }
 
@@ -49,14 +50,14 @@ impl Sequences {
     }
 }
 
-/// Where one subject is.
+/// How far one subject was followed.
 #[derive(Debug, Default)]
 struct Subject {
     sequences: Sequences,
     next_step: i64,
 }
 
-/// All subjects of one log, by writer: what `compact` made has those of many.
+/// All subjects of one log, by writer: segments that `compact` made have those of many writers.
 #[derive(Debug, Default)]
 pub(super) struct Subjects {
     by_bind: HashMap<(Id, Bind), Subject>,
@@ -67,12 +68,12 @@ impl Subjects {
         self.by_bind.len() as u64
     }
 
-    /// Notes a record that is there or is lost by name. False if its sequence was there before.
+    /// Notes a record that is there or is known to be lost. False if its sequence number was there before.
     pub(super) fn note(&mut self, writer: &Id, bind: &Bind, seq: u32) -> bool {
         self.by_bind.entry((*writer, *bind)).or_default().sequences.insert(seq)
     }
 
-    /// The step that a record belongs to: what it says itself, else what follows from those before it.
+    /// The step of a record: its own index, or what follows from the records before it.
     pub(super) fn step(&mut self, writer: &Id, bind: &Bind, kind: u8, index: Option<i64>) -> Option<i64> {
         let kind = Kind::from_u8(kind)?;
         let completes = kind.completes_a_step();
@@ -85,22 +86,22 @@ impl Subjects {
         step
     }
 
-    /// Tells whose attempts and streams these are.
+    /// Adds these attempts and streams to `rests`.
     pub(super) fn add_to(&self, rests: &mut Rests) {
         self.by_bind.keys().for_each(|(writer, bind)| rests.note_subject(writer, bind));
     }
 
-    /// What is there of attempts, and of copies.
+    /// Adds the ranges of attempts and of copies to `there`.
     pub(super) fn add_to_there(&self, there: &mut There) {
         for (whose, subject) in &self.by_bind {
             there.entry(*whose).or_default().extend(subject.sequences.ranges());
         }
     }
 
-    /// What is missing, now that the whole log was seen.
+    /// What is missing, after the whole log was seen.
     pub(super) fn missing(&self) -> Vec<Missing> {
         let mut missing = Vec::new();
-        // What must be there of a copy is said by a base.
+        // What a copy must have is named by a base.
         for ((writer, bind), subject) in self.by_bind.iter().filter(|((_, bind), _)| !is_copy(bind)) {
             let mut from = subject.sequences.next;
             for &seq in &subject.sequences.beyond {

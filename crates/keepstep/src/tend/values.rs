@@ -1,6 +1,6 @@
 //! Decodes every record of a segment, and hashes every value again that a record refers to.
 //!
-//! What is lost is told per value: a step whose prompt is damaged keeps its action and reward.
+//! Loss is reported for each value: a step whose prompt is damaged keeps its action and reward.
 
 use keepstep_format::Id;
 use keepstep_format::commit::Bind;
@@ -17,11 +17,11 @@ use crate::segment::cards::Fields;
 use crate::segment::record::Unreadable;
 use crate::segment::{Segment, SegmentHead};
 
-/// How many references are remembered as followed; histories refer to the same values over and over.
+/// How many followed references are remembered: histories refer to the same values again and again.
 const CHECKED_MAX: usize = 1 << 18;
 
 impl Verifier<'_> {
-    /// Checks all records of a segment, in the order of the file, lost ones at their places.
+    /// Checks all records of a segment, in the order of the file, including lost ones.
     pub(super) fn check_values(&mut self, state: &mut LogState<'_>, segment: &Segment, checked: &Checked) {
         let Some(head) = segment.head() else { return };
         let mut lost = checked.lost.iter().peekable();
@@ -47,7 +47,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// A record that cannot be read; values and dictionaries cost what refers to them, and that is told there.
+    /// Reports a record that cannot be read. Of values and dictionaries, the loss is reported where they are used.
     fn lose_record(
         &mut self,
         state: &mut LogState<'_>,
@@ -187,7 +187,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Follows every reference of a record, and compares the hash of what it leads to.
+    /// Follows every reference of a record, and compares the hash of its target.
     fn check_references(
         &mut self,
         state: &mut LogState<'_>,
@@ -213,7 +213,7 @@ impl Verifier<'_> {
     }
 }
 
-/// In what `compact` made, a binding also says whose it is.
+/// In segments that `compact` made, a binding also names the writer.
 fn binds_something(head: &SegmentHead, body: &[u8]) -> bool {
     if head.writer == Id::NONE { grouped::read_bind(body).is_ok() } else { Bind::decode(body).is_ok() }
 }
@@ -222,13 +222,13 @@ fn lost_fields(found: &[(u8, Value)]) -> Vec<u8> {
     found.iter().filter(|(_, value)| value.has_lost()).map(|(number, _)| *number).collect()
 }
 
-/// The hash of what a reference leads to; nothing if that is lost.
+/// The hash of the target of a reference; `None` if that is lost.
 fn hash_of(state: &mut LogState<'_>, reference: &Reference) -> Option<[u8; 16]> {
     if reference.take == 0 {
         let value = state.bare.reference(reference)?;
         return state.rehash.value(&value);
     }
-    // A prefix of an array has no shape, so it is cut from the whole; of other things only the prefix may be left.
+    // A prefix of an array has no shape, so it is cut from the whole. Of other values, only the prefix may be left.
     let prefix = state.bare.reference(reference);
     let value = match prefix {
         Some(value) => value,

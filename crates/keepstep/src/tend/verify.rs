@@ -15,10 +15,10 @@ use crate::error::Result;
 use crate::segment::names::{list_writers, segment_path};
 use crate::segment::{Log, LogBodies, ScanUnsealed, SegmentHead, Storage};
 
-/// How much is read at a time where all records are read in order.
+/// How many bytes are read at a time when all records are read in order.
 const READ_AHEAD_BYTES: usize = 1 << 20;
 
-/// Verifies a whole store. `progress` is told how far it has come.
+/// Verifies a whole store, and reports its progress.
 pub(crate) fn verify(
     storage: &Arc<Storage>,
     scan: &dyn ScanUnsealed,
@@ -27,12 +27,12 @@ pub(crate) fn verify(
     Ok(verify_all(storage, scan, progress)?.0)
 }
 
-/// How often `compact` may move what is being verified before what is found counts.
+/// How often the check is repeated because `compact` moved records, before its findings count.
 const MOVED_MAX: usize = 16;
 
-/// Verifies, and says which hashes are wanted: those of what is lost and was not found elsewhere.
+/// Verifies, and returns the hashes of lost values that were not found elsewhere.
 ///
-/// What `compact` has moved in the meantime is not where it was looked for: what is missing then is looked for again.
+/// `compact` may have moved records in the meantime. If something is missing then, the check is repeated.
 pub(super) fn verify_all(
     storage: &Arc<Storage>,
     scan: &dyn ScanUnsealed,
@@ -78,7 +78,7 @@ fn verify_once(
     Ok((report, verifier.wanted))
 }
 
-/// All logs, as they are now; that of what `compact` made is the first.
+/// All logs as they are now. The first one is that of the segments that `compact` made.
 pub(super) fn open_logs(storage: &Arc<Storage>, scan: &dyn ScanUnsealed) -> Result<Vec<Log>> {
     storage.renew_manifest()?;
     let mut grouped = Log::of_compact(Arc::clone(storage));
@@ -92,7 +92,7 @@ pub(super) fn open_logs(storage: &Arc<Storage>, scan: &dyn ScanUnsealed) -> Resu
     Ok(logs)
 }
 
-/// A verification on its way.
+/// A running verification.
 pub(super) struct Verifier<'v> {
     pub(super) storage: &'v Arc<Storage>,
     pub(super) report: Report,
@@ -102,7 +102,7 @@ pub(super) struct Verifier<'v> {
     pub(super) progress: Pace<'v>,
 }
 
-/// Every segment is passed twice: its frames, then its values.
+/// Progress: every segment is read twice, first its frames, then its values.
 pub(super) struct Pace<'v> {
     tell: &'v mut dyn FnMut(Progress),
     bytes_before: u64,
@@ -117,10 +117,10 @@ impl Pace<'_> {
     }
 }
 
-/// What following the records of one log needs.
+/// The state that is needed to follow the records of one log.
 pub(super) struct LogState<'k> {
     pub(super) subjects: Subjects,
-    /// Reads without what was healed, so that the loss shows.
+    /// Reads without healed values, so that the loss shows.
     pub(super) bare: LogBodies,
     /// Reads as readers do.
     pub(super) healing: LogBodies,
@@ -168,7 +168,7 @@ impl Verifier<'_> {
         detail: &str,
     ) {
         let path = segment_path(&head.writer, head.number);
-        // What `compact` made belongs to no writer alone.
+        // A segment that `compact` made has no single writer.
         let whose = (head.writer != Id::NONE).then_some((head.writer, head.number));
         self.damage(path, whose, (offset, bytes), wrong, detail.to_owned());
     }

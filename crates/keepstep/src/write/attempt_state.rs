@@ -1,4 +1,4 @@
-//! What an attempt knows of itself while it is recorded: how far it is, and what may come next.
+//! The state of an attempt during recording: how far it is, and what may come next.
 
 use std::collections::BTreeMap;
 
@@ -12,32 +12,32 @@ use super::subject::Subject;
 use crate::counted;
 use crate::error::{Error, Result};
 
-/// An attempt's own state.
+/// The state of an attempt.
 #[derive(Debug, Default)]
 pub(super) struct AttemptState {
     pub(super) epoch: u32,
-    /// BEGIN was handed over in this epoch.
+    /// The epoch in which BEGIN was handed over.
     pub(super) begin_sent: Option<u32>,
     pub(super) next_index: u64,
-    /// Step 0 was the first observation.
+    /// True if step 0 was the first observation.
     pub(super) has_first: bool,
-    /// A turn was said and has no result.
+    /// True if a turn has an intent and no result.
     pub(super) is_pending: bool,
-    /// How many of the inherited steps failed, and which of its own: they are no turns.
+    /// How many of the inherited steps failed, and which of its own. They are not turns.
     pub(super) failed_before: u64,
     failed: Vec<u64>,
-    /// Named values, with the step that said them: the newest, and those that it would fall back on if it is not recorded.
+    /// Named values, each with its step: the newest, and older ones to fall back on if a step is not recorded.
     named: BTreeMap<String, Vec<(u64, Value)>>,
     pub(super) ended: Option<String>,
-    /// Whoever recorded it is done with it, also if its end was not recorded.
+    /// True if the handle was left, even if its end was not recorded.
     pub(super) is_left: bool,
-    /// Its store was closed while it was open.
+    /// True if its store was closed while it was open.
     pub(super) is_closed: bool,
-    /// One step more than the queue holds is let through; this is it.
+    /// The one step that was let through although the queue was full.
     pub(super) passed: Option<Receipt>,
 }
 
-/// What a record changes, known before its values are given away.
+/// What a record changes, noted before its values are moved.
 pub(super) struct Change {
     kind: Kind,
     fails: bool,
@@ -62,7 +62,7 @@ impl AttemptState {
         Self { next_index: subject.steps(), is_pending: subject.is_pending(), ..Self::default() }
     }
 
-    /// Something was handed over. Nothing may slip in behind an end, so this is done under the same lock.
+    /// An entry was handed over. Done under the same lock, so that nothing comes after an end.
     pub(super) fn apply(&mut self, change: Change, durable_steps: u64) {
         let Change { kind, fails, named, why } = change;
         if fails {
@@ -96,12 +96,12 @@ impl AttemptState {
         self.named.get(name)?.last().map(|(_, value)| value)
     }
 
-    /// How many steps failed, inherited ones counted.
+    /// How many steps failed, inherited ones included.
     pub(super) fn failed(&self) -> u64 {
         self.failed_before + self.failed.len() as u64
     }
 
-    /// Something may not have been recorded, perhaps the end: goes back to what was.
+    /// An entry may not have been recorded, perhaps the end: goes back to the recorded state.
     pub(super) fn catch_up(&mut self, subject: &Subject) {
         let epoch = subject.epoch();
         if epoch == self.epoch {
@@ -121,7 +121,7 @@ impl AttemptState {
         index < self.next_index || (self.is_pending && index == self.next_index)
     }
 
-    /// What may not come now.
+    /// An error if this entry may not come now.
     pub(super) fn check(&self, entry: &Entry, subject: &Subject) -> Result<()> {
         self.check_not_ended(subject)?;
         let bad = |field: &str, value: String, fix: &str| {
@@ -129,7 +129,7 @@ impl AttemptState {
         };
         let kind = entry.kind;
         if let Some(index) = entry.index().filter(|index| kind == Kind::Note && !self.has_step(*index)) {
-            // A note on a step that is not there would be seen by nobody.
+            // A note on a step that does not exist would never be seen.
             let hint = format!("{} were recorded so far, numbered from 0", self.next_index);
             return Err(Error::Unknown { what: format!("step {index} of {}", subject.called()), hint });
         }
@@ -153,7 +153,7 @@ impl AttemptState {
         }
     }
 
-    /// Refuses if nothing can be recorded any more.
+    /// An error if nothing can be recorded any more.
     pub(super) fn check_not_ended(&self, subject: &Subject) -> Result<()> {
         match self.ended.as_deref().or(self.is_left.then_some("it was left")) {
             None => Ok(()),

@@ -1,6 +1,7 @@
-//! Bodies that were written, whose memory can be used again: encoding a step costs few allocations then.
+//! Keeps the memory of written bodies for reuse, so that encoding a step needs few allocations.
 //!
-//! What one thread allocates and another frees is slow with the usual allocator, so it goes back to those who encode.
+//! Memory that one thread allocates and another frees is slow with the usual allocator, so it goes back to the
+//! encoding threads.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,9 +9,9 @@ use keepstep_format::encode::Encoded;
 
 use super::open_segment::Placed;
 
-/// More than this many waiting writers are rare.
+/// How many bodies are kept. More waiting writers are rare.
 const COUNT_MAX: usize = 1024;
-/// A long step must not keep its memory for ever.
+/// The largest body that is kept: a long step must not hold its memory for ever.
 const BYTES_MAX: usize = 16 << 10;
 const FRESH_MAX: usize = 16;
 

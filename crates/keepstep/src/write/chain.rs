@@ -1,8 +1,8 @@
-//! How a growing list was put together, link by link, and when to write the whole chain down.
+//! How a growing list was built, link by link, and when to store the whole chain.
 //!
-//! Each version of a list refers to the one before it. After [`LINKS_MAX`] links the next version names all parts itself,
-//! so that damage in one link costs that link and no more; runs of parts that were written down together are then one
-//! part, so that even the list of parts stays short however long the list grows.
+//! Each version of a list refers to the one before it. After [`LINKS_MAX`] links the next version names all parts
+//! itself, so that damage in one link costs only that link. Runs of parts that were named together then become one
+//! part, so that the list of parts stays short however long the list grows.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use keepstep_format::encode::{Growth, Span};
 use keepstep_format::frame::{Place, Reference};
 use keepstep_format::hash::Hash;
 
-/// After so many links the chain is written down.
+/// After this many links the whole chain is stored.
 pub(crate) const LINKS_MAX: u16 = 32;
 
 /// The newest part of a chain, and the parts before it.
@@ -21,9 +21,9 @@ pub(crate) struct ListChain {
     level: u8,
     /// How many parts of this level end here.
     run: u16,
-    /// Links since the chain was written down last.
+    /// Links since the chain was stored last.
     links: u16,
-    /// Links that a reader follows inside a part whose own chain we do not know.
+    /// Links that a reader follows inside a part whose own chain is not known here.
     hidden: u16,
     parent: Option<Arc<ListChain>>,
 }
@@ -39,7 +39,7 @@ impl ListChain {
         let reference = Reference { place, take: growth.units, hash: *hash };
         let own = |skip| Span { skip, reference };
         let (Some((_, prefix_units)), Some(before)) = (growth.prefix, before) else {
-            // Whole here, or extending something that was forgotten: then its links stay hidden inside.
+            // It is whole here, or extends a forgotten value: then the links of that stay hidden inside.
             let hidden = if growth.prefix.is_some() { growth.depth + 1 } else { 0 };
             return Arc::new(Self { span: own(0), level: 0, run: 1, links: 0, hidden, parent: None });
         };
@@ -80,7 +80,7 @@ impl ListChain {
         self.links + self.hidden + u16::from(self.level)
     }
 
-    /// All parts, first to last, if it is time to write them down.
+    /// All parts, first to last, if it is time to store them.
     pub(crate) fn spans_when_due(self: &Arc<Self>) -> Vec<Span> {
         if self.links < LINKS_MAX - 1 {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Copies records of another writer's log into this one, so that what is inherited rests on nobody else's sync.
+//! Copies records of another writer's log into this one, so that inherited records are synced by this process.
 
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ pub(crate) type Copied = (Kind, Vec<(u8, Value)>);
 pub(crate) struct CopyOf {
     pub(crate) episode: Id,
     pub(crate) attempt: u32,
-    /// Whose log it is copied from.
+    /// The writer whose log it is copied from.
     pub(crate) from: Id,
-    /// The sequence of the first record, which the copies keep.
+    /// The sequence number of the first record; copies keep it.
     pub(crate) first_seq: u32,
 }
 
@@ -33,7 +33,7 @@ impl CopyOf {
     }
 }
 
-/// The next sequence that must be copied: an earlier try that failed later may have copied some.
+/// The next sequence number to copy: an earlier try that failed later may have copied some.
 pub(crate) fn copied_to(writer: &Writer, what: &CopyOf) -> u32 {
     writer.next_seq(&what.key()).unwrap_or(what.first_seq)
 }
@@ -49,12 +49,12 @@ pub(crate) fn copy(
     for record in records {
         let (kind, fields) = record?;
         let mut pending = writer.prepare(&subject, subject.epoch(), kind, fields, Level::Power)?;
-        // Also a copied END is not the end of copying: another try must know how far this one came.
+        // A copied END does not end the copying: another try must know how far this one came.
         pending.last = false;
         last = Some(writer.submit(pending, WhenFull::Wait)?);
     }
     match last {
-        // An acknowledgement covers all that came before.
+        // An acknowledgement covers all earlier records.
         Some(ticket) => writer.wait(&ticket, Level::Power, None).map(|_| ()),
         None => Ok(()),
     }

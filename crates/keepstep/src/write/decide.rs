@@ -1,6 +1,7 @@
-//! What stands in a record and what is referred to, decided by the only one who knows the order of the log.
+//! Decides which values are stored in a record, and which are references. Only the committer, which knows the order
+//! of the log, can decide that.
 //!
-//! A caller may believe that a value is in the log, or on its way there; here it is known.
+//! A caller may only guess that a value is in the log, or will be.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -25,26 +26,26 @@ use crate::options::Level;
 pub(super) struct Round {
     pub(super) placed: Vec<Placed>,
     pub(super) members: Vec<Member>,
-    /// What this batch stores, for the records behind in the same batch: record, and what it has.
+    /// Values that this batch stores, for later records of the same batch: the record, and the place in it.
     pub(super) stored_here: HashMap<Hash, (usize, Place, u64), BuildHasherDefault<FirstBytes>>,
     pub(super) needs_sync: bool,
-    /// It is in the log, and synced if it has to be: only the look into the mailbox is missing.
+    /// True if it is in the log, and synced if necessary: only the look into the mailbox is missing.
     pub(super) is_written: bool,
     pub(super) event: Arc<Event>,
     pub(super) ended: Vec<SubjectKey>,
 }
 
-/// A record that somebody waits for.
+/// A record that a caller waits for.
 pub(super) struct Member {
-    /// Its number in the batch.
+    /// Its index in the batch.
     pub(super) index: u32,
-    /// Where it is in `placed`.
+    /// Its index in `placed`.
     pub(super) record: usize,
     pub(super) epoch: u32,
 }
 
 impl LogWriter {
-    /// Gives each record its sequence, and decides what stands in it and what is referred to.
+    /// Assigns each record its sequence number, and decides which of its values are stored and which are references.
     pub(super) fn decide(&mut self, batch: Batch<QueuedRecord>) -> Round {
         let mut round = Round::new(batch.event, batch.items.len());
         for (index, mut pending) in batch.items.into_iter().enumerate() {
@@ -99,7 +100,7 @@ impl LogWriter {
                 }
             }
         }
-        // A dictionary is used when it is synced: it is never moved.
+        // A dictionary is used only after it is synced, so it is never moved.
         let dictionary = encoded.dictionary.as_ref().map(|placed| (placed.segment, placed.offset));
         let record = round.placed.len();
         round.remember(record, &encoded.fresh);
@@ -120,7 +121,7 @@ impl LogWriter {
         record
     }
 
-    /// A value that another record may have stored meanwhile: refers to it, or stores it now.
+    /// A value that another record may have stored meanwhile: becomes a reference to it, or is stored now.
     fn decide_link(
         &self,
         round: &mut Round,
@@ -145,7 +146,7 @@ impl LogWriter {
         (Some(record), Reference { place, take: if take > 0 { take } else { stored_take }, hash })
     }
 
-    /// Why a record may not be written at all.
+    /// Why a record must not be written at all.
     fn refusal(&self, pending: &QueuedRecord) -> Option<Error> {
         if let Some(error) = &self.vanished {
             return Some(error.clone());
@@ -163,7 +164,8 @@ impl LogWriter {
             return Some(Error::EarlierFailed(Box::new(cause)));
         }
         if !pending.encoded.links.is_empty() && self.moves.has_forgotten(pending.encoded.generation) {
-            // It was encoded many faults ago, and handed over only now: nobody knows any more where what it names is.
+            // It was encoded many faults ago, and handed over only now: it is unknown where its references point by
+            // now.
             let cause = self.last_failure.clone().unwrap_or(Error::Closed);
             return Some(Error::EarlierFailed(Box::new(cause)));
         }
@@ -178,7 +180,7 @@ impl LogWriter {
         if let Some(error) = self.closed() {
             return Some(error);
         }
-        // A copy counts only by the base that refers to it, whatever was posted about the attempt it is of.
+        // A copy counts only by the base that refers to it, whatever was posted about its attempt.
         if matches!(subject.key.what, What::Copied { .. }) {
             return None;
         }
@@ -205,7 +207,7 @@ impl Round {
     }
 
     fn remember(&mut self, record: usize, fresh: &[Fresh]) {
-        // Others are told only of what is heavy, so only that can be asked for.
+        // Only heavy values are announced to other encoders, so only those can be asked for.
         for fresh in fresh.iter().filter(|fresh| fresh.heavy) {
             let place = Place { segment: 0, offset: 0, inner: fresh.inner, base: fresh.base };
             self.stored_here.insert(fresh.hash, (record, place, fresh.take));

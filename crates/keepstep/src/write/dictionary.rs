@@ -1,6 +1,6 @@
-//! Learns a dictionary from the first steps, so that later short ones compress better.
+//! Trains a dictionary from the first steps, so that later short ones compress better.
 //!
-//! Trained on this writer's own log, tried on samples that it has not seen, and used only where it pays.
+//! It is trained on this writer's own log, tested on samples that it has not seen, and used only if it helps.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -9,22 +9,22 @@ use keepstep_format::record::{Dictionary, compress};
 
 use super::encoded_record::PlacedDictionary;
 
-/// Enough to learn from.
+/// How many bytes of samples are enough.
 const SAMPLE_BYTES: usize = 1 << 20;
-/// Long bodies compress well on their own.
+/// The longest sample: long bodies compress well on their own.
 const SAMPLE_BYTES_MAX: usize = 64 << 10;
 const SAMPLES_MIN: usize = 64;
 const DICTIONARY_BYTES: usize = 32 << 10;
-/// A dictionary must save at least one byte in so many, on what it has not seen.
+/// A dictionary must save at least one byte in this many, on samples that it has not seen.
 const SAVES_ONE_IN: usize = 10;
 
 pub(crate) struct Trainer {
-    /// False once samples were taken, or if nobody wants a dictionary.
+    /// False once the samples were taken, or if no dictionary is wanted.
     is_collecting: AtomicBool,
     bytes: AtomicUsize,
     samples: Mutex<Vec<Vec<u8>>>,
     current: RwLock<Option<Arc<PlacedDictionary>>>,
-    /// There is a current one: most writers have none, and need no lock to know it.
+    /// True if there is a dictionary: most writers have none, and need no lock to know it.
     is_there: AtomicBool,
 }
 
@@ -39,7 +39,7 @@ impl Trainer {
         }
     }
 
-    /// Keeps a copy of a body to learn from.
+    /// Keeps a copy of a body as a sample.
     pub(crate) fn sample(&self, body: &[u8]) {
         if !self.is_collecting.load(Ordering::Relaxed) || body.len() > SAMPLE_BYTES_MAX || body.len() < 64 {
             return;
@@ -51,7 +51,7 @@ impl Trainer {
 
     /// All samples, once there are enough.
     pub(crate) fn take_samples(&self) -> Option<Vec<Vec<u8>>> {
-        // Looked at before it is swapped: every step passes here, and a swap takes the line from the other processors.
+        // Checked before the swap: every step passes here, and a swap is expensive for the other processors.
         if self.bytes.load(Ordering::Relaxed) < SAMPLE_BYTES
             || !self.is_collecting.load(Ordering::Relaxed)
             || !self.is_collecting.swap(false, Ordering::AcqRel)
@@ -75,9 +75,9 @@ impl Trainer {
     }
 }
 
-/// A dictionary, if one pays on samples that it was not made from.
+/// A dictionary, if it helps on samples that it was not trained with.
 pub(crate) fn train(samples: &[Vec<u8>]) -> Option<Vec<u8>> {
-    // What does not compress at all teaches nothing.
+    // Samples that do not compress at all teach nothing.
     let samples: Vec<&Vec<u8>> = samples.iter().filter(|sample| compress(sample, None).is_some()).collect();
     if samples.len() < SAMPLES_MIN {
         return None;

@@ -1,4 +1,5 @@
-//! A record, ready for the committer: encoded on the thread that made it, and compressed and summed there or by the committer.
+//! A record that is ready for the committer. It is encoded on the caller's thread, and compressed and checksummed
+//! there or by the committer.
 
 use std::sync::Arc;
 
@@ -15,27 +16,27 @@ pub(crate) struct PlacedDictionary {
     pub(crate) offset: u64,
 }
 
-/// The bytes of a record, all but its place.
+/// The bytes of a record, without its place.
 #[derive(Debug)]
 pub(crate) struct EncodedRecord {
     /// The body as stored.
     pub(crate) stored: Vec<u8>,
     pub(crate) crcs: Sums,
-    /// Compressed and summed. Until then it is what was encoded.
+    /// True once it is compressed and checksummed. Until then `stored` is the encoded body.
     is_compressed: bool,
     pub(crate) flags: Flags,
     pub(crate) dictionary: Option<Arc<PlacedDictionary>>,
     pub(crate) links: Vec<EncodedLink>,
     pub(crate) fresh: Vec<Fresh>,
-    /// How long the body would be in full.
+    /// The length of the body without references.
     pub(crate) full_bytes: u64,
-    /// How long it is before compression.
+    /// The length before compression.
     pub(crate) new_bytes: u64,
-    /// Of the index, when this was encoded: it names no place that was given up before.
+    /// The generation of the index when this was encoded: it names no place that was given up before.
     pub(crate) generation: u64,
 }
 
-/// Checksums of a body, one for each frame that it takes: nearly always one, so that is kept without an allocation.
+/// The checksums of a body, one for each frame: nearly always one, which needs no allocation.
 #[derive(Debug, Default)]
 pub(crate) struct Sums {
     first: u32,
@@ -49,7 +50,7 @@ pub(crate) enum EncodedLink {
 }
 
 impl EncodedRecord {
-    /// What was encoded, not yet compressed.
+    /// An encoded body that is not compressed yet.
     pub(crate) fn new(encoded: Encoded, dictionary: Option<Arc<PlacedDictionary>>) -> Self {
         let Encoded { body, links, fresh, full_bytes } = encoded;
         let links = links.into_iter().map(|link| match link {
@@ -72,7 +73,7 @@ impl EncodedRecord {
         }
     }
 
-    /// Compresses and sums, if nobody did.
+    /// Compresses and checksums it, if that is not done yet.
     pub(crate) fn compress(&mut self) {
         if std::mem::replace(&mut self.is_compressed, true) {
             return;
@@ -98,7 +99,7 @@ impl EncodedRecord {
         }
     }
 
-    /// Bytes as they are, neither compressed nor referred to.
+    /// Bytes as they are, without compression or references.
     pub(crate) fn plain(stored: Vec<u8>) -> Self {
         let new_bytes = stored.len() as u64;
         Self {
@@ -115,7 +116,7 @@ impl EncodedRecord {
         }
     }
 
-    /// What it takes in the queue.
+    /// How many bytes it takes in the queue.
     pub(crate) fn queue_bytes(&self) -> usize {
         let pieces = self.links.iter().map(|link| match link {
             EncodedLink::Placed(_) => 0,
@@ -132,7 +133,7 @@ impl Sums {
         Self { first: crc32c::crc32c(first), more }
     }
 
-    /// The checksum of a body that takes one frame.
+    /// The checksum of a body that fits one frame.
     pub(crate) fn only(&self) -> Option<u32> {
         self.more.is_empty().then_some(self.first)
     }

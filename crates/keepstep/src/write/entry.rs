@@ -1,4 +1,4 @@
-//! What an episode records in one call.
+//! Entries: what an episode records in one call.
 
 use keepstep_format::fields;
 use keepstep_format::kind::Kind;
@@ -11,39 +11,39 @@ use crate::options::Level;
 
 /// One thing to record: a step, a part of a turn, a call, a note or the end.
 ///
-/// A [`Step`] is an entry as it is: `episode.record(Step::new().action("buy"))`.
+/// A [`Step`] is an entry by itself: `episode.record(Step::new().action("buy"))`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     pub(crate) kind: Kind,
     pub(crate) step: Step,
-    /// What to wait for, if it is not what the store was opened with.
+    /// The level to wait for, if not that of the store.
     pub(super) level: Option<Level>,
     pub(super) waits_for_room: bool,
 }
 
-/// A call that was made: which, with what, in which turn.
+/// A call that was made: its name, its arguments and its turn.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 #[non_exhaustive]
 pub struct CallMade {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Which call of its turn.
     pub key: CallKey,
-    /// What it was called with.
+    /// Its arguments.
     pub arguments: Value,
-    /// The turn in which it began, if that is known; else it is of the present one.
+    /// The turn in which it began; `None` for the present one.
     pub turn: Option<u64>,
-    /// What it gave was awaited.
+    /// True if its result was awaited.
     pub awaited: bool,
 }
 
-/// Which call of a turn: by a key of the caller's, or by its number.
+/// Which call of a turn: by a key that the caller chose, or by its ordinal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallKey {
-    /// The caller's own.
+    /// The key that the caller chose.
     Key(String),
-    /// Its number among the calls of the turn that have no key.
+    /// Its ordinal among the calls of the turn that have no key.
     Ordinal(u64),
 }
 
@@ -59,7 +59,7 @@ impl CallMade {
         self
     }
 
-    /// Sets whether what it gave was awaited.
+    /// Sets whether its result was awaited.
     pub fn awaited(mut self, awaited: bool) -> Self {
         self.awaited = awaited;
         self
@@ -81,22 +81,22 @@ impl Entry {
         Self::new(Kind::Step, step)
     }
 
-    /// A turn: what will be done, before it is done. Wait until it is durable before you act.
+    /// The intent of a turn. Wait until it is durable before you act.
     pub fn turn(said: Step) -> Self {
         Self::new(Kind::Intent, said)
     }
 
-    /// What came of the turn; completes it.
+    /// The result of the turn, which completes it.
     pub fn result(result: Step) -> Self {
         Self::new(Kind::Result, result)
     }
 
-    /// Gives up the turn.
+    /// Discards the turn.
     pub fn discard(reason: &str) -> Self {
         Self::new(Kind::Discard, Step::new().with(fields::REASON, Value::from(reason)))
     }
 
-    /// What a call returned, or the error that it raised.
+    /// The result of a call, or the error that it raised.
     pub fn call(made: &CallMade, came: std::result::Result<Value, Value>) -> Self {
         let mut step = Step::new().with(fields::NAME, Value::from(made.name.as_str()));
         step.set(fields::ARGUMENTS, made.arguments.clone());
@@ -122,7 +122,7 @@ impl Entry {
         Self::new(Kind::Item, Step::new().with(fields::VALUE, value))
     }
 
-    /// A note on the attempt, or on one of its steps. After the end, add notes to the run.
+    /// A note on the attempt, or on one of its steps. After the end, add notes to the run ([`crate::Run::annotate`]).
     pub fn note(name: &str, value: Value, source: &str, step: Option<u64>) -> Result<Self> {
         let mut note = Step::new();
         for (number, value) in note_fields(name, value, source)? {
@@ -134,12 +134,12 @@ impl Entry {
         Ok(Self::new(Kind::Note, note))
     }
 
-    /// The end, with what is said of it.
+    /// The end, with more fields.
     pub(crate) fn end(why: &str, more: Step) -> Self {
         Self::new(Kind::End, more.with(fields::WHY, Value::from(why)))
     }
 
-    /// Waits for this level, instead of the one that the store was opened with.
+    /// Sets the level to wait for, in place of that of the store.
     pub fn at(self, level: Level) -> Self {
         Self { level: Some(level), ..self }
     }
@@ -149,12 +149,12 @@ impl Entry {
         Self { waits_for_room: true, ..self }
     }
 
-    /// The number of the step that it says it is about.
+    /// The index of the step that it names.
     pub(super) fn index(&self) -> Option<u64> {
         self.step.get(fields::INDEX).and_then(Value::as_int).map(|index| index as u64)
     }
 
-    /// It completes a step with an error instead of a result.
+    /// True if it completes a step with an error instead of a result.
     pub(super) fn fails(&self) -> bool {
         self.kind == Kind::Result && self.step.get(fields::ERROR).is_some()
     }

@@ -1,7 +1,8 @@
-//! One event per batch: all its steps wait here, and one call wakes them all.
+//! One event for each batch: all its steps wait for it, and one call wakes them all.
 //!
-//! The stage only rises, and is raised only after what it promises is true. Waking many takes longer than a sync of few,
-//! so the committer may wake one and leave the others to that one: it goes on with the next batch meanwhile.
+//! The stage only rises, and is raised only after what it promises is true. Waking many threads takes longer than
+//! syncing few steps. So the committer may wake one thread, which wakes the others, and continue with the next batch
+//! meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -12,21 +13,21 @@ use crate::error::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub(crate) enum Stage {
-    /// On its way.
+    /// Not written yet.
     Queued = 0,
-    /// Written: it survives the process.
+    /// Written: it survives a kill of the process.
     Kill = 1,
-    /// Synced: it survives the power.
+    /// Synced: it survives a power cut.
     Power = 2,
 }
 
-/// Somebody sleeps on this event.
+/// A thread sleeps on this event.
 const SLEEPERS: u32 = 1 << 31;
-/// Nothing more will happen to it.
+/// Nothing more will happen to the batch.
 const OVER: u32 = 1 << 30;
 /// Some step of the batch was not recorded.
 const FAILURES: u32 = 1 << 29;
-/// One sleeper was woken, and the rest still has to be: whoever sees this first does it.
+/// One sleeper was woken, and the others must be: the first thread that sees this does it.
 const RELAY: u32 = 1 << 28;
 const STAGE: u32 = 0xff;
 
@@ -72,14 +73,14 @@ impl Event {
 
     /// Why this step of the batch was not recorded, if it was not.
     pub(crate) fn failure(&self, index: u32) -> Option<Error> {
-        // Everybody in a batch wakes at once: they must not all queue for a lock that nobody needs.
+        // All threads of a batch wake at once: they must not queue for a lock that none of them needs.
         if !self.has_failures() {
             return None;
         }
         lock(&self.failures).iter().find(|(failed, _)| *failed == index).map(|(_, error)| error.clone())
     }
 
-    /// Says which steps failed. Before the stage that would acknowledge them is raised.
+    /// Notes that a step failed. Call this before the stage is raised that would acknowledge it.
     pub(crate) fn fail(&self, index: u32, error: Error) {
         lock(&self.failures).push((index, error));
         self.word.fetch_or(FAILURES, Ordering::AcqRel);
@@ -92,8 +93,8 @@ impl Event {
         }
     }
 
-    /// Raises the stage and wakes one, who wakes the others. [`Event::wake_the_rest`] must follow some time later: that
-    /// one may not get a processor for long.
+    /// Raises the stage and wakes one thread, which wakes the others. [`Event::wake_the_rest`] must follow later:
+    /// that thread may not get a processor for long.
     pub(crate) fn raise_by_relay(&self, stage: Stage) {
         let relay = |word| raised(word, stage) | if word & SLEEPERS != 0 { RELAY } else { 0 };
         if self.update(relay) {
@@ -101,9 +102,9 @@ impl Event {
         }
     }
 
-    /// Wakes those whom nobody has woken yet.
+    /// Wakes the threads that nobody has woken yet.
     pub(crate) fn wake_the_rest(&self) {
-        // Looked at before it is changed: everybody of a batch passes here.
+        // Checked before it is changed: all threads of a batch pass here.
         if self.word.load(Ordering::Acquire) & RELAY != 0
             && self.word.fetch_and(!RELAY, Ordering::AcqRel) & RELAY != 0
         {
@@ -111,14 +112,14 @@ impl Event {
         }
     }
 
-    /// Nothing more will happen: whoever waits looks for a failure.
+    /// Nothing more will happen: waiting threads look for a failure.
     pub(crate) fn close(&self) {
         if self.update(|word| word | OVER) {
             self.wake_all();
         }
     }
 
-    /// Changes the word. True if somebody sleeps who must be woken.
+    /// Changes the word. True if a thread sleeps that must be woken.
     fn update(&self, change: impl Fn(u32) -> u32) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
@@ -130,7 +131,8 @@ impl Event {
         }
     }
 
-    /// Waits until the stage is reached, the event is over, or the time is. True if there is nothing left to wait for.
+    /// Waits until the stage is reached, the event is over, or the time is over. True if there is nothing left to
+    /// wait for.
     pub(crate) fn wait(&self, stage: Stage, timeout: Option<Duration>) -> bool {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
@@ -152,7 +154,7 @@ impl Event {
         }
     }
 
-    /// The broken variant that the model must catch: whoever is woken goes on and wakes nobody.
+    /// The broken variant that the model must catch: a thread that is woken wakes nobody.
     #[cfg(all(test, loom))]
     pub(crate) fn wait_and_tell_nobody(&self, stage: Stage) {
         loop {
@@ -176,7 +178,7 @@ impl Event {
             tv_sec: left.as_secs() as i64,
             tv_nsec: i64::from(left.subsec_nanos()),
         });
-        // Any return is a reason to look again.
+        // After any return the word is checked again.
         let _ = futex::wait(&self.word, futex::Flags::PRIVATE, word, timeout.as_ref());
     }
 
@@ -194,7 +196,7 @@ impl Event {
     #[cfg(any(loom, not(target_os = "linux")))]
     fn sleep(&self, word: u32, left: Option<Duration>) {
         let guard = lock(&self.sleep.0);
-        // The word is looked at under the lock, so a wake-up between the two cannot be missed.
+        // The word is checked under the lock, so a wake-up between the two cannot be missed.
         if self.word.load(Ordering::Acquire) != word {
             return;
         }

@@ -1,9 +1,9 @@
-//! How steps get from the threads that make them to the one that writes them, and how the word comes back.
+//! How steps get from the threads that make them to the one that writes them, and how the acknowledgement comes back.
 //!
-//! Whoever holds the committer's role takes all that is waiting as one batch. Nothing lingers: the next batch is what
-//! arrived while the last one was synced. Three rules keep a step from being forgotten: a caller pushes before it tries
-//! for the role; whoever gives the role up looks at the queue afterwards; the committer's thread goes to sleep only
-//! under the queue's lock, when it is empty.
+//! The thread that holds the committer's role takes everything that waits as one batch. Nothing lingers: the next
+//! batch is what arrived during the last sync. Three rules keep a step from being forgotten. A caller pushes before
+//! it tries to take the role. A thread that gives the role up looks at the queue afterwards. The committer's thread
+//! goes to sleep only under the queue's lock, when the queue is empty.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::event::Event;
 use super::sync::{Condvar, Mutex, lock};
 
-/// What waits to be written.
+/// The queue of records to be written.
 pub(crate) struct Handoff<T> {
     queue: Mutex<Queue<T>>,
     work: Condvar,
@@ -22,7 +22,7 @@ pub(crate) struct Handoff<T> {
 struct Queue<T> {
     items: Vec<T>,
     bytes: usize,
-    /// Of the batch that is being collected.
+    /// The event of the batch that is being collected.
     event: Arc<Event>,
     committer_sleeps: bool,
     sync_wanted: bool,
@@ -36,19 +36,19 @@ pub(crate) struct Batch<T> {
     pub(crate) event: Arc<Event>,
 }
 
-/// Where in which batch a step is.
+/// The batch of a step, and its index in it.
 #[derive(Debug, Clone)]
 pub(crate) struct Ticket {
     pub(crate) event: Arc<Event>,
     pub(crate) index: u32,
 }
 
-/// Why a step was not taken.
+/// Why a step was not accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NotTaken {
     Closed,
     Full,
-    /// The caller does not want to wait any more.
+    /// The caller stopped waiting.
     Interrupted,
 }
 
@@ -57,7 +57,7 @@ pub(crate) enum NotTaken {
 pub(crate) enum WhenFull {
     Wait,
     Refuse,
-    /// One more than fits: for what must not be refused.
+    /// Add one more than fits: for entries that must not be refused.
     Pass,
 }
 
@@ -66,7 +66,7 @@ pub(crate) enum WhenFull {
 pub(crate) enum Woken {
     Work,
     Sync,
-    /// Something changed about how long to sleep.
+    /// The time to sleep may have changed.
     Nudged,
     Idle,
     Closed,
@@ -86,7 +86,8 @@ impl<T> Handoff<T> {
         Self { queue: Mutex::new(queue), work: Condvar::new(), room: Condvar::new(), bytes_max }
     }
 
-    /// Adds a step. With `wake`, the committer's thread is told; without, the caller will try for the role itself.
+    /// Adds a step. With `wake`, the committer's thread is woken; without it, the caller tries to take the role
+    /// itself.
     #[cfg(loom)]
     pub(crate) fn push(
         &self,
@@ -98,7 +99,7 @@ impl<T> Handoff<T> {
         self.push_unless(item, bytes, when_full, wake, None)
     }
 
-    /// As `push`; while the queue is full the caller is asked now and then whether it still wants to wait.
+    /// As `push`. While the queue is full, the caller is asked now and then whether it still wants to wait.
     pub(crate) fn push_unless(
         &self,
         item: T,
@@ -108,7 +109,7 @@ impl<T> Handoff<T> {
         interrupt: Option<(Duration, fn() -> bool)>,
     ) -> Result<Ticket, NotTaken> {
         let mut queue = lock(&self.queue);
-        // One item may pass whatever its size, or it could never be written.
+        // A single item may pass whatever its size; otherwise it could never be written.
         while queue.bytes > 0
             && queue.bytes + bytes > self.bytes_max
             && when_full != WhenFull::Pass
@@ -126,7 +127,7 @@ impl<T> Handoff<T> {
                 let woken = self.room.wait_timeout(queue, every);
                 let (woken, waited) = woken.unwrap_or_else(std::sync::PoisonError::into_inner);
                 drop(woken);
-                // Asked without the lock: whoever answers may have to wait for somebody who needs it.
+                // Called without the lock: the callback may have to wait for a thread that needs the lock.
                 if waited.timed_out() && is_interrupted() {
                     return Err(NotTaken::Interrupted);
                 }
@@ -151,13 +152,13 @@ impl<T> Handoff<T> {
         Ok(ticket)
     }
 
-    /// All that waits, for whoever holds the role.
+    /// Everything that waits, for the thread that holds the role.
     pub(crate) fn take(&self) -> Option<Batch<T>> {
         let mut queue = lock(&self.queue);
         if queue.items.is_empty() {
             return None;
         }
-        // As many will wait next time: the vector keeps its size.
+        // As many will wait next time, so the vector keeps its size.
         let capacity = queue.items.len();
         let items = std::mem::replace(&mut queue.items, Vec::with_capacity(capacity));
         let event = std::mem::replace(&mut queue.event, Arc::new(Event::new()));
@@ -175,7 +176,7 @@ impl<T> Handoff<T> {
         !lock(&self.queue).items.is_empty()
     }
 
-    /// After the role was given up: wakes the committer's thread if something came in meanwhile.
+    /// Called after the role was given up: wakes the committer's thread if something came in meanwhile.
     pub(crate) fn wake_if_work(&self) {
         let mut queue = lock(&self.queue);
         if queue.committer_sleeps && (!queue.items.is_empty() || queue.sync_wanted) {
@@ -190,7 +191,7 @@ impl<T> Handoff<T> {
         self.rouse(|queue| queue.sync_wanted = true);
     }
 
-    /// Makes the committer's thread think again about how long to sleep.
+    /// Makes the committer's thread compute again how long to sleep.
     pub(crate) fn nudge(&self) {
         self.rouse(|queue| queue.nudged = true);
     }
@@ -205,7 +206,7 @@ impl<T> Handoff<T> {
         }
     }
 
-    /// Sleeps until there is work, for the committer's thread. It must not hold the role.
+    /// The committer's thread sleeps here until there is work. It must not hold the role.
     pub(crate) fn wait_for_work(&self, timeout: Duration) -> Woken {
         let mut queue = lock(&self.queue);
         if queue.items.is_empty() && !queue.sync_wanted && !queue.nudged && !queue.closed {
@@ -238,7 +239,7 @@ impl<T> Handoff<T> {
         }
     }
 
-    /// Takes nothing more; what is in the queue is still written.
+    /// Accepts nothing more; what is in the queue is still written.
     pub(crate) fn close(&self) {
         lock(&self.queue).closed = true;
         self.work.notify_all();

@@ -1,6 +1,6 @@
 //! Which values are in this writer's log already, and where.
 //!
-//! Bounded: what was not asked for in a long time is forgotten and, if it comes again, stored again.
+//! Bounded: values that were not used for a long time are forgotten. If one comes again, it is stored again.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -14,13 +14,14 @@ use keepstep_format::hash::Hash;
 use super::chain::ListChain;
 
 const SHARDS: usize = 16;
-/// A value that so many records refer to is stored a second time: damage in one place must not cost them all.
+/// A value that this many records refer to is stored a second time, so that damage in one place does not cost them
+/// all.
 const USES_OF_ONE_COPY: u32 = 256;
-/// What an entry costs in memory, roughly: hash, place, table overhead.
+/// About how many bytes an entry takes in memory: hash, place, table overhead.
 const ENTRY_BYTES: usize = 112;
 const CHAIN_BYTES: usize = 128;
 
-/// A hash is as random as it gets: its first bytes will do.
+/// A hash is random already, so its first bytes are enough.
 #[derive(Default)]
 pub(crate) struct FirstBytes(u64);
 
@@ -45,7 +46,7 @@ type Table = HashMap<Hash, IndexSlot, BuildHasherDefault<FirstBytes>>;
 
 #[derive(Debug)]
 enum IndexSlot {
-    /// A record that has it is on its way to the committer.
+    /// A record that has it is in the queue.
     Pending,
     Stored(Copy),
 }
@@ -72,7 +73,7 @@ pub(crate) struct Index {
     forgotten: AtomicU64,
     second_copies: AtomicU64,
     found: AtomicU64,
-    /// Rises when places were forgotten because they were given up.
+    /// Rises when places were given up and forgotten.
     generation: AtomicU64,
 }
 
@@ -95,7 +96,7 @@ impl Index {
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Announces values that a record on its way will store.
+    /// Announces values that a queued record will store.
     pub(crate) fn announce(&self, fresh: &[Fresh]) {
         for fresh in fresh.iter().filter(|fresh| fresh.heavy) {
             let mut shard = self.shard(&fresh.hash);
@@ -122,7 +123,7 @@ impl Index {
         }
     }
 
-    /// Forgets everything at or behind a place in a segment that was given up.
+    /// Forgets everything at or after a place in a segment that was given up.
     pub(crate) fn forget_from(&self, segment: u64, offset: u64) {
         let gone = |entry: &IndexSlot| matches!(entry, IndexSlot::Stored(copy) if copy.place.segment == segment && copy.place.offset >= offset);
         for shard in &self.shards {
@@ -132,12 +133,13 @@ impl Index {
         }
     }
 
-    /// To be asked before a record is encoded: it then names no place that was given up before.
+    /// Ask for it before a record is encoded: the record then names no place that was given up before.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// After [`Index::forget_from`]. Gives the generation that is over: what was encoded in it may know what is forgotten.
+    /// Call this after [`Index::forget_from`]. Returns the generation that is over: records encoded in it may name
+    /// forgotten places.
     pub(crate) fn begin_generation(&self) -> u64 {
         self.generation.fetch_add(1, Ordering::AcqRel)
     }
@@ -163,7 +165,7 @@ impl Index {
         shard.young.insert(hash, entry);
         if shard.young_bytes > self.shard_bytes_max {
             self.forgotten.fetch_add(shard.old.len() as u64, Ordering::Relaxed);
-            // The table of what is forgotten becomes the new one: it has grown already.
+            // The forgotten table becomes the new one: it has grown already.
             shard.old.clear();
             let Shard { young, old, young_bytes } = shard;
             std::mem::swap(young, old);
@@ -184,7 +186,7 @@ impl Shard {
         self.young.get_mut(hash).or_else(|| self.old.get_mut(hash))
     }
 
-    /// Looks a hash up, and makes it young again.
+    /// Looks a hash up, and marks it as used.
     fn get(&mut self, hash: &Hash) -> Option<&mut IndexSlot> {
         if !self.young.contains_key(hash) {
             let entry = self.old.remove(hash)?;
@@ -196,8 +198,8 @@ impl Shard {
 }
 
 impl Index {
-    /// Keeps what a record really refers to young. Asking alone does not: a long history asks for every message of it at
-    /// every step, and would push out the one entry of each other episode that its next step needs.
+    /// Marks the values that a record really refers to as used. A look-up alone does not: a long history looks up
+    /// every message at every step, and would push out the one entry that the next step of each other episode needs.
     pub(crate) fn keep_young(&self, links: &[Link]) {
         for link in links {
             if let Link::Placed(reference) = link {

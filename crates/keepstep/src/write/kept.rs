@@ -1,13 +1,14 @@
-//! A batch that could not be made durable at once on a caller's thread: kept, and finished by whoever comes next.
+//! A batch that could not be made durable at once on a caller's thread. It is kept, and finished by the next
+//! committer.
 //!
-//! A caller must be able to stop waiting; the committer's thread waits in its place.
+//! A caller must be able to stop waiting, so the committer's thread waits in its place.
 
 use super::handoff::Batch;
 use super::log::{LogWriter, QueuedRecord, Trouble};
 
 impl LogWriter {
-    /// Commits a batch on the thread of a caller, which must not be kept if the disk is full: tried once. True if that is
-    /// all; else the batch is kept for [`LogWriter::finish_held`], before all others.
+    /// Commits a batch on the thread of a caller, which must not be blocked if the disk is full: tried once. True if
+    /// that succeeded; otherwise the batch is kept for [`LogWriter::finish_held`], before all others.
     pub(crate) fn try_commit(&mut self, batch: Batch<QueuedRecord>) -> bool {
         let mut round = self.decide(batch);
         if round.placed.is_empty() {
@@ -30,7 +31,7 @@ impl LogWriter {
         false
     }
 
-    /// Makes what was tried in vain durable, however often that takes, for as long as we may wait.
+    /// Makes the kept batch durable. Tries again for as long as `stall` allows.
     pub(crate) fn finish_held(&mut self) {
         if let Some(mut round) = self.held.take() {
             let outcome = self.persist(&mut round, self.options.stall);
@@ -38,12 +39,12 @@ impl LogWriter {
         }
     }
 
-    /// True if a thread goes on with what callers leave.
+    /// True if there is a committer's thread, which finishes what callers leave.
     pub(crate) fn has_thread(&self) -> bool {
         self.options.background
     }
 
-    /// True while a batch waits that was tried in vain.
+    /// True while a batch is kept.
     pub(crate) fn is_held(&self) -> bool {
         self.held.is_some()
     }

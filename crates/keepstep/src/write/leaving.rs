@@ -1,4 +1,5 @@
-//! A log that others have closed: nothing more is written or acknowledged in it, and whoever records goes on elsewhere.
+//! A log that another process has closed: nothing more is written or acknowledged in it; recording continues in a new
+//! log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,35 +11,36 @@ use super::log::LogWriter;
 use super::moved::Moves;
 
 impl LogWriter {
-    /// Says to this one when others have closed the log.
+    /// Sets the flag to raise when another process closes the log.
     pub(crate) fn with_closed_flag(mut self, is_closed: Arc<AtomicBool>) -> Self {
         self.is_closed = is_closed;
         self
     }
 
-    /// Whose log it is.
+    /// The writer of the log.
     pub(super) fn writer(&self) -> Id {
         self.identity.writer
     }
 
-    /// True once others have closed the log.
+    /// True once another process has closed the log.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Looks for mail although there is nothing to write: whoever asks whether this writer lives is answered. What fails is
-    /// tried again with the next batch.
+    /// Looks for mail although there is nothing to write, so that a question whether this writer lives is answered.
+    /// If it fails, it is tried again with the next batch.
     pub(crate) fn answer(&mut self) {
         if !self.is_closed() && self.look_for_mail().is_ok() && self.is_closed() {
             self.leave();
         }
     }
 
-    /// Others have closed the log: what it holds belongs to them, and not a byte more is written to it.
+    /// Another process has closed the log: its content belongs to that process, and no byte more is written.
     pub(super) fn leave(&mut self) {
         let is_synced = !self.rewrite && self.segment.as_mut().is_some_and(|segment| segment.sync().is_ok());
         for (_, event) in self.unsynced.drain(..) {
-            // Acknowledged at `kill` before the log was closed, so whoever closed it has it, whatever our sync says.
+            // It was acknowledged at `kill` before the log was closed, so the closing process has it, even if our
+            // sync failed.
             if is_synced { event.raise(Stage::Power) } else { event.close() }
         }
         self.wake_the_rest();

@@ -1,8 +1,9 @@
-//! The committer's work: places records in the log, writes and syncs them, and only then says so.
+//! The committer's work: places records in the log, writes and syncs them, and only then acknowledges them.
 //!
-//! One thread at a time. A write or sync that fails is never tried again on the same file: the segment is given up from
-//! what is known to be synced, and what was not goes, in the same order, to a new segment that says so in its header. A look
-//! into the mailbox that fails spoils nothing: it alone is tried again, and nothing is acknowledged before it.
+//! Only one thread at a time. A write or sync that fails is never tried again on the same file: the segment is given
+//! up after its synced part, and the rest goes, in the same order, to a new segment whose header says so. A look into
+//! the mailbox that fails damages nothing: only the look is tried again, and nothing is acknowledged before it
+//! succeeds.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -32,7 +33,7 @@ use crate::disk::{self, Disk};
 use crate::error::Error;
 use crate::options::{Level, Options};
 
-/// A record on its way to the log.
+/// A record in the queue.
 pub(crate) struct QueuedRecord {
     pub(crate) subject: Option<Arc<Subject>>,
     pub(crate) epoch: u32,
@@ -40,45 +41,47 @@ pub(crate) struct QueuedRecord {
     pub(crate) encoded: EncodedRecord,
     pub(crate) level: Level,
     pub(crate) progress: Progress,
-    /// The subject's last record: nothing about it needs to be remembered.
+    /// True for the last record of a subject: nothing about the subject needs to be remembered after it.
     pub(crate) last: bool,
 }
 
-/// What somebody posted.
+/// What a letter says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum News {
-    /// An episode or stream is no longer this writer's: attempts before this one are fenced.
+    /// An episode or stream has another owner: attempts before this one are fenced.
     Claimed { id: Id, attempt: u32 },
-    /// The whole log is no longer this writer's: it was asked, and did not answer in time.
+    /// The whole log was closed: this writer was asked, and did not answer in time.
     Closed,
 }
 
-/// Looks for mail; called once a batch, after the sync and before anything is acknowledged, and now and then when idle.
+/// Looks for mail. Called once a batch, after the sync and before anything is acknowledged, and now and then when
+/// idle.
 pub(crate) type LookUp = Box<dyn FnMut() -> io::Result<Vec<News>> + Send>;
 
-/// Told the number and length of the last segment.
+/// Called with the number and length of the last segment.
 pub(crate) type OnClose = Box<dyn FnOnce(u64, u64) + Send>;
 
-/// How much may be written without a sync before the committer syncs on its own.
+/// How many bytes may be written without a sync before the committer syncs by itself.
 const UNSYNCED_BYTES_MAX: u64 = 8 << 20;
-/// One write takes at most about this much; a larger batch is written in parts, and synced once.
+/// About how many bytes one write has; a larger batch is written in parts, and synced once.
 const WRITE_BYTES: usize = 4 << 20;
-/// A batch of so many is woken by relay, so that the next sync begins at once and the disk is never idle. More of them keep
-/// the processors busy for longer than a sync takes: then fewer, larger batches cost less, and waking them here makes those.
+/// A batch of up to this many is woken by relay, so that the next sync begins at once and the disk is never idle.
+/// Larger batches keep the processors busy for longer than a sync: then fewer, larger batches cost less, and waking
+/// all of them here causes that.
 const RELAY_MEMBERS_MAX: usize = 64;
 const BACKOFF_FIRST: Duration = Duration::from_millis(2);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
 
-/// Who writes, and to where.
+/// The writer, and its storage.
 pub(crate) struct Identity {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) store: Id,
     pub(crate) writer: Id,
-    /// The most that this storage gives: what a sync here is worth.
+    /// The highest level of this storage, which a sync reaches.
     pub(crate) strongest: Level,
     /// Keeps the writer's lock until its last byte is written.
     pub(crate) lock: Option<Arc<dyn Send + Sync>>,
-    /// Told the number and length of the last segment when it was sealed in good order.
+    /// Called with the number and length of the last segment when it was sealed normally.
     pub(crate) on_close: Option<OnClose>,
 }
 
@@ -93,20 +96,20 @@ pub(crate) struct LogWriter {
     counters: Arc<Counters>,
     pub(super) segment: Option<OpenSegment>,
     pub(super) next_number: u64,
-    /// A segment that was given up, and from where: the next header says so.
+    /// A segment that was given up, and from where on: the next header names it.
     voids: Option<(u64, u64)>,
-    /// The segment that was sealed last, and its length: the next header says so.
+    /// The last sealed segment, and its length: the next header names it.
     sealed: Option<(u64, u64)>,
-    /// The next sequence of each subject.
+    /// The next sequence number of each subject.
     pub(super) subjects: HashMap<SubjectKey, u32, BuildHasherDefault<FirstBytes>>,
     pub(super) fenced: HashMap<Id, u32>,
-    /// Others have closed this log: nothing more is written or acknowledged in it.
+    /// True if another process has closed this log: nothing more is written or acknowledged in it.
     pub(super) is_closed: Arc<AtomicBool>,
-    /// Acknowledged at `kill`, not synced yet: kept until a sync covers them.
+    /// Batches that are acknowledged at `kill` and not synced yet.
     pub(super) unsynced: Vec<(Vec<Placed>, Arc<Event>)>,
-    /// What was not synced must be written again, to a new segment.
+    /// True if what was not synced must be written again, to a new segment.
     pub(super) rewrite: bool,
-    /// Records that were moved from a segment that was given up.
+    /// Records that were moved out of a segment that was given up.
     pub(super) moves: Moves,
     pub(super) last_failure: Option<Error>,
     pub(super) vanished: Option<Error>,
@@ -115,15 +118,15 @@ pub(crate) struct LogWriter {
     pub(super) wakers: Arc<Wakers>,
     /// The batch that is being woken by relay.
     relayed: Option<Arc<Event>>,
-    /// A batch that a caller tried to write in vain, and left to the committer's thread.
+    /// A batch that a caller could not write, and left to the committer's thread.
     pub(super) held: Option<Round>,
 }
 
-/// Why a batch could not be made durable just now.
+/// Why a batch could not be made durable now.
 pub(super) enum Trouble {
-    /// It may go away. What was not acknowledged goes to another segment.
+    /// The cause may go away. What was not acknowledged goes to another segment.
     Disk(io::Error),
-    /// Nobody knows whether something was claimed. What was written and synced stays: only the look is tried again.
+    /// It is unknown whether an episode was claimed. What was written and synced stays: only the look is tried again.
     LookUp(io::Error),
     /// The store was deleted.
     Vanished(String),
@@ -172,17 +175,17 @@ impl LogWriter {
         }
     }
 
-    /// Gives the buffers of what was written back to those who encode.
+    /// Returns the buffers of written records to the encoding threads.
     pub(crate) fn with_buffer_pool(self, buffer_pool: Arc<BufferPool>) -> Self {
         Self { buffer_pool, ..self }
     }
 
-    /// Tells these wakers when something was acknowledged.
+    /// Calls these wakers when something was acknowledged.
     pub(crate) fn with_wakers(self, wakers: Arc<Wakers>) -> Self {
         Self { wakers, ..self }
     }
 
-    /// Commits a batch: each of its records is acknowledged, or told why not.
+    /// Commits a batch: each of its records is acknowledged, or fails with a reason.
     pub(crate) fn commit(&mut self, batch: Batch<QueuedRecord>) {
         self.finish_held();
         let mut round = self.decide(batch);
@@ -193,7 +196,7 @@ impl LogWriter {
         self.tell_all(round, outcome);
     }
 
-    /// Tells everybody in a batch what came of it.
+    /// Tells every caller of a batch its outcome.
     pub(super) fn tell_all(&mut self, round: Round, outcome: Result<(), Error>) {
         match outcome {
             Ok(()) => self.acknowledge(round),
@@ -204,7 +207,7 @@ impl LogWriter {
         }
     }
 
-    /// Syncs what was acknowledged at `kill` only. Tried once; what fails is tried again later.
+    /// Syncs what was acknowledged only at `kill`. Tried once; a failed sync is tried again later.
     pub(crate) fn sync(&mut self) {
         self.finish_held();
         if self.unsynced.is_empty() || self.vanished.is_some() {
@@ -227,7 +230,7 @@ impl LogWriter {
         !self.unsynced.is_empty()
     }
 
-    /// Tells readers how far the log is synced, when no next batch will. Needs no sync of its own.
+    /// Records for readers how far the log is synced, if no next batch will do so. It needs no sync of its own.
     pub(crate) fn say_synced(&mut self) {
         self.wake_the_rest();
         // What is written and not acknowledged yet may still be given up.
@@ -244,12 +247,12 @@ impl LogWriter {
         }
     }
 
-    /// Seals the segment: the store was closed in good order.
+    /// Seals the segment, when the store is closed normally.
     pub(crate) fn close(&mut self) {
         self.sync();
         let is_done = self.unsynced.is_empty();
         if let Some(segment) = self.segment.as_mut().filter(|segment| is_done && !segment.is_empty()) {
-            // A segment that could not be sealed is scanned by whoever reads it.
+            // A segment that could not be sealed is scanned by its readers.
             if segment.sync().and_then(|()| segment.seal(&self.key, &self.options)).is_ok()
                 && let Some(on_close) = self.identity.on_close.take()
             {
@@ -260,14 +263,14 @@ impl LogWriter {
         self.identity.lock = None;
     }
 
-    /// Makes a batch durable, however often that takes, for as long as we may wait.
+    /// Makes a batch durable. Tries again for as long as `stall` allows.
     pub(super) fn persist(&mut self, round: &mut Round, stall: Duration) -> Result<(), Error> {
         let started_us = self.identity.disk.uptime_us();
         let mut backoff = BACKOFF_FIRST;
         loop {
             let (error, is_written) = match self.try_persist(round) {
                 Ok(()) => return Ok(()),
-                // Whoever closes a log deletes it afterwards: then that is what happened.
+                // A process that closes a log deletes it afterwards, so the file may be gone for that reason.
                 Err(Trouble::Vanished(_)) if self.look_for_mail().is_ok() && self.is_closed() => {
                     return Ok(());
                 }
@@ -283,7 +286,7 @@ impl LogWriter {
             self.wake_the_rest();
             let waited = Duration::from_micros((self.identity.disk.uptime_us() - started_us).max(0) as u64);
             let is_over = waited >= stall;
-            // What is told as failed must never count: if it is written, the segment goes with it.
+            // A record that is reported as failed must never count: if it is written, its segment is given up.
             if !is_written || (is_over && round.is_written) {
                 round.is_written = false;
                 self.give_up_segment();
@@ -335,7 +338,7 @@ impl LogWriter {
         self.look_for_mail()
     }
 
-    /// Before anything is acknowledged. A look-up that fails is never an acknowledgement.
+    /// Called before anything is acknowledged. A look-up that fails is never an acknowledgement.
     pub(super) fn look_for_mail(&mut self) -> Result<(), Trouble> {
         for news in (self.look_up)().map_err(Trouble::LookUp)? {
             match news {
@@ -349,7 +352,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Puts all that a sync has not covered into a new segment, in the same order.
+    /// Writes everything that is not synced into a new segment, in the same order.
     fn write_unsynced_again(&mut self, segment: &mut OpenSegment) -> io::Result<()> {
         let mut unsynced = std::mem::take(&mut self.unsynced);
         let mut result = Ok(());
@@ -366,22 +369,23 @@ impl LogWriter {
         result
     }
 
-    /// Never again a byte to this segment: the next one says from where it does not count.
+    /// Writes nothing more to this segment. The next header says from where on it is void.
     pub(super) fn give_up_segment(&mut self) {
         if let Some(segment) = self.segment.take() {
-            // Not from what was synced: of that, some may not have been acknowledged, and will be told so.
+            // Not from the synced place: some records before it may not have been acknowledged, and will be reported
+            // as failed.
             self.voids = Some((segment.number, segment.kept_to));
             self.index.forget_from(segment.number, segment.kept_to);
             self.counters.add_given_up();
         }
         self.rewrite = !self.unsynced.is_empty();
         if self.rewrite {
-            // Only what was encoded before may know the places that are given up: the index has forgotten them.
+            // Only records that were encoded before may name the given-up places: the index has forgotten them.
             self.moves.begin(self.index.begin_generation());
         }
     }
 
-    /// A segment with room, sealing the full one before it.
+    /// Makes sure that there is a segment with room; seals the full one before it.
     fn open_segment(&mut self) -> Result<(), Trouble> {
         if let Some(segment) = &mut self.segment {
             if segment.end < self.options.segment_bytes_max {
@@ -401,7 +405,7 @@ impl LogWriter {
             self.segment = None;
         }
         let number = self.next_number;
-        // Never used twice: a name whose creation failed half-way may be there after all.
+        // A number is never used twice: a name whose creation failed half-way may exist after all.
         self.next_number += 1;
         let disk = Arc::clone(&self.identity.disk);
         let mut begun = disk.begin(&self.dir)?;
@@ -410,7 +414,7 @@ impl LogWriter {
         let path = format!("{}/{number}.seg", self.dir);
         let mut segment = OpenSegment::new(begun, path.clone(), number, header.salt);
         if self.rewrite {
-            // In the new segment before it has its name: with its name comes that the old one is void from here.
+            // Written before the new segment gets its name, since with its name the old one becomes void.
             self.write_unsynced_again(&mut segment)?;
         }
         segment.sync()?;
@@ -441,7 +445,7 @@ impl LogWriter {
         })
     }
 
-    /// The batch is durable: remembers what it stored, and says so.
+    /// The batch is durable: remembers its values, and acknowledges it.
     fn acknowledge(&mut self, mut round: Round) {
         for member in &round.members {
             let placed = &round.placed[member.record];
@@ -457,10 +461,10 @@ impl LogWriter {
             self.subjects.remove(key);
         }
         if round.needs_sync {
-            // In order: what was written before this batch is told first.
+            // In order: earlier batches are acknowledged first.
             self.all_is_synced();
         }
-        // Before they are told: what they record next may refer to it.
+        // Before the callers are told: their next records may refer to these values.
         for placed in &round.placed {
             self.index.remember(placed.fresh(), placed.segment, placed.offset);
             if placed.kind == Kind::Dict {
@@ -469,10 +473,11 @@ impl LogWriter {
         }
         self.counters.add_batch(&round.placed);
         if round.needs_sync && !round.ended.is_empty() {
-            // Whoever is told that it ended may tell others to go on with it: they must not find it busy.
+            // A caller that is told that its episode ended may tell another process to open it, which must not find
+            // it busy.
             self.say_synced();
         }
-        // Those who wait go on while the rest is done here.
+        // Waiting callers continue while the rest is done here.
         self.wake(&round);
         self.counters.set_segment_bytes(self.segment.as_ref().map_or(0, |segment| segment.end));
         if round.needs_sync {
@@ -495,15 +500,15 @@ impl LogWriter {
         self.relayed = Some(Arc::clone(&round.event));
     }
 
-    /// Whoever was to wake a batch had the time of a sync for it: nobody waits longer than that for a thread that gets
-    /// no processor.
+    /// The thread that was to wake a batch had the time of a sync for it. No caller waits longer for a thread that
+    /// gets no processor.
     pub(super) fn wake_the_rest(&mut self) {
         if let Some(event) = self.relayed.take() {
             event.wake_the_rest();
         }
     }
 
-    /// A sync covers everything that was written, and nothing forbids to say so.
+    /// A sync covers everything that was written, so earlier batches are acknowledged too.
     fn all_is_synced(&mut self) {
         if let Some(segment) = &mut self.segment {
             segment.kept_to = segment.synced_to;
@@ -521,7 +526,7 @@ impl LogWriter {
         }
     }
 
-    /// The batch is not durable: its records never were, and their sequences are free again.
+    /// The batch is not durable: its records do not count, and their sequence numbers are free again.
     fn withdraw(&mut self, round: &Round, error: &Error) {
         self.last_failure = Some(error.clone());
         for member in round.members.iter().rev() {
@@ -536,7 +541,7 @@ impl LogWriter {
     }
 }
 
-/// What a subject's handle may count on from now on.
+/// Tells the handle of a subject what is committed.
 fn tell(subject: &Subject, placed: &Placed) {
     if let Some(step) = placed.progress.part.step {
         subject.set_steps(step + 1);
@@ -549,7 +554,7 @@ fn tell(subject: &Subject, placed: &Placed) {
     }
 }
 
-/// Writes records and the commit that makes them exist.
+/// Writes records, and the commit that makes them count.
 fn write_round(
     segment: &mut OpenSegment,
     placed: &mut [Placed],
@@ -565,7 +570,7 @@ fn write_round(
             let place = &mut current.references[sibling.reference].place;
             (place.segment, place.offset) = (before[sibling.record].segment, before[sibling.record].offset);
         }
-        // Records go on naming places by which others are known: those where they are now may change with the next try.
+        // Records keep naming places by which they are known: their present places may change with the next try.
         let known = moves.now(&current.references).map(|now| std::mem::replace(&mut current.references, now));
         segment.add(current, is_lone.then_some(synced_to));
         if let Some(known) = known {
@@ -586,7 +591,7 @@ fn write_round(
     if segment.buffered() > 0 { segment.write() } else { Ok(()) }
 }
 
-/// A file that was deleted under us takes every byte, and keeps none.
+/// An error if the file was deleted: it would accept every byte, and lose it.
 fn check_it_is_there(segment: &OpenSegment) -> Result<(), Trouble> {
     if segment.log.is_there()? { Ok(()) } else { Err(Trouble::Vanished(segment.path.clone())) }
 }

@@ -1,7 +1,8 @@
-//! Recording: from the caller's value to bytes that survive.
+//! Records: from the caller's value to bytes that survive.
 //!
-//! A step is encoded and hashed on the thread that made it, compressed there (or by the committer, where the callers share a
-//! thread), waits in a bounded queue, gets its place from the committer, and is acknowledged after its sync, in order.
+//! A step is encoded and hashed on the caller's thread, and compressed there (or by the committer, if many callers
+//! share a thread). It waits in a bounded queue, gets its place from the committer, and is acknowledged after its
+//! sync, in order.
 
 mod attempt_state;
 mod buffer_pool;

@@ -1,15 +1,15 @@
-//! Where records are that were known at one place, and had to be written again at another.
+//! Where records are now that had to be written again at another place.
 //!
-//! A record is moved when its segment is given up before a sync covered it. Its old place may be named by what was encoded
-//! before that and is still on its way here; nothing that is encoded later names it. So moves are kept for some
-//! faults, and what comes later still is refused: its caller records it again. However long a disk fails, a record has one
-//! entry here.
+//! A record is moved if its segment is given up before it was synced. Records that were encoded before that, and are
+//! still in the queue, may name its old place; those that are encoded later do not. So moves are kept for some
+//! faults. A record that was encoded before those is refused, and its caller records it again. However long a disk
+//! fails, a record has one entry here.
 
 use std::collections::{HashMap, VecDeque};
 
 use keepstep_format::frame::{Place, Reference};
 
-/// What was encoded before so many faults can still be written.
+/// For how many faults moves are kept: a record that was encoded before them is refused.
 const FAULTS_KEPT: usize = 8;
 
 /// A segment and an offset in it.
@@ -20,21 +20,21 @@ type At = (u64, u64);
 pub(super) struct Moves {
     /// By fault, the newest last.
     groups: VecDeque<Group>,
-    /// What was encoded in this generation, or before, may name a place that is forgotten.
+    /// Records that were encoded in this generation, or before, may name a place that is forgotten.
     forgotten: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Group {
-    /// What was encoded in this generation, or before, may name these places.
+    /// Records that were encoded in this generation, or before, may name these places.
     generation: u64,
-    /// Where the records are now is known to all, and they stay there.
+    /// True if all callers know where the records are now, and the records stay there.
     is_settled: bool,
     places: HashMap<At, At>,
 }
 
 impl Moves {
-    /// Something has to be moved: what was encoded up to this generation may name its old places.
+    /// Begins a fault: records that were encoded up to this generation may name old places.
     pub(super) fn begin(&mut self, generation: u64) {
         match self.groups.back_mut() {
             Some(group) if !group.is_settled => group.generation = generation,
@@ -45,31 +45,31 @@ impl Moves {
         }
     }
 
-    /// A record that is known at one place is at another now, until it is moved again.
+    /// Notes that the record known at one place is at another now, until it is moved again.
     pub(super) fn put(&mut self, known_at: At, now_at: At) {
         if let Some(group) = self.groups.back_mut() {
             group.places.insert(known_at, now_at);
         }
     }
 
-    /// What was moved stays where it is.
+    /// Notes that the moved records stay where they are.
     pub(super) fn settle(&mut self) {
         if let Some(group) = self.groups.back_mut() {
             group.is_settled = true;
         }
     }
 
-    /// True if what was encoded in this generation may name a place of which nobody knows any more where its record is.
+    /// True if a record of this generation may name a place whose move is forgotten.
     pub(super) fn has_forgotten(&self, generation: u64) -> bool {
         self.forgotten.is_some_and(|forgotten| generation <= forgotten)
     }
 
-    /// A reference by a place that does not change any more, if there is one.
+    /// The reference with a place that does not change any more, if there is one.
     pub(super) fn settled(&self, reference: Reference) -> Reference {
         self.look(reference, |group| group.is_settled)
     }
 
-    /// References to where their records are now; nothing if none was moved.
+    /// The references with the present places; `None` if nothing was moved.
     pub(super) fn now(&self, references: &[Reference]) -> Option<Vec<Reference>> {
         if self.groups.is_empty() {
             return None;

@@ -1,14 +1,14 @@
-//! What a note may say, whoever says it.
+//! What a note may contain.
 
 use keepstep_format::fields;
 use keepstep_format::value::Value;
 
 use crate::error::{Error, Result};
 
-/// Names that begin so are our own.
+/// Names with this prefix are reserved for keepstep.
 pub(crate) const OUR_NAMES: &str = "keepstep.";
 
-/// The fields that say it: name, value and source, in the order of their numbers.
+/// The fields of a note: name, value and source, in the order of their numbers.
 pub(crate) fn note_fields(name: &str, value: Value, source: &str) -> Result<[(u8, Value); 3]> {
     if name.is_empty() || name.starts_with(OUR_NAMES) {
         return Err(Error::BadInput {
@@ -21,9 +21,9 @@ pub(crate) fn note_fields(name: &str, value: Value, source: &str) -> Result<[(u8
     Ok([(fields::NAME, Value::from(name)), (fields::VALUE, value), (fields::SOURCE, Value::from(source))])
 }
 
-/// Numbers stay numbers: a reward is a float, or nothing.
+/// A reward must be a float, or nothing; integers become floats.
 fn as_reward(value: Value) -> Result<Value> {
-    /// Every integer up to here is a float too.
+    /// Every integer up to this one is exact as a float.
     const EXACT: i64 = 1 << 53;
     match value.plain() {
         Value::Float(_) | Value::Null => Ok(value),

@@ -1,6 +1,6 @@
-//! The segment that is being written, and the bytes of the batch that goes to it next.
+//! The segment that is being written, and the bytes of its next batch.
 //!
-//! An offset is never written twice: what failed is given up with the whole segment.
+//! No offset is written twice: after an error the whole segment is given up.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
@@ -23,7 +23,7 @@ use crate::options::Options;
 use crate::segment::Summary;
 use crate::segment::summary::has_summary;
 
-/// A record with its references decided: it can be written, and written again elsewhere if that fails.
+/// A record whose references are decided. It can be written, and written again elsewhere if that fails.
 #[derive(Debug)]
 pub(crate) struct Placed {
     pub(crate) subject: Option<Arc<Subject>>,
@@ -31,14 +31,14 @@ pub(crate) struct Placed {
     pub(crate) seq: u32,
     pub(crate) encoded: EncodedRecord,
     pub(crate) references: Vec<Reference>,
-    /// References to records of the same batch, whose places are known only when they are written.
+    /// References to records of the same batch, whose places are known only after these are written.
     pub(crate) siblings: Vec<Sibling>,
     pub(crate) dictionary: Option<(u64, u64)>,
     pub(crate) progress: Progress,
     /// Where it was written last.
     pub(crate) segment: u64,
     pub(crate) offset: u64,
-    /// Where others believe it to be: where it was when it was acknowledged.
+    /// Where other records believe it to be: its place when it was acknowledged.
     pub(crate) known_at: (u64, u64),
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct OpenSegment {
     pub(crate) end: u64,
     /// Everything before this is synced.
     pub(crate) synced_to: u64,
-    /// Everything before this is synced and was acknowledged: if the segment is given up, it is void from here.
+    /// Everything before this is synced and was acknowledged. If the segment is given up, it is void from here on.
     pub(crate) kept_to: u64,
     /// The `synced_to` of the newest commit that was written.
     pub(crate) said_synced_to: u64,
@@ -171,14 +171,14 @@ impl OpenSegment {
         }
     }
 
-    /// The subject's entry in this segment; its number is bound on first use.
+    /// The subject's entry in this segment. It is bound to a slot at its first use.
     fn entry(&mut self, subject: &Subject, seq: u32) -> usize {
         if let Some(&index) = self.slots.get(&subject.key) {
             return index;
         }
         let slot = self.entries.len() as u32 + 1;
         self.slots.insert(subject.key, self.entries.len());
-        // A copy has the name that it copies, if its beginning is among what is copied.
+        // A copy has the name of its original, if the BEGIN is among the copied records.
         let is_named = subject.key.what == What::Attempt;
         let summary = if is_named { subject.name.summary(subject.steps()) } else { Summary::default() };
         self.entries.push(SubjectRecords {
@@ -198,7 +198,7 @@ impl OpenSegment {
         self.entries.len() - 1
     }
 
-    /// Ends the batch with a commit that lists it; an empty one only tells how far the log is synced.
+    /// Ends the batch with a commit that lists it. An empty commit only says how far the log is synced.
     pub(crate) fn add_commit(&mut self, synced_to: u64) {
         let mut body = Vec::new();
         if !self.listed.is_empty() {
@@ -219,7 +219,7 @@ impl OpenSegment {
         self.said_synced_to = synced_to;
     }
 
-    /// True when the list of the next commit would not fit a frame much longer.
+    /// True if the list of the next commit would soon not fit a frame.
     pub(crate) fn list_is_long(&self) -> bool {
         self.listed.len() >= FRAME_BODY_MAX / 32
     }
@@ -235,7 +235,7 @@ impl OpenSegment {
         self.log.append(&self.buffer)?;
         self.end += self.buffer.len() as u64;
         self.buffer.clear();
-        // One step of 100 MB must not keep 100 MB for ever.
+        // One step of 100 MB must not hold 100 MB for ever.
         self.buffer.shrink_to(4 << 20);
         Ok(())
     }
@@ -258,7 +258,7 @@ impl OpenSegment {
         assert_eq!(self.synced_to, self.end, "a sealed segment has nothing that is not synced");
         let (lists, footer) = self.index(key, options.is_broken_no_reward_is_zero());
         put_index(&mut self.buffer, self.salt, self.end, &footer, &lists);
-        // The trailer says that everything before it is synced, the index too: so it goes last, by itself.
+        // The trailer says that everything before it is synced, the index too. So it is written last, by itself.
         let trailer = self.buffer.split_off(self.buffer.len() - TRAILER_BYTES);
         self.write()?;
         self.sync()?;
@@ -267,7 +267,7 @@ impl OpenSegment {
         self.sync()
     }
 
-    /// What stands in LISTS and FOOTER.
+    /// The content of LISTS and FOOTER.
     fn index(&mut self, key: &ContentKey, no_reward_is_zero: bool) -> (Vec<u8>, Footer) {
         let mut lists = Vec::new();
         let mut entries = Vec::with_capacity(self.entries.len() + 1);

@@ -1,4 +1,4 @@
-//! Appends records that need no order among themselves: entries of a stream, notes on a run.
+//! Appends records without an order among themselves: entries of a stream, notes on a run.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,12 +16,12 @@ use super::writer::Writer;
 use crate::error::Result;
 use crate::options::Level;
 
-/// Appends records of one stream or run to this process's log. Shared by threads.
+/// Appends records of one stream or run to this process's log. Threads may share it.
 pub(crate) struct Putter {
     writer: Arc<Writer>,
     subject: Arc<Subject>,
     level: Level,
-    /// One record more than the queue holds is let through; this is it.
+    /// The one record that was let through although the queue was full.
     passed: Mutex<Option<Receipt>>,
 }
 
@@ -30,7 +30,7 @@ impl Putter {
         Self { writer, subject: Arc::new(Subject::new(key, name)), level, passed: Mutex::default() }
     }
 
-    /// Whose log it appends to.
+    /// The writer of the log that it appends to.
     pub(crate) fn writer(&self) -> Id {
         self.writer.id()
     }
@@ -40,18 +40,18 @@ impl Putter {
         Arc::ptr_eq(&self.writer, writer)
     }
 
-    /// Encodes a record without handing it over, and gives the hash of its last field if that is long enough to have one.
-    /// The numbers of the fields must rise.
+    /// Encodes a record without handing it over, and returns the hash of its last field if that is long enough to
+    /// have one. The numbers of the fields must rise.
     pub(crate) fn prepare(&self, kind: Kind, fields: &[(u8, Value)]) -> Result<(QueuedRecord, Option<Hash>)> {
         self.writer.check_process()?;
         let fields = fields.iter().map(|(number, value)| (*number, value));
         self.writer.prepare_and_hash(&self.subject, self.subject.epoch(), kind, fields, self.level)
     }
 
-    /// Hands a record over, and returns at once. Refused with `Busy` while the queue is full and one more has passed.
+    /// Hands a record over, and returns at once. `Busy` if the queue is full and one more record is in flight.
     pub(crate) fn hand_over(&self, mut pending: QueuedRecord) -> Result<Receipt> {
         self.writer.check_process()?;
-        // What failed since it was encoded is no reason for this one to fail.
+        // Failures since it was encoded are no reason for this one to fail.
         pending.epoch = self.subject.epoch();
         let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
         let may_pass =
@@ -73,7 +73,7 @@ impl Putter {
         Ok(self.receipt(self.writer.submit(pending, WhenFull::Wait)?))
     }
 
-    /// A receipt for what was durable before it was asked for.
+    /// A receipt for an entry that is durable already.
     pub(crate) fn already_durable(&self) -> Receipt {
         let event = Arc::new(Event::new());
         event.raise(Stage::Power);

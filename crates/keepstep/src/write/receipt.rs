@@ -1,4 +1,4 @@
-//! Proof that a step is durable, or the way to wait for it.
+//! The receipt of a record: tells when it is durable, and waits for that.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::writer::Writer;
 use crate::error::{Error, Result};
 use crate::options::Level;
 
-/// A record on its way, or there. Dropping it does not withdraw the record.
+/// The receipt of a record that is in flight or durable. Dropping it does not withdraw the record.
 #[derive(Clone)]
 pub struct Receipt {
     pub(super) writer: Arc<Writer>,
@@ -33,7 +33,7 @@ impl Receipt {
         self.index
     }
 
-    /// What it survives by now; nothing yet if it is on its way or was not recorded.
+    /// The level that it has reached; `None` if it is still in flight or was not recorded.
     pub fn level(&self) -> Option<Level> {
         if self.has_failed() {
             return None;
@@ -41,17 +41,17 @@ impl Receipt {
         match self.ticket.event.stage() {
             Stage::Queued => None,
             Stage::Kill => Some(Level::Kill),
-            // What a sync is worth is for the storage to say.
+            // The storage decides which level a sync reaches.
             Stage::Power => Some(self.writer.strongest()),
         }
     }
 
-    /// True if a sync has covered it, whatever that is worth here.
+    /// True if it is synced, whatever level that is here.
     pub(crate) fn is_synced(&self) -> bool {
         !self.has_failed() && self.ticket.event.stage() == Stage::Power
     }
 
-    /// Waits until a sync has covered it, whatever that is worth here.
+    /// Waits until it is synced, whatever level that is here.
     pub(crate) fn wait_synced(&self) -> Result<()> {
         self.writer.check_process()?;
         self.writer.wait(&self.ticket, Level::Power, None).map(|_| ())
@@ -59,28 +59,29 @@ impl Receipt {
 
     /// True if it is known that it was not recorded.
     pub(crate) fn has_failed(&self) -> bool {
-        // In a forked child the list of failures may be locked for ever: there, nothing of a batch with one is known.
+        // In a forked child, the list of failures may be locked for ever: there, the state of a batch with failures
+        // is unknown.
         let event = &self.ticket.event;
         event.has_failures()
             && (self.writer.check_process().is_err() || event.failure(self.ticket.index).is_some())
     }
 
-    /// Waits until the level that was asked for is reached.
+    /// Waits until the requested level is reached.
     pub fn wait(&self) -> Result<()> {
         self.wait_for(self.level, None).map(|_| ())
     }
 
-    /// Looks whether the level that was asked for is reached, without waiting; none if it is not known yet.
+    /// Checks without waiting whether the requested level is reached; `None` if it is not known yet.
     pub fn poll(&self) -> Option<Result<()>> {
         self.writer.poll(&self.ticket, self.level)
     }
 
-    /// The level that was asked for.
+    /// The requested level.
     pub fn wanted(&self) -> Level {
         self.level
     }
 
-    /// Waits until a level is reached, which may be higher than what was asked for. False if the time was over first.
+    /// Waits until a level is reached, which may be higher than the requested one. False if the time was over first.
     pub fn wait_for(&self, level: Level, timeout: Option<Duration>) -> Result<bool> {
         if level == Level::Machine {
             return Err(Error::LevelOutOfReach {
@@ -97,7 +98,7 @@ impl Receipt {
                     .to_owned(),
             });
         }
-        // A forked child would wait for ever: nobody there commits.
+        // A forked child would wait for ever: it has no committer.
         self.writer.check_process()?;
         self.writer.wait(&self.ticket, level, timeout)
     }

@@ -18,13 +18,13 @@ use crate::disk::Disk;
 use crate::error::Result;
 use crate::options::Level;
 
-/// Records one attempt at an episode. Shared by threads; entries keep the order of the calls.
+/// Records one attempt at an episode. Threads may share it; entries keep the order of the calls.
 pub(crate) struct Recorder {
     writer: Arc<Writer>,
     subject: Arc<Subject>,
     disk: Arc<dyn Disk>,
     level: Level,
-    /// Who this is: recorded first, and again if that failed.
+    /// The fields of BEGIN: recorded first, and again if that failed.
     begin: Vec<(u8, Value)>,
     state: Mutex<AttemptState>,
 }
@@ -52,7 +52,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Hands BEGIN over, unless it is there or on its way.
+    /// Hands BEGIN over, unless it is recorded or in flight.
     fn send_begin(&self, state: &mut AttemptState) -> Result<()> {
         if self.subject.has_begun() || state.begin_sent == Some(state.epoch) {
             return Ok(());
@@ -77,13 +77,13 @@ impl Recorder {
         Ok(receipt)
     }
 
-    /// The same, and returns when it is durable. An idle caller commits it itself: no thread has to be woken for it.
+    /// The same, but returns when the entry is durable. An idle caller commits it itself, without waking a thread.
     pub(crate) fn record_and_wait(&self, entry: Entry) -> Result<Receipt> {
         let mut state = self.lock()?;
         let Encoded { record, index, change } = self.encode(&mut state, entry)?;
         let level = record.level;
         // Pushed under the lock, so that steps reach the log in the order of their numbers; committed outside of it.
-        // One that was not taken, since its caller did not want to wait, is no step.
+        // An entry that was not accepted, because its caller stopped waiting, is not a step.
         let ticket = self.writer.push_only(record)?;
         state.apply(change, self.subject.steps());
         drop(state);
@@ -98,7 +98,7 @@ impl Recorder {
         entry.step.check()?;
         state.check(&entry, &self.subject)?;
         self.send_begin(state)?;
-        // A call may come to its end after its turn did: it says itself which one that was.
+        // A call may return after its turn has ended; it names its turn itself.
         let said = entry.index().filter(|_| entry.kind == Kind::Call);
         let index = entry.kind.is_about_a_step().then_some(said.unwrap_or(state.next_index));
         let change = Change::of(&entry);
@@ -120,14 +120,14 @@ impl Recorder {
         Receipt { writer: Arc::clone(&self.writer), ticket, episode: self.subject.key.id, index, level }
     }
 
-    /// Encodes a step without handing it over, for tests that let two callers pass one another in between.
+    /// Encodes a step without handing it over, for tests in which another caller acts in between.
     #[cfg(feature = "simulate")]
     pub(crate) fn encode_only(&self, entry: Entry) -> Result<Encoded> {
         let mut state = self.lock()?;
         self.encode(&mut state, entry)
     }
 
-    /// Hands over what was encoded.
+    /// Hands over an encoded entry.
     #[cfg(feature = "simulate")]
     pub(crate) fn submit_encoded(&self, encoded: Encoded) -> Result<Receipt> {
         let Encoded { record, index, change } = encoded;
@@ -148,12 +148,12 @@ impl Recorder {
         self.subject.key.attempt
     }
 
-    /// How many steps were handed over, FIRST counted.
+    /// How many steps were handed over, FIRST included.
     pub(crate) fn steps(&self) -> u64 {
         self.lock().map_or(0, |state| state.next_index)
     }
 
-    /// How many steps are acknowledged, FIRST counted: after an error, recording goes on behind them.
+    /// How many steps are acknowledged, FIRST included. After an error, recording continues after these.
     pub(crate) fn durable_steps(&self) -> u64 {
         self.subject.steps()
     }
@@ -163,14 +163,14 @@ impl Recorder {
         Ok(self.lock()?.named(name).cloned())
     }
 
-    /// Lets nothing more be recorded here.
+    /// From now on nothing more can be recorded here.
     pub(crate) fn leave(&self) {
         if let Ok(mut state) = self.lock() {
             state.is_left = true;
         }
     }
 
-    /// Its store is being closed: whoever goes on recording is told so, and not that somebody ended it.
+    /// The store is being closed: later calls get `Closed`, not `Ended`.
     pub(crate) fn close(&self) {
         if let Ok(mut state) = self.lock() {
             state.is_closed = state.ended.is_none();
@@ -182,7 +182,7 @@ impl Recorder {
         self.lock().is_ok_and(|state| state.has_step(index))
     }
 
-    /// True if a turn was said and has no result.
+    /// True if a turn has an intent and no result.
     pub(crate) fn is_pending(&self) -> bool {
         self.lock().is_ok_and(|state| state.is_pending)
     }
@@ -192,24 +192,25 @@ impl Recorder {
         self.lock().is_ok_and(|state| state.has_first)
     }
 
-    /// How many of its steps failed, those that it inherited counted.
+    /// How many of its steps failed, inherited ones included.
     pub(crate) fn failed(&self) -> u64 {
         self.lock().map_or(0, |state| state.failed())
     }
 
-    /// Says how many of the steps that it inherited failed.
+    /// Sets how many of the inherited steps failed.
     pub(crate) fn inherit_failed(&self, count: u64) {
         if let Ok(mut state) = self.lock() {
             state.failed_before = count;
         }
     }
 
-    /// Refuses if nothing can be recorded any more, since it has ended.
+    /// An error if the attempt has ended.
     pub(crate) fn check_not_ended(&self) -> Result<()> {
         self.lock()?.check_not_ended(&self.subject)
     }
 
-    /// True once it is known that nothing more can be recorded here: another attempt owns the episode, or others closed the log.
+    /// True once it is known that nothing more can be recorded here: another attempt owns the episode, or another
+    /// process closed the log.
     pub(crate) fn is_fenced(&self) -> bool {
         self.writer.is_closed_by_others() || self.subject.is_fenced()
     }
@@ -219,7 +220,7 @@ impl Recorder {
         self.lock().ok().and_then(|state| state.ended.clone())
     }
 
-    /// True if nothing can be recorded any more: it ended, and that is durable, or it was refused as somebody else's.
+    /// True if nothing can be recorded any more: its end is durable, or it is fenced.
     pub(crate) fn is_over(&self) -> bool {
         if self.is_fenced() {
             return true;
@@ -231,18 +232,18 @@ impl Recorder {
         })
     }
 
-    /// In a forked child another thread of the parent may hold the lock for ever: so the process is looked at first.
+    /// The process is checked first: in a forked child, a thread of the parent may hold the lock for ever.
     fn lock(&self) -> Result<MutexGuard<'_, AttemptState>> {
         self.writer.check_process()?;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever asks is told of what was recorded, and goes on behind it.
+        // The caller sees what was recorded, and continues after that.
         state.catch_up(&self.subject);
         Ok(state)
     }
 }
 
-/// While the queue is full each episode may have one more step in flight, then it is told. Its end always passes: it comes
-/// once, and one that was refused when a process exits would never be said again.
+/// While the queue is full, each episode may have one more step in flight; after that it is `Busy`. An end is always
+/// accepted: it comes once, and if it were refused when a process exits, it would be lost.
 fn when_full(state: &AttemptState, entry: &Entry) -> WhenFull {
     if entry.waits_for_room {
         return WhenFull::Wait;

@@ -1,7 +1,7 @@
-//! The committer's role: held by one thread at a time, taken by an idle caller or by the committer's own thread.
+//! The committer's role: held by one thread at a time, an idle caller or the committer's own thread.
 //!
-//! A caller pushes first and tries for the role afterwards; whoever gives the role up looks at the queue once more. So
-//! whatever is in the queue has somebody who will write it.
+//! A caller pushes first, and then tries to take the role. A thread that gives the role up looks at the queue once
+//! more. So every queued record has a thread that will write it.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock, try_lock};
 
 /// What the holder of the role does.
 pub(crate) trait Commit<T> {
-    /// Makes a batch durable and tells everybody in it.
+    /// Makes a batch durable, and tells its callers.
     fn commit(&mut self, batch: Batch<T>);
-    /// As [`Commit::commit`], for a caller's thread: tried once. False if the batch is kept, and the committer's thread has
-    /// to go on with it: a caller that waits can be interrupted, one that writes cannot.
+    /// As [`Commit::commit`], for a caller's thread: tried once. False if the batch is kept, and the committer's
+    /// thread has to finish it: a waiting caller can be interrupted, a writing one cannot.
     fn try_commit(&mut self, batch: Batch<T>) -> bool {
         self.commit(batch);
         true
     }
-    /// True while a batch is kept that was tried in vain: nothing may pass it.
+    /// True while a batch is kept: no other batch may overtake it.
     fn is_held(&self) -> bool {
         false
     }
-    /// Nothing is left to do just now.
+    /// Called when there is nothing to do.
     fn idle(&mut self);
     /// Syncs what was only written.
     fn sync(&mut self);
@@ -30,11 +30,11 @@ pub(crate) trait Commit<T> {
     fn has_unsynced(&self) -> bool;
 }
 
-/// The queue, and the one who empties it.
+/// The queue, and the log that the holder of the role writes to.
 pub(crate) struct Role<T, L> {
     pub(crate) handoff: Handoff<T>,
     log: Mutex<L>,
-    /// Something waits for a sync in the background.
+    /// True if something waits for a sync in the background.
     has_unsynced: AtomicBool,
 }
 
@@ -43,19 +43,19 @@ impl<T, L: Commit<T>> Role<T, L> {
         Self { handoff, log: Mutex::new(log), has_unsynced: AtomicBool::new(false) }
     }
 
-    /// The role, when it is free.
+    /// Waits for the role, and takes it.
     pub(crate) fn take(&self) -> MutexGuard<'_, L> {
         lock(&self.log)
     }
 
-    /// The role, if it is free now.
+    /// Takes the role, if it is free now.
     pub(crate) fn try_take(&self) -> Option<MutexGuard<'_, L>> {
         try_lock(&self.log)
     }
 
-    /// After a push that woke nobody: if nobody is at it, commits what waits, here and now, once.
+    /// Called after a push that woke no thread: if the role is free, commits what waits, once.
     pub(crate) fn commit_if_idle(&self) {
-        // Whoever holds the role looks at the queue again when giving it up.
+        // The holder of the role looks at the queue again when it gives the role up.
         let Some(mut log) = try_lock(&self.log) else { return };
         if !log.is_held()
             && let Some(batch) = self.handoff.take()
@@ -66,7 +66,7 @@ impl<T, L: Commit<T>> Role<T, L> {
             drop(log);
             return self.handoff.want_sync();
         }
-        // More than that is for the committer's thread: this one has work of its own to do.
+        // More work is left to the committer's thread: the caller has its own work to do.
         if !self.handoff.has_work() {
             log.idle();
         }
@@ -78,7 +78,7 @@ impl<T, L: Commit<T>> Role<T, L> {
         }
     }
 
-    /// The broken variant that the model must catch: nobody looks at the queue after giving the role up.
+    /// The broken variant that the model must catch: no thread looks at the queue after it gave the role up.
     #[cfg(all(test, loom))]
     pub(crate) fn commit_if_idle_and_never_look_again(&self) {
         let Some(mut log) = try_lock(&self.log) else { return };
@@ -105,7 +105,7 @@ impl<T, L: Commit<T>> Role<T, L> {
         self.has_unsynced.store(log.has_unsynced(), Ordering::Release);
     }
 
-    /// One turn of the committer's thread: sleeps until there is work, and does it. False when all is over.
+    /// One turn of the committer's thread: sleeps until there is work, and does it. False when everything is over.
     pub(crate) fn work(&self, background_sync: Duration, idle: Duration) -> bool {
         let is_waiting = self.has_unsynced.load(Ordering::Acquire);
         match self.handoff.wait_for_work(if is_waiting { background_sync } else { idle }) {

@@ -1,4 +1,4 @@
-//! What a writer has done, in numbers.
+//! Counters of a writer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,19 +17,19 @@ pub(crate) struct Counters {
     segment_bytes: AtomicU64,
 }
 
-/// What a writer has done since the store was opened.
+/// What a writer has written since the store was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WriterStats {
     /// Records that were committed.
     pub records: u64,
-    /// Values that were stored apart, since several records on their way had them.
+    /// Values that were stored on their own, because several queued records had them.
     pub values: u64,
-    /// What the records would take in full.
+    /// How many bytes the records would take in full.
     pub full_bytes: u64,
-    /// What of that was new.
+    /// How many of these bytes were new.
     pub new_bytes: u64,
-    /// What of that was left after compression.
+    /// How many bytes were left after compression.
     pub stored_bytes: u64,
     /// Batches that were committed.
     pub batches: u64,
@@ -39,9 +39,9 @@ pub struct WriterStats {
     pub segments_given_up: u64,
     /// Length of the segment that is being written.
     pub segment_bytes: u64,
-    /// Values found again in the index.
+    /// Values that were found in the index.
     pub found: u64,
-    /// Values that the index forgot for want of room.
+    /// Values that the index forgot because it was full.
     pub forgotten: u64,
     /// Values that were stored a second time on purpose.
     pub second_copies: u64,
@@ -92,7 +92,7 @@ impl Counters {
 }
 
 impl WriterStats {
-    /// All numbers, by their names.
+    /// All counters, with their names.
     pub fn named(&self) -> [(&'static str, u64); 12] {
         [
             ("records", self.records),

@@ -1,4 +1,4 @@
-//! What a step says: any of its fields, each at most once.
+//! A step to be recorded: any of its fields, each at most once.
 
 use keepstep_format::fields;
 use keepstep_format::step_fields::{self, Holds};
@@ -6,7 +6,7 @@ use keepstep_format::value::Value;
 
 use crate::error::{Error, Result};
 
-/// A step in the making. Fields that are not given are not recorded.
+/// A step to be recorded. Fields that are not set are not recorded.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Step {
     pub(super) fields: Vec<(u8, Value)>,
@@ -17,38 +17,38 @@ pub struct Step {
 #[must_use]
 #[non_exhaustive]
 pub struct Tokens {
-    /// Ids of the prompt.
+    /// Token ids of the prompt.
     pub prompt: Option<Value>,
-    /// Ids of what was generated.
+    /// Token ids of the response.
     pub ids: Option<Value>,
     /// Their log-probabilities.
     pub logprobs: Option<Value>,
-    /// Which of them count.
+    /// Which of the response's tokens count.
     pub mask: Option<Value>,
     /// Other arrays, by name.
     pub arrays: Vec<(String, Value)>,
 }
 
 impl Tokens {
-    /// Sets the ids of the prompt.
+    /// Sets the token ids of the prompt.
     pub fn prompt(mut self, ids: impl Into<Value>) -> Self {
         self.prompt = Some(ids.into());
         self
     }
 
-    /// Sets the ids of what was generated.
+    /// Sets the token ids of the response.
     pub fn ids(mut self, ids: impl Into<Value>) -> Self {
         self.ids = Some(ids.into());
         self
     }
 
-    /// Sets the log-probabilities of what was generated.
+    /// Sets the log-probabilities of the response's tokens.
     pub fn logprobs(mut self, logprobs: impl Into<Value>) -> Self {
         self.logprobs = Some(logprobs.into());
         self
     }
 
-    /// Sets which of them count.
+    /// Sets which of the response's tokens count.
     pub fn mask(mut self, mask: impl Into<Value>) -> Self {
         self.mask = Some(mask.into());
         self
@@ -62,12 +62,12 @@ impl Tokens {
 }
 
 impl Step {
-    /// A step that says nothing yet.
+    /// A step without fields.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets a field by its number, for whoever has the table.
+    /// Sets a field by its number, as in [`keepstep_format::fields`].
     pub fn field(self, number: u8, value: Value) -> Self {
         self.with(number, value)
     }
@@ -89,12 +89,12 @@ impl Step {
         Some(&self.fields[at].1)
     }
 
-    /// What it says so far, by the numbers of the fields.
+    /// The fields that are set, by number.
     pub fn fields(&self) -> &[(u8, Value)] {
         &self.fields
     }
 
-    /// Finds what cannot be right, before anything is recorded.
+    /// An error if a field has a wrong value, before anything is recorded.
     pub(super) fn check(&self) -> Result<()> {
         for (number, value) in &self.fields {
             let field = step_fields::ALL.iter().find(|field| field.number == *number);
@@ -109,7 +109,7 @@ impl Step {
     }
 }
 
-/// What to give instead, if this is not what the field holds.
+/// What to give instead, if the value does not fit the field.
 fn wrong(holds: Holds, value: &Value) -> Option<&'static str> {
     match holds {
         Holds::Number => {
@@ -124,7 +124,7 @@ fn wrong(holds: Holds, value: &Value) -> Option<&'static str> {
     }
 }
 
-/// A setter of what a field holds.
+/// A setter for each type of field.
 macro_rules! setter {
     ($constant:ident $name:ident Number $doc:literal) => {
         #[doc = $doc]

@@ -1,4 +1,4 @@
-//! What records belong to: an attempt at an episode, a stream, or the run as a whole.
+//! Subjects: what records belong to. An attempt at an episode, a stream, or a run.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -27,31 +27,31 @@ pub(crate) struct SubjectName {
     pub(crate) sample: i64,
 }
 
-/// Shared by the handle that records and the committer.
+/// The state of a subject. The recording handle and the committer share it.
 #[derive(Debug)]
 pub(crate) struct Subject {
     pub(crate) key: SubjectKey,
     pub(crate) name: SubjectName,
-    /// Rises when a record was not written: what was queued behind it must fail too.
+    /// Rises when a record was not written: the records that were queued after it must fail too.
     epoch: AtomicU32,
-    /// Steps that were committed.
+    /// How many steps were committed.
     steps: AtomicU64,
-    /// Its BEGIN was committed.
+    /// True if its BEGIN was committed.
     begun: AtomicBool,
-    /// It was refused because it is somebody else's now.
+    /// True if it was refused because another process owns it now.
     fenced: AtomicBool,
-    /// A turn was said and has no result.
+    /// True if a turn has an intent and no result.
     pending: AtomicBool,
-    /// The sequence of its first record in this log.
+    /// The sequence number of its first record in this log.
     pub(crate) first_seq: u32,
 }
 
-/// Where an attempt goes on from.
+/// Where an attempt resumes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Start {
     /// How many steps it inherits.
     pub(crate) steps: u64,
-    /// It inherits a turn that has no result.
+    /// True if it inherits a pending turn.
     pub(crate) is_pending: bool,
 }
 
@@ -69,18 +69,18 @@ impl Subject {
         }
     }
 
-    /// An attempt that goes on from another.
+    /// An attempt that resumes another one.
     pub(crate) fn starting(self, start: Start) -> Self {
         let (steps, pending) = (AtomicU64::new(start.steps), AtomicBool::new(start.is_pending));
         Self { steps, pending, ..self }
     }
 
-    /// A copy of records that had sequences from here on.
+    /// A copy of records whose sequence numbers begin here.
     pub(crate) fn at_seq(self, first_seq: u32) -> Self {
         Self { first_seq, ..self }
     }
 
-    /// What people call it, for messages.
+    /// Its name, for messages.
     pub(crate) fn called(&self) -> String {
         let SubjectName { run, task, iteration, sample, .. } = &self.name;
         match self.key.what {
@@ -98,7 +98,7 @@ impl Subject {
     }
 
     pub(crate) fn next_epoch(&self, failed: u32) {
-        // Several records of one epoch may fail; it ends once.
+        // Several records of one epoch may fail; the epoch ends once.
         let _ = self.epoch.compare_exchange(failed, failed + 1, Ordering::AcqRel, Ordering::Relaxed);
     }
 
@@ -136,7 +136,7 @@ impl Subject {
 }
 
 impl SubjectName {
-    /// What a segment says of an attempt of this name that comes into it with so many steps.
+    /// The summary, in a segment, of an attempt of this name that enters it with this many steps.
     pub(crate) fn summary(&self, steps: u64) -> Summary {
         Summary {
             run: Some(self.run.clone()),
@@ -155,12 +155,12 @@ impl SubjectName {
 pub(crate) struct Progress {
     /// What it adds to the summary.
     pub(crate) part: SummaryPart,
-    /// From here on a turn waits for its result, or no longer does.
+    /// Whether a turn is pending from here on, if the record changes that.
     pub(crate) pending: Option<bool>,
 }
 
 impl Progress {
-    /// Of a record of this kind, before its fields are known.
+    /// The progress of a record of this kind, before its fields are known.
     pub(crate) fn of(kind: Kind) -> Self {
         let pending = match kind.effect() {
             Effect::OpensTurn => Some(true),

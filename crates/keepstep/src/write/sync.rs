@@ -1,4 +1,4 @@
-//! The threads' tools, from the standard library or, under test, from loom.
+//! Primitives for threads, from the standard library or, under test, from loom.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
@@ -11,12 +11,12 @@ pub(crate) use std::sync::{
     atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
-/// Locks; a thread that panicked while it held the lock left nothing half-done that matters here.
+/// Locks. A thread that panicked while it held the lock left nothing half-done that matters here.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Locks if nobody else has.
+/// Locks if the lock is free.
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),

@@ -1,26 +1,26 @@
-//! Wakers: told that something was acknowledged, so that whoever cannot wait for an event can look.
+//! Wakers: called when something was acknowledged, for callers that cannot wait for an event, such as event loops.
 //!
-//! A waker is rung after what it tells of is true, by the thread that commits: it must be quick, and must not wait.
+//! The committing thread rings a waker after the acknowledgement. So `ring` must be quick, and must not wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
-/// Something that is told when receipts may have come.
+/// Called when receipts may have changed.
 pub trait Waker: Send + Sync {
     /// Some receipts may have reached their level, or failed.
     fn ring(&self);
 }
 
-/// All who want to be told.
+/// All registered wakers.
 #[derive(Default)]
 pub(crate) struct Wakers {
-    /// Most programs have none: they pay for one load.
+    /// True if there is any: most programs have none, and pay for one load.
     any: AtomicBool,
     list: RwLock<Vec<Weak<dyn Waker>>>,
 }
 
 impl Wakers {
-    /// Adds a waker, unless it is there: callers need not remember.
+    /// Adds a waker, unless it is registered already.
     pub(crate) fn add(&self, waker: &Arc<dyn Waker>) {
         let is_known = |known: &Weak<dyn Waker>| std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(waker));
         if self.list.read().unwrap_or_else(PoisonError::into_inner).iter().any(is_known) {

@@ -1,4 +1,4 @@
-//! One recording process's way into the log: callers, the committer's thread, and who does the work when.
+//! The writer of a process: callers, the committer's thread, and which of them commits when.
 
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,15 +27,15 @@ use crate::error::{Error, Result};
 use crate::options::{Level, Options};
 use crate::process::Process;
 
-/// Says that this process is alive; called now and then.
+/// Shows that this process is alive; called now and then.
 pub(crate) type Beat = Box<dyn FnMut() + Send>;
 
-/// Longer steps are compressed by who made them: the committer would keep everybody waiting.
+/// Longer steps are compressed by their callers: otherwise the committer would keep all callers waiting.
 const LATE_BYTES_MAX: usize = 4 << 10;
-/// Entries of streams are put by event loops, and nobody waits for one alone: the loop's time is dearer.
+/// Entries of streams are put by event loops, and no caller waits for a single one: the loop's time is more valuable.
 const LATE_ENTRY_BYTES_MAX: usize = 32 << 10;
 
-/// How often a caller that waits is asked whether it still wants to.
+/// How often a waiting caller is asked whether it still wants to wait.
 const INTERRUPT_EVERY: Duration = Duration::from_millis(50);
 
 /// The writer of one process.
@@ -54,7 +54,7 @@ struct Inner {
     trainer: Trainer,
     buffer_pool: Arc<BufferPool>,
     process: Process,
-    /// Others have closed its log.
+    /// True if another process has closed its log.
     is_closed: Arc<AtomicBool>,
     strongest: Level,
 }
@@ -101,17 +101,17 @@ impl Writer {
         Ok(Self { inner, thread: Mutex::new(thread) })
     }
 
-    /// Its name in the store.
+    /// Its id in the store.
     pub(crate) fn id(&self) -> Id {
         self.inner.id
     }
 
-    /// What a sync is worth here.
+    /// The level that a sync reaches here.
     pub(crate) fn strongest(&self) -> Level {
         self.inner.strongest
     }
 
-    /// Encodes a record on the caller's thread, who has made sure that it is still the same process.
+    /// Encodes a record on the caller's thread. The caller has checked that the process is still the same.
     pub(crate) fn prepare(
         &self,
         subject: &Arc<Subject>,
@@ -136,7 +136,8 @@ impl Writer {
         let generation = inner.index.generation();
         let mut encoder = Encoder::fields_into(&inner.key, &*inner.index, inner.buffer_pool.get());
         let mut progress = Progress::of(kind);
-        // A value that was given away is gone before its bytes are compressed: a large array is not held twice for that.
+        // A value that was passed by value is dropped before its bytes are compressed, so that a large array is not
+        // in memory twice.
         for (number, value) in fields {
             progress.part.field(kind as u8, number, value.borrow());
             encoder.field(number);
@@ -175,14 +176,14 @@ impl Writer {
         Ok(ticket)
     }
 
-    /// Hands a record over without waking anybody: [`Writer::commit_if_idle`] must follow.
+    /// Hands a record over without waking a thread: [`Writer::commit_if_idle`] must follow.
     pub(crate) fn push_only(&self, mut pending: QueuedRecord) -> Result<Ticket> {
         pending.encoded.compress();
         let bytes = pending.encoded.queue_bytes();
         self.push(pending, bytes, WhenFull::Wait, false)
     }
 
-    /// If nobody is at it, commits what waits here and now.
+    /// If no thread has the role, commits what waits.
     pub(crate) fn commit_if_idle(&self) {
         self.inner.role.commit_if_idle();
         self.train();
@@ -220,7 +221,7 @@ impl Writer {
             return Err(error);
         }
         if stage == Stage::Power && ticket.event.stage() == Stage::Kill {
-            // It was written without a sync, at `kill`: now somebody wants more.
+            // It was written without a sync, at `kill`; now a caller wants more.
             self.inner.role.handoff.want_sync();
         }
         let has_come = self.wait_for(ticket, stage, timeout)?;
@@ -230,12 +231,12 @@ impl Writer {
         Ok(has_come)
     }
 
-    /// Nothing more becomes of a record that was handed over.
+    /// The error of a record that was handed over and will not be written.
     fn left(&self) -> Error {
         if self.is_closed_by_others() { Error::LogClosed { writer: self.id() } } else { Error::Closed }
     }
 
-    /// As [`super::event::Event::wait`], asking now and then whether the caller still wants to wait.
+    /// As [`super::event::Event::wait`]; the caller is asked now and then whether it still wants to wait.
     fn wait_for(&self, ticket: &Ticket, stage: Stage, timeout: Option<Duration>) -> Result<bool> {
         let Some(is_interrupted) = self.inner.options.interrupt else {
             return Ok(ticket.event.wait(stage, timeout));
@@ -256,9 +257,9 @@ impl Writer {
         }
     }
 
-    /// Looks whether a record has reached a level, or will not.
+    /// Checks whether a record has reached a level, or will not.
     pub(crate) fn poll(&self, ticket: &Ticket, level: Level) -> Option<Result<()>> {
-        // Loops ask for many at once: whose process this is matters only where there is a lock to be taken.
+        // Event loops ask for many at once: the process is checked only if a lock has to be taken.
         if ticket.event.has_failures() {
             if let Err(forked) = self.check_process() {
                 return Some(Err(forked));
@@ -280,7 +281,7 @@ impl Writer {
         None
     }
 
-    /// Starts the training of a dictionary when there is enough to learn from.
+    /// Starts to train a dictionary when there are enough samples.
     fn train(&self) {
         if let Some(samples) = self.inner.trainer.take_samples() {
             let inner = Arc::clone(&self.inner);
@@ -290,7 +291,7 @@ impl Writer {
                 }
             };
             if self.inner.options.background {
-                // Without a thread for it, recording goes on without a dictionary.
+                // Without a thread for it, recording continues without a dictionary.
                 let _ = std::thread::Builder::new().name("keepstep-dictionary".to_owned()).spawn(work);
             } else {
                 work();
@@ -302,11 +303,12 @@ impl Writer {
         self.inner.process.check()
     }
 
-    /// Lets readers see all that is acknowledged by now, rather than a moment later. A committer that is busy says it
-    /// itself with its next batch, and nobody waits for one that waits for the disk.
+    /// Lets readers see everything that is acknowledged by now, rather than a moment later. A busy committer does so
+    /// itself with its next batch; nobody waits for one that waits for the disk.
     pub(crate) fn show(&self) {
         const TRIES: u32 = 20;
-        // What is acknowledged at `kill` is told by nobody else: a sync in the background is worth waiting for.
+        // No later batch makes records visible that were acknowledged at `kill`, so a background sync is worth
+        // waiting for.
         const TRIES_AT_KILL: u32 = 2_000;
         const BETWEEN: Duration = Duration::from_micros(100);
         let is_kill = self.inner.options.level == Some(Level::Kill);
@@ -315,7 +317,7 @@ impl Writer {
                 return;
             }
             if let Some(mut log) = self.inner.role.try_take() {
-                // At `kill` it is acknowledged before it is synced, and only what is synced can be read.
+                // At `kill` a record is acknowledged before it is synced, and only synced records can be read.
                 log.sync();
                 return log.say_synced();
             }
@@ -323,12 +325,12 @@ impl Writer {
         }
     }
 
-    /// True once others have closed its log: whoever records goes on with a new writer.
+    /// True once another process has closed its log: recording continues with a new writer.
     pub(crate) fn is_closed_by_others(&self) -> bool {
         self.inner.is_closed.load(Ordering::Acquire)
     }
 
-    /// The sequence that the next record of a subject gets, if it has any here.
+    /// The sequence number of the next record of a subject, if it has any here.
     pub(crate) fn next_seq(&self, key: &SubjectKey) -> Option<u32> {
         self.inner.role.take().subjects.get(key).copied()
     }
@@ -337,7 +339,7 @@ impl Writer {
         self.inner.counters.snapshot(self.inner.index.counts())
     }
 
-    /// Writes all that waits, seals the segment, and stops. A forked child changes nothing.
+    /// Writes everything that waits, seals the segment, and stops. A forked child changes nothing.
     pub(crate) fn close(&self) {
         if self.check_process().is_err() {
             return;
@@ -361,7 +363,7 @@ impl Drop for Writer {
         if self.check_process().is_ok() {
             self.close();
         } else if let Ok(mut thread) = self.thread.try_lock() {
-            // The thread exists only in the parent; there is nothing here to join.
+            // The thread exists only in the parent; there is nothing to join here.
             std::mem::forget(thread.take());
         }
     }
@@ -403,7 +405,7 @@ impl Commit<QueuedRecord> for LogWriter {
 }
 
 impl Inner {
-    /// Puts a dictionary into the log; when it is durable, callers use it.
+    /// Puts a dictionary into the log. Callers use it when it is durable.
     fn add_dictionary(&self, bytes: Vec<u8>) {
         let pending = QueuedRecord {
             subject: None,
@@ -430,7 +432,7 @@ impl Inner {
     }
 }
 
-/// The committer's thread: works while there is work, else sleeps, and says now and then that it is alive.
+/// The committer's thread: works while there is work, otherwise sleeps, and writes a heartbeat now and then.
 fn spawn(inner: Arc<Inner>, mut beat: Beat) -> Result<JoinHandle<()>> {
     let beat_every = inner.options.lease / 3;
     let run = move || {
@@ -439,7 +441,7 @@ fn spawn(inner: Arc<Inner>, mut beat: Beat) -> Result<JoinHandle<()>> {
         while inner.role.work(inner.options.background_sync, beat_every) {
             if beaten.elapsed() >= beat_every {
                 beat();
-                // Whoever holds the role looks for mail itself.
+                // The holder of the role looks for mail itself.
                 if let Some(mut log) = inner.role.try_take() {
                     log.answer();
                 }

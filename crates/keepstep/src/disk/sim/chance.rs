@@ -1,4 +1,4 @@
-//! Chance that comes out the same for the same seed.
+//! Random numbers that are the same for the same seed.
 
 /// Splitmix64: small, fast, and every seed is a good one.
 #[derive(Clone)]

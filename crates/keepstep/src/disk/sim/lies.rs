@@ -1,4 +1,4 @@
-//! A file system that does not do what it says: the negative controls of the promises that rest on it.
+//! A file system that does not do what it says: the negative control for promises that depend on it.
 
 use std::io;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::disk::{Clock, DirEntry, File, FileSystem, Files, LockState, Watch};
 use crate::options::Broken;
 
-/// The files, as they lie if a store is to be broken in this way.
+/// The files; they lie if a store is to be broken in this way.
 pub(crate) fn lying(files: Arc<dyn Files>, broken: Option<Broken>) -> Arc<dyn Files> {
     let lie = match broken {
         Some(Broken::AcknowledgeBeforeSync) => Lie::SkipsSyncs,
@@ -19,17 +19,17 @@ pub(crate) fn lying(files: Arc<dyn Files>, broken: Option<Broken>) -> Arc<dyn Fi
     Arc::new(Lying { files, lie })
 }
 
-/// Where writers have their logs. Lies about these alone: were all files lied about, a store that cannot be opened would be
-/// caught, and not a step that was acknowledged too early.
+/// Where writers have their logs. Only these are lied about. If all files were, the tests would catch a store that
+/// cannot be opened, and not a step that was acknowledged too early.
 const LOGS: &str = "writers/";
 
 #[derive(Clone, Copy)]
 enum Lie {
-    /// A sync of a log does nothing, and says that it is done.
+    /// A sync of a log does nothing, and reports success.
     SkipsSyncs,
-    /// So does that of directories whose path begins so.
+    /// So does a sync of directories whose path begins like this.
     SkipsSyncsOf(&'static str),
-    /// A name is given to whoever comes last, and the first is not told.
+    /// A name is given to the last process that wants it, and the first one is not told.
     Renames,
 }
 

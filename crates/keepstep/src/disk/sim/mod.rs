@@ -77,7 +77,7 @@ struct Origin {
     seed: u64,
     boot: u64,
     now_us: i64,
-    /// How far the clock on the wall is set wrong.
+    /// How far the wall clock is set wrong.
     skew_us: i64,
     file_system: FileSystem,
 }
@@ -132,7 +132,7 @@ impl SimDisk {
         Arc::new(SimProcess::start(self))
     }
 
-    /// Puts a word of the application into the trace, such as "step 7 is acknowledged".
+    /// Puts an event of the application into the trace, such as "step 7 is acknowledged".
     pub fn event(&self, payload: u64) {
         self.inner().record(Op::Event(payload));
     }
@@ -163,7 +163,7 @@ impl SimDisk {
         self.inner().pass(time);
     }
 
-    /// Sets the clock on the wall forward, or back. No time passes by that.
+    /// Sets the wall clock forward, or back. No time passes by that.
     pub fn set_clock_by(&self, seconds: i64) {
         self.inner().origin.skew_us += seconds * 1_000_000;
     }

@@ -22,7 +22,7 @@ pub(super) enum Node {
     Dir(DirNode),
 }
 
-/// One change of the disk, or a word of the application about itself.
+/// One change of the disk, or an event of the application.
 #[derive(Clone)]
 pub(super) enum Op {
     CreateDir { dir: Ino, name: Name },
@@ -146,7 +146,7 @@ impl Model {
         paths
     }
 
-    /// What some path leads to.
+    /// Everything that has a path.
     pub(super) fn reached(&self) -> BTreeSet<Ino> {
         let mut reached = BTreeSet::new();
         let mut left = vec![ROOT];
@@ -163,7 +163,7 @@ impl Model {
         self.reached().into_iter().filter_map(|ino| self.file(ino)).map(|file| file.content.bytes()).sum()
     }
 
-    /// Does what was found possible before.
+    /// Applies an operation that was checked before.
     pub(super) fn apply(&mut self, op: &Op) {
         match op {
             Op::CreateDir { dir, name } => self.add_node(*dir, name, Node::Dir(DirNode::default())),

@@ -1,7 +1,7 @@
-//! One random state that a power cut can leave, with a liking for those that break things.
+//! One random state that a power cut can leave, with a preference for those that break things.
 //!
-//! Everything at random is the kindest of choices: it is nearly always caught. So most states are pure ones with a single
-//! exception: all but one kept, all up to one, one torn.
+//! Fully random states are the easiest: their damage is nearly always caught. So most states are uniform with a
+//! single exception: all but one kept, all up to one, one torn.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ impl CutKind {
 
 /// Makes `model`, a copy of the disk as everyone `saw` it, a state that a cut there can leave.
 pub(super) fn settle(model: &mut Model, saw: &Model, scene: &Scene, chance: &mut Chance) {
-    // A cut often hits everything alike: the cache was just written back, or not at all.
+    // A cut often hits everything in the same way: the cache was just written back, or not at all.
     let shared = chance.once_in(4).then(|| CutKind::any(chance));
     for &ino in &scene.dirs {
         let Some(dir) = saw.dir(ino) else { continue };
@@ -155,7 +155,7 @@ fn length(file: &FileNode, mood: CutKind, chance: &mut Chance) -> u64 {
         (_, 1) => file.lengths.get(chance.index(file.lengths.len().max(1))).copied().unwrap_or(last),
         (_, 2) => first + chance.below(last - first),
         (_, 3) => (first + chance.below(last - first)).next_multiple_of(SECTOR_BYTES as u64).min(last),
-        // The length outlives the data: only so does what was never written become visible.
+        // The length outlives the data: only then do bytes that were never written become visible.
         _ => last,
     }
 }

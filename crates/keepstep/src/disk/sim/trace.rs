@@ -12,7 +12,7 @@ use super::{Origin, SimDisk, explain, random_cuts};
 
 /// How long a machine is off after a power cut.
 const REBOOT_US: i64 = 30_000_000;
-/// How soon after a kill somebody looks.
+/// How soon after a kill the disk is looked at.
 const KILL_US: i64 = 1_000;
 
 /// An operation and when it was done.
@@ -228,7 +228,7 @@ impl Cut {
         SimDisk::born(origin)
     }
 
-    /// Chance must go on, not start again: a salt that comes twice would be no salt.
+    /// Randomness must continue, not start again: a salt that comes twice would not be a salt.
     fn seed(&self, kind: u64, choice: u64) -> u64 {
         Chance::of(&[self.origin.seed, self.origin.boot, self.number as u64, kind, choice]).next()
     }

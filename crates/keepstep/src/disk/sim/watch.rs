@@ -1,6 +1,6 @@
-//! Notices changes on a simulated disk, as inotify does and no more: a name that appears, a file that is written to.
+//! Notices changes on a simulated disk, only as far as inotify does: a name that appears, a file that is written to.
 //!
-//! Nobody sleeps: if nothing has changed, the time is over at once.
+//! No wait sleeps: if nothing has changed, the time is over at once.
 
 use std::io;
 use std::time::Duration;
@@ -26,7 +26,7 @@ impl SimWatch {
     }
 }
 
-/// True if the operation shows to whoever watches the directory.
+/// True if a watch of the directory sees the operation.
 fn shows(op: &Op, watched: Ino, model: &Model) -> bool {
     match op {
         Op::Create { dir, .. } | Op::CreateDir { dir, .. } | Op::Link { dir, .. } => *dir == watched,

@@ -1,8 +1,8 @@
-//! Tells of records as they come in, and sleeps when nothing happens.
+//! Reports records as they arrive, and sleeps while nothing happens.
 //!
-//! The watch stands before the files are looked at, so nothing falls between the look and the sleep. Of writers that are
-//! alive only what is synced is told; of the others all that is whole. That a writer seems to be gone is a hint and no
-//! proof: its log is looked at again, and counts as done only when a manifest replaced it.
+//! The watch begins before the files are read, so no change is missed between reading and sleeping. Of live writers
+//! only synced records are reported; of the others all that is whole. That a writer seems gone is a hint, not proof:
+//! its log is checked again, and counts as done only when a manifest replaced it.
 
 mod names;
 mod position;
@@ -28,37 +28,37 @@ use position::ALL;
 pub(crate) use position::Unsettled;
 pub use position::{Origin, Position};
 
-/// That a writer died changes no file; so now and then it is asked about.
+/// The death of a writer changes no file, so it is checked at this interval.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
-/// How often the stop flag is looked at while asleep.
+/// How often the stop flag is checked during sleep.
 const STOP_LATENCY: Duration = Duration::from_millis(200);
-/// For how many writers what was fetched is kept.
+/// For how many writers fetched data is kept.
 const BODIES_MAX: usize = 8;
-/// How many logs of writers that seem to be gone are looked at again at a time, one after the other.
+/// How many logs of writers that seem gone are checked again in one look.
 const DOUBTED_MAX: usize = 32;
-/// How often in a row files may vanish before it counts as trouble.
+/// How often in a row a file may vanish before this is an error.
 const VANISHED_MAX: usize = 16;
 
 /// Where to begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FollowFrom {
-    /// With the first record that is there.
+    /// At the first record.
     Start,
-    /// With the next one.
+    /// At the next new record.
     Now,
-    /// Behind what was told before.
+    /// After what was reported before.
     Behind(Position),
 }
 
-/// Something new.
+/// A new record.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Followed {
-    /// Whose log it is in.
+    /// The writer in whose log it is.
     pub writer: Id,
     /// What it belongs to.
     pub bind: Bind,
-    /// The record, or that there is one and it cannot be read.
+    /// The record, or a mark that it cannot be read.
     pub item: Item,
 }
 
@@ -69,28 +69,28 @@ pub struct Follow {
     wanted: Wanted,
     from: FollowFrom,
     has_begun: bool,
-    /// A look failed half-way: what is known is of no one moment, and nothing may be concluded from it.
+    /// True if a look failed half-way: the catalog is then of no single moment, and nothing may be concluded from it.
     is_stale: bool,
     position: Position,
-    /// How far each segment was told: by writer and number.
+    /// How far each segment was reported, by writer and number.
     told_to: BTreeMap<(Id, u64), u64>,
     moved: Moved,
     next_seq: HashMap<(Id, Bind), u32>,
     queue: VecDeque<Pointer>,
     bodies: HashMap<Id, LogBodies>,
-    /// What was told last, and how things stood before.
+    /// The record that was reported last, and the state before it.
     last: Option<Rewind>,
-    /// The log that was doubted last.
+    /// The log that was checked last.
     doubted: Id,
     stop: Stopper,
 }
 
-/// Ends the waiting of a follower, from any thread: it tells nothing more.
+/// Ends the wait of a follower, from any thread. The follower reports nothing more.
 #[derive(Debug, Clone, Default)]
 pub struct Stopper(Arc<AtomicBool>);
 
 impl Stopper {
-    /// Ends it, now and for good.
+    /// Ends the wait for good.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -100,7 +100,7 @@ impl Stopper {
     }
 }
 
-/// How things stood before a record was told.
+/// The state before a record was reported.
 #[derive(Debug, Clone, Copy)]
 struct Rewind {
     pointer: Pointer,
@@ -115,7 +115,7 @@ impl std::fmt::Debug for Follow {
 }
 
 impl Follow {
-    /// Follows everything that is recorded.
+    /// Follows all records of the store.
     pub(crate) fn store(
         storage: Arc<Storage>,
         scan: Arc<dyn ScanUnsealed>,
@@ -124,7 +124,7 @@ impl Follow {
         Self::new(storage, scan, from, None, &[])
     }
 
-    /// Follows all records of some kinds. What is missing between them is not told.
+    /// Follows all records of some kinds. Gaps between them are not reported.
     pub(crate) fn kinds(
         storage: Arc<Storage>,
         scan: Arc<dyn ScanUnsealed>,
@@ -134,7 +134,7 @@ impl Follow {
         Self::new(storage, scan, from, None, kinds)
     }
 
-    /// Follows one attempt, also if it has not begun yet.
+    /// Follows one attempt, which need not have begun yet.
     pub(crate) fn attempt(
         storage: Arc<Storage>,
         scan: Arc<dyn ScanUnsealed>,
@@ -179,17 +179,17 @@ impl Follow {
         Ok(follow)
     }
 
-    /// Ends the waiting, from any thread.
+    /// A handle that ends the wait, from any thread.
     pub fn stopper(&self) -> Stopper {
         self.stop.clone()
     }
 
-    /// How far it has told.
+    /// How far it has reported.
     pub fn position(&self) -> &Position {
         &self.position
     }
 
-    /// The next record. Waits for one up to `timeout`; nothing if none came, or if it was told to stop.
+    /// The next record. Waits for one up to `timeout`; `None` if none came, or if it was stopped.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Followed>> {
         self.catalog.storage().check_process()?;
         let started = Instant::now();
@@ -206,7 +206,7 @@ impl Follow {
             match self.tell_next() {
                 Ok(Some(followed)) => return Ok(Some(followed)),
                 Ok(None) => {}
-                // `compact` moved it, and the newest manifest says where.
+                // `compact` moved it; the newest manifest says where.
                 Err(error) if error.is_gone() && vanished < VANISHED_MAX => {
                     vanished += 1;
                     self.begin_again()?;
@@ -220,7 +220,7 @@ impl Follow {
                 if std::mem::replace(&mut has_looked_last, true) {
                     return Ok(None);
                 }
-                // One last look, so that a timeout of nothing still sees what is there.
+                // One last look, so that a timeout of zero still sees what is there.
                 self.look()?;
                 continue;
             }
@@ -232,7 +232,7 @@ impl Follow {
         }
     }
 
-    /// Takes back the record that was told last: it is told again. For whoever could not do anything with it yet.
+    /// Takes the last record back: it is reported again. For a caller that cannot handle it yet.
     pub(crate) fn take_back(&mut self) {
         let Some(Rewind { pointer, origin, next_seq }) = self.last.take() else { return };
         let Pointer { writer, bind, seq, .. } = pointer;
@@ -248,7 +248,7 @@ impl Follow {
         self.queue.push_front(pointer);
     }
 
-    /// The first record that a writer has of something, wherever it is by now.
+    /// The first record of a subject in a writer's log, wherever it is by now.
     pub(crate) fn first_of(&mut self, writer: &Id, bind: &Bind) -> Result<Option<Item>> {
         let mut vanished = 0;
         loop {
@@ -263,11 +263,11 @@ impl Follow {
         }
     }
 
-    /// The next record that is there; none if all that is known of was told.
+    /// The next record that is there; `None` if all known records were reported.
     fn tell_next(&mut self) -> Result<Option<Followed>> {
         loop {
             while let Some(&pointer) = self.queue.front() {
-                // It stays in front until it is told: what fails now may be read the next time.
+                // It stays at the front of the queue until it is reported: if reading fails now, it is tried again.
                 let told = self.tell(&pointer)?;
                 if !matches!(&told, Some(Followed { item: Item::Gap(_), .. })) {
                     self.queue.pop_front();
@@ -282,7 +282,7 @@ impl Follow {
         }
     }
 
-    /// Watches first, then looks.
+    /// Starts the watches, then reads.
     fn look(&mut self) -> Result<()> {
         self.is_stale = true;
         let storage = Arc::clone(self.catalog.storage());
@@ -308,18 +308,18 @@ impl Follow {
         Ok(())
     }
 
-    /// Looks again at some logs of writers that seem to be gone: one that is there all the same may have gone on.
+    /// Checks some logs of writers that seem gone: a writer that is still alive may have recorded more.
     fn doubt_some(&mut self) -> Result<()> {
         let finished = || self.catalog.logs().filter(|log| log.is_finished()).map(|log| *log.writer());
         let behind = finished().filter(|writer| *writer > self.doubted);
-        // Behind the last one come the first.
+        // After the last one, begin with the first again.
         let all_round = behind.chain(finished().filter(|writer| *writer <= self.doubted));
         let some: Vec<Id> = all_round.take(DOUBTED_MAX).collect();
         self.doubted = some.last().copied().unwrap_or(Id::NONE);
         some.iter().try_for_each(|writer| self.catalog.doubt(writer))
     }
 
-    /// Everything that was looked at is looked at again; what was told stays told.
+    /// Reads everything again; what was reported is not reported twice.
     fn begin_again(&mut self) -> Result<()> {
         self.queue.clear();
         self.told_to.clear();
@@ -329,8 +329,8 @@ impl Follow {
         self.look()
     }
 
-    /// A cursor of 0.1 says that a writer is done where it only seemed to be gone. As long as its log is there, all that
-    /// is in it now counts as told, and what is added does not.
+    /// A cursor of 0.1 says that a writer is done although it only seemed gone. While its log exists, what is in it
+    /// now counts as reported, and later records do not.
     fn doubt_what_is_done(&mut self) {
         for (writer, next) in self.position.writers.iter_mut().filter(|(_, next)| **next == ALL) {
             let last = self.catalog.log(writer).and_then(|log| log.segments().next_back());
@@ -340,7 +340,7 @@ impl Follow {
         }
     }
 
-    /// When all is told: of logs that were replaced by now nothing has to be remembered.
+    /// Called when everything is reported: logs that were replaced by now need not be remembered.
     fn note_what_is_done(&mut self) {
         let manifest = self.catalog.manifest().number;
         let grouped = self.catalog.grouped();
@@ -369,7 +369,7 @@ impl Follow {
         self.next_seq.retain(|(writer, _), _| log_of(writer).is_some());
     }
 
-    /// Sequences are noted too: what is there now may be written again elsewhere, and is still not new.
+    /// Sequence numbers are noted too: a record may be written again elsewhere, and is still not new.
     fn pass_over_all(&mut self) -> Result<()> {
         self.position.replaced_by = self.catalog.manifest().number;
         for log in self.catalog.logs().chain([self.catalog.grouped()]) {
@@ -391,12 +391,12 @@ impl Follow {
         Ok(())
     }
 
-    /// Queues what is new: of one writer whose log was replaced, or in one segment. True if there was something.
+    /// Queues new records: of one writer whose log was replaced, or of one segment. True if there were any.
     fn gather(&mut self) -> Result<bool> {
         if self.moved.as_of != Some(self.catalog.manifest().number) {
             self.moved = Moved::list(&self.catalog, &self.position, &self.wanted)?;
         }
-        // What was moved comes first: it was recorded before anything that is still in its writer's log.
+        // Moved records come first: they were recorded before those that are still in their writer's log.
         let moved = self.moved.take(&self.catalog, &self.position, &self.wanted)?;
         let found = if moved.is_empty() { self.gather_from_logs()? } else { moved };
         self.queue.extend(&found);
@@ -409,7 +409,7 @@ impl Follow {
             let next = self.position.writers.get(&writer).copied().unwrap_or_default();
             for segment in log.segments().filter(|segment| segment.number >= next.0) {
                 if why_not_yet(segment).is_some() {
-                    // What is behind it would be told first, and it would count as told.
+                    // Later records would be reported first, and this segment would then count as reported.
                     break;
                 }
                 let key = (writer, segment.number);
@@ -432,10 +432,10 @@ impl Follow {
     fn tell(&mut self, pointer: &Pointer) -> Result<Option<Followed>> {
         let Pointer { writer, log, bind, seq, kind, place, origin, is_lost, is_settled } = *pointer;
         if self.position.is_told(&writer, origin) {
-            // `compact` moved it while it was waiting, and it was told from there.
+            // `compact` moved it while it was queued, and it was reported from there.
             return Ok(None);
         }
-        // Where only some kinds are told, nothing is known to be missing between them.
+        // If only some kinds are reported, gaps between them mean nothing.
         let first = (self.from == FollowFrom::Start && self.wanted.kinds.is_empty()).then_some(0);
         let known = self.next_seq.get(&(writer, bind)).copied().or(first);
         let was_told = self.position.settle(&writer, &bind, seq);
@@ -475,7 +475,7 @@ impl Follow {
         let found = if log == Id::NONE { Some(self.catalog.grouped()) } else { self.catalog.log(&log) };
         let found = found.filter(|found| found.segment(place.segment).is_some());
         let Some(found) = found else {
-            // It was moved since it was queued: nothing behind it may be told before it.
+            // It was moved since it was queued: no later record may be reported before it.
             let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
             return Err(Error::io("read", segment_path(&log, place.segment), gone));
         };

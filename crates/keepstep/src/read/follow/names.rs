@@ -1,4 +1,4 @@
-//! Which records a segment has, by name: whose they are, what they belong to, and where they stood when they were recorded.
+//! Lists the records of a segment by name: writer, subject, and where each was first recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,14 @@ use crate::error::{Error, Result};
 use crate::segment::scanned::ScannedEntry;
 use crate::segment::{Contents, Log, Scanned, SealedIndex, Segment};
 
-/// Of what was moved, so many records are named at a time.
+/// How many moved records are listed at a time.
 const MOVED_MAX: usize = 1 << 16;
 
-/// A record that is to be told.
+/// A record to report.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pointer {
     pub(super) writer: Id,
-    /// Where it is read: the writer's own log, or nobody's, if `compact` moved it.
+    /// The log to read it from: the writer's own, or `Id::NONE` if `compact` moved it.
     pub(super) log: Id,
     pub(super) bind: Bind,
     pub(super) seq: u32,
@@ -27,15 +27,15 @@ pub(super) struct Pointer {
     pub(super) place: RecordPlace,
     pub(super) origin: Origin,
     pub(super) is_lost: bool,
-    /// Its writer cannot give it up and write it elsewhere.
+    /// True if its writer cannot give it up and write it elsewhere any more.
     pub(super) is_settled: bool,
 }
 
-/// What is wanted of all that is recorded.
+/// Which records are wanted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Wanted {
     pub(super) only: Option<Bind>,
-    /// Only records of these kinds, if any are named: the others are not even read.
+    /// Only records of these kinds, if any are named; the others are not even read.
     pub(super) kinds: Vec<u8>,
 }
 
@@ -51,7 +51,7 @@ impl Wanted {
     }
 }
 
-/// Up to where a segment can be told.
+/// How far a segment can be reported.
 pub(super) fn visible_to(segment: &Segment) -> u64 {
     let to = match &segment.contents {
         Contents::Sealed(index) => index.trailer.lists,
@@ -61,8 +61,8 @@ pub(super) fn visible_to(segment: &Segment) -> u64 {
     segment.voided_from.map_or(to, |from| to.min(from))
 }
 
-/// Why a segment could not be read this time, if it may be the next: nothing behind it can be told yet. What is damaged,
-/// was deleted, or cannot be read from its disk is lost, and told by `verify`.
+/// Why a segment could not be read this time, if a later try may succeed: until then, no later record can be
+/// reported. What is damaged, deleted, or unreadable on its disk is lost; `verify` reports it.
 pub(super) fn why_not_yet(segment: &Segment) -> Option<&Error> {
     let Contents::Unreadable(error) = &segment.contents else { return None };
     let is_lost = match error {
@@ -73,7 +73,7 @@ pub(super) fn why_not_yet(segment: &Segment) -> Option<&Error> {
     (!is_lost && !error.is_gone()).then_some(error)
 }
 
-/// True if what stands there stays there: nothing but a sync is proof of it.
+/// True if the record at this place stays there. Only a sync proves that.
 pub(super) fn is_settled_at(segment: &Segment, offset: u64) -> bool {
     match &segment.contents {
         Contents::Sealed(_) => true,
@@ -125,7 +125,7 @@ struct Named {
     is_lost: bool,
 }
 
-/// What an index lists; nothing if its lists are damaged.
+/// The records that an index lists; `None` if its lists are damaged.
 fn sealed_names(index: &SealedIndex, wanted: &Wanted, catalog: &Catalog) -> Result<Option<Vec<Named>>> {
     let mut names = Vec::new();
     for entry in index.entries() {
@@ -165,7 +165,7 @@ fn rescan(log: &Log, number: u64, catalog: &Catalog) -> Result<Scanned> {
     Ok(scanned)
 }
 
-/// What of each attempt is behind a segment: whose it is, and the sequence that comes next.
+/// For each attempt in a segment: its writer, its subject, and the next sequence number.
 pub(super) fn next_seqs(log: &Log, segment: &Segment) -> Vec<(Id, Bind, u32)> {
     match &segment.contents {
         Contents::Unreadable(_) => Vec::new(),
@@ -187,21 +187,21 @@ pub(super) fn next_seqs(log: &Log, segment: &Segment) -> Vec<(Id, Bind, u32)> {
     }
 }
 
-/// What `compact` made of the logs of writers, and is not told yet. Of a writer all is there at once.
+/// Records that `compact` moved and that are not reported yet. All records of a writer are moved at once.
 #[derive(Debug, Default)]
 pub(super) struct Moved {
-    /// The manifest that says so.
+    /// The manifest that this is read from.
     pub(super) as_of: Option<Option<u64>>,
-    /// Of each writer: the segment, and which entry of its footer.
+    /// For each writer: the segment, and the entry of its footer.
     entries: BTreeMap<Id, Vec<(u64, usize)>>,
-    /// Writers that 0.1 moved: nobody knows by which manifest.
+    /// Writers whose logs 0.1 compacted: it is not known by which manifest.
     pub(super) undated: BTreeSet<Id>,
 }
 
 impl Moved {
-    /// Lists what may have something new.
+    /// Lists the writers that may have new records.
     pub(super) fn list(catalog: &Catalog, position: &Position, wanted: &Wanted) -> Result<Self> {
-        // Of a writer all is told in order: as long as a part cannot be read, nothing is.
+        // The records of a writer are reported in order: if a part cannot be read, none is reported.
         if let Some(error) = catalog.grouped().segments().find_map(why_not_yet) {
             return Err(error.clone());
         }
@@ -226,7 +226,7 @@ impl Moved {
         Ok(moved)
     }
 
-    /// The next records of one writer, in the order of their origins; none if all were listed.
+    /// The next records of one writer, ordered by origin; empty if all were listed.
     pub(super) fn take(
         &mut self,
         catalog: &Catalog,
@@ -243,7 +243,7 @@ impl Moved {
                         && wanted.fits(it, catalog)
                 };
                 found.extend(moved_records(catalog, entry)?.into_iter().filter(is_new));
-                // Memory stays bounded: what is further behind is listed when this was told.
+                // Memory stays bounded: the rest is listed after these were reported.
                 if found.len() > 2 * MOVED_MAX {
                     let (_, first_behind, _) =
                         found.select_nth_unstable_by_key(MOVED_MAX, |it: &Pointer| it.origin);
@@ -264,7 +264,7 @@ impl Moved {
     }
 }
 
-/// The records of one entry of what `compact` made.
+/// The records of one footer entry of a segment that `compact` made.
 fn moved_records(catalog: &Catalog, (number, at): (u64, usize)) -> Result<Vec<Pointer>> {
     let segment = catalog.grouped().segment(number);
     let Some(Contents::Sealed(index)) = segment.map(|it| &it.contents) else { return Ok(Vec::new()) };

@@ -1,4 +1,4 @@
-//! Endings that nobody said: found by whoever looks next, with what shows it.
+//! Endings that the owner did not record: another process finds them, and records them with the evidence.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
@@ -22,59 +22,59 @@ use crate::store::Store;
 pub struct Reaped {
     /// The episode.
     pub episode: Id,
-    /// Which attempt at it.
+    /// Which attempt of the episode.
     pub attempt: u32,
-    /// Whose log it is in.
+    /// The writer in whose log it is.
     pub writer: Id,
-    /// How many steps it left.
+    /// How many steps it has.
     pub steps: u64,
-    /// What shows that its owner is gone.
+    /// The evidence that its owner is dead.
     pub evidence: Value,
 }
 
-/// How an attempt of somebody else was found to have ended.
+/// How another process found that an attempt ended.
 pub(in crate::store) struct FoundEnd<'e> {
     pub(in crate::store) why: Why,
     pub(in crate::store) evidence: &'e Value,
     pub(in crate::store) steps: Option<u64>,
-    /// How many of its records count: what its owner wrote behind them was refused.
+    /// How many of its records count. Records that its owner wrote after them were refused.
     pub(in crate::store) records: u32,
 }
 
-/// So many attempts that were found dead are recorded as one: more would not share more.
+/// How many crashed attempts to mark in one call: a larger batch would not save more syncs.
 pub const MARKED_AT_ONCE: usize = 256;
 
-/// The folder of endings that were found.
+/// The folder of endings that other processes found.
 const ENDS: &str = "ends";
 
-/// Where the ending of an attempt stands that its owner did not say.
+/// The card with the ending of an attempt that its owner did not end.
 fn end_path(episode: &Id, attempt: u32) -> String {
     let hex = episode.to_string();
     format!("{ENDS}/{}/{hex}.{attempt}", &hex[..2])
 }
 
-/// Which attempt has its ending under this name.
+/// Which attempt's ending has this name.
 pub(in crate::store) fn parse_end(name: &str) -> Option<(Id, u32)> {
     let (episode, attempt) = name.split_once('.')?;
     Some((episode.parse().ok()?, u32::try_from(parse_number(attempt)?).ok()?))
 }
 
-/// What a search for the dead found.
+/// What a search for dead attempts found.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Search {
-    /// Attempts whose owner is dead and never said how they ended.
+    /// Attempts without an end whose owner is dead.
     pub dead: Vec<Reaped>,
-    /// Attempts whose owner is not heard of, and not proven dead yet.
+    /// Attempts whose owner is silent, and does not count as dead yet.
     pub silent: Vec<AttemptKey>,
-    /// How long until all that are silent count as dead, if they stay so.
+    /// How long until all the silent ones count as dead, if they stay silent.
     pub wait: Duration,
 }
 
 impl Store {
-    /// Records `crashed` for each attempt whose owner is dead and never said how it ended.
+    /// Marks attempts of dead processes as `crashed`, if they have no end.
     ///
-    /// An owner that is only silent is waited for: run it again after the lease.
+    /// An owner that is only silent counts as dead after the lease: call this again then.
     pub fn reap(&self) -> Result<Vec<Reaped>> {
         let mut reaped = Vec::new();
         for dead in self.find_dead()?.dead.chunks(MARKED_AT_ONCE) {
@@ -83,15 +83,15 @@ impl Store {
         Ok(reaped)
     }
 
-    /// Finds what [`Store::reap`] would record, and records nothing.
+    /// Finds the attempts that [`Store::reap`] would mark, and records nothing.
     pub fn find_dead(&self) -> Result<Search> {
         let mut catalog = self.catalog()?;
         let mut found = Search::default();
         for listed in self.list(&mut catalog)?.iter().filter(|listed| listed.summary.why.is_none()) {
             let key = listed.key;
             let state = self.leases().state(&key.writer);
-            // Of a log that cannot be read nobody knows what it says: it is left alone too, and lists tell it. An end that
-            // others record counts also when the log is back.
+            // If a log cannot be read, its attempts may have ended. They are left alone, and lists report the log. An
+            // end that another process records would still count when the log is back.
             let is_unread = catalog.unreadable(&key.writer).is_some();
             if state == OwnerState::Live || is_unread || self.is_anothers(&key)? {
                 continue;
@@ -112,15 +112,15 @@ impl Store {
         Ok(found)
     }
 
-    /// True if somebody else has claimed the attempt that this writer recorded.
+    /// True if another writer has claimed the attempt that this writer recorded.
     fn is_anothers(&self, key: &AttemptKey) -> Result<bool> {
-        // Of one whose claim cannot be read nobody knows whose it is: it is left alone, and lists tell it.
+        // If a claim cannot be read, its owner is unknown. The attempt is left alone, and lists report the claim.
         let (claim, trouble) = or_told(read_claim(self.cards(), &key.episode, key.attempt))?;
         Ok(trouble.is_some() || claim.flatten().is_some_and(|claim| claim.writer != key.writer))
     }
 
-    /// Records that attempts crashed; gives those of which nobody had recorded it. They share their syncs, so give many at
-    /// once ([`MARKED_AT_ONCE`] is enough).
+    /// Marks attempts as `crashed`. Returns those that were not marked before. They share their syncs, so pass many
+    /// at once ([`MARKED_AT_ONCE`] is enough).
     pub fn mark_crashed(&self, dead: &[Reaped]) -> Result<Vec<Reaped>> {
         self.check_process()?;
         let mut by_writer: BTreeMap<Id, Vec<&Reaped>> = BTreeMap::new();
@@ -129,7 +129,7 @@ impl Store {
         }
         let mut left = Vec::new();
         for (writer, dead) in by_writer {
-            // Should it only seem dead, its next call must fail: what was recorded as its end stays its end.
+            // If the writer only seems dead, its next call must fail: the end that is recorded here stays.
             let letter = |it: &&Reaped| FenceNotice::Claimed {
                 what: 1,
                 id: it.episode,
@@ -157,8 +157,9 @@ impl Store {
         Ok(buried)
     }
 
-    /// Those of a writer's attempts that have no end, as they are now, and how many records each has. It was told that they
-    /// are over: from here on it is told of no end, and all that it was told of before is in its log.
+    /// The given attempts of a writer that still have no end, and how many records each has. The letter was posted
+    /// before this read: the writer acknowledges no end after it, and every end that it acknowledged before is in its
+    /// log.
     fn without_an_end(&self, writer: &Id, dead: Vec<&Reaped>) -> Result<Vec<(Reaped, u32)>> {
         let knows = self.inner.place.options.is_broken_act_on_what_was_known();
         let mut left = Vec::new();
@@ -176,7 +177,7 @@ impl Store {
         Ok(left)
     }
 
-    /// Records how an attempt of somebody else ended. False if that was known.
+    /// Records how an attempt of another process ended. False if an end was recorded already.
     pub(in crate::store) fn record_end_of(
         &self,
         episode: &Id,
@@ -210,7 +211,7 @@ impl Store {
         Ok((path, content))
     }
 
-    /// A chain that knows how many records of an attempt count, if somebody found its end.
+    /// The chain with the number of an attempt's records that count, if another process found its end.
     pub(in crate::store) fn with_found_end(
         &self,
         mut chain: Chain,
@@ -218,7 +219,7 @@ impl Store {
         attempt: u32,
     ) -> Result<Chain> {
         if chain.link(attempt).is_some_and(|link| link.records.is_none()) {
-            // One that cannot be read says nothing of what counts; whoever asks how it ended is told.
+            // An end card that cannot be read does not say what counts; it is reported when its ending is asked for.
             let (end, _) = or_told(self.end_card(episode, attempt))?;
             let records = end.flatten().and_then(|end| end.get("records")?.as_int());
             if let Some(records) = records.and_then(|records| u32::try_from(records).ok()) {
@@ -228,8 +229,8 @@ impl Store {
         Ok(chain)
     }
 
-    /// The attempts whose end somebody else found, by the names of the cards; none is read. Of all episodes, or of those
-    /// whose ids begin with one of these bytes.
+    /// The attempts whose end another process found, by the names of the cards; no card is read. Of all episodes, or
+    /// of those whose ids begin with one of these bytes.
     pub(in crate::store) fn list_found_ends(
         &self,
         shards: Option<&BTreeSet<u8>>,
@@ -250,7 +251,7 @@ impl Store {
         Ok(found)
     }
 
-    /// How somebody else found that an attempt had ended, and how many of its records count, if that was said.
+    /// The ending of an attempt that another process found, and how many of its records count, if the card says so.
     pub(in crate::store) fn found_why_and_records(
         &self,
         episode: &Id,
@@ -262,7 +263,7 @@ impl Store {
         }))
     }
 
-    /// What whoever found the end of an attempt said of it.
+    /// The card of the process that found the end of an attempt.
     fn end_card(&self, episode: &Id, attempt: u32) -> Result<Option<Value>> {
         let path = end_path(episode, attempt);
         match read_card(self.cards(), &path, kind::END)? {
@@ -278,13 +279,13 @@ impl Store {
         }
     }
 
-    /// How somebody else found that an attempt had ended, and what shows it.
+    /// The ending of an attempt that another process found, and the evidence.
     pub fn found_end(&self, episode: &Id, attempt: u32) -> Result<Option<(String, Value)>> {
         let found = self.found_ending(episode, attempt)?;
         Ok(found.and_then(|end| Some((end.why?, end.evidence.unwrap_or(Value::Null)))))
     }
 
-    /// As [`Store::found_end`], with who found it and when.
+    /// As [`Store::found_end`], with the finder and the time.
     pub(in crate::store) fn found_ending(&self, episode: &Id, attempt: u32) -> Result<Option<End>> {
         let Some(end) = self.end_card(episode, attempt)? else { return Ok(None) };
         let text = |name: &str| end.get(name).and_then(|it| it.as_str().map(str::to_owned));

@@ -1,4 +1,4 @@
-//! An episode that is being recorded: what was inherited, turns, calls, and how it ends.
+//! An episode that is being recorded: its inherited steps, turns, calls, and how it ends.
 
 pub(in crate::store) mod endings;
 pub(in crate::store) mod open_episodes;
@@ -24,9 +24,9 @@ use crate::store::episode::present_turn::Inherited;
 use crate::store::run::Run;
 use crate::write::{CallKey, CallMade, Entry, Receipt, Recorder, Step};
 
-/// An attempt at an episode, open for recording. It knows what it goes on from.
+/// An attempt at an episode, open for recording. It can read the steps that it inherited.
 ///
-/// Dropped without a word it ends as `aborted`, in a panic as `errored`.
+/// If it is dropped without [`Episode::end`], it ends as `aborted`, in a panic as `errored`.
 pub struct Episode {
     recorder: Arc<Recorder>,
     run: Run,
@@ -36,26 +36,26 @@ pub struct Episode {
     reservation: Reservation,
 }
 
-/// Whether a call was made before.
+/// Whether a call is recorded already.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Known {
-    /// It was, and returned this.
+    /// It is, and returned this.
     Result(Value),
-    /// It was, and what it gave was awaited and came to this.
+    /// It is. It returned an awaitable, which gave this.
     Awaited(Value),
-    /// It was not, or it raised: make it, and record what comes under this key.
+    /// It is not, or it raised. Make the call, and record its result under this key.
     New(CallKey),
 }
 
-/// A turn that was said.
+/// A turn whose intent was handed over or adopted.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct SaidTurn {
     /// Its index.
     pub index: u64,
-    /// What was said before, if this turn was pending.
+    /// The recorded intent, if this turn was pending.
     pub adopted: Option<read::RecordedStep>,
-    /// Its way to the disk; none if it is there already.
+    /// The receipt of the intent; `None` if the intent was durable already.
     pub receipt: Option<Receipt>,
 }
 
@@ -68,11 +68,11 @@ pub struct Ending {
     pub limit: Option<String>,
     /// What was raised: a map of type, message and traceback, or a text.
     pub error: Option<Value>,
-    /// Who says so.
+    /// Who recorded the end.
     pub said_by: Option<String>,
 }
 
-/// The name of the call that stands for a try of a turn which failed and left what was said to the next one.
+/// The name of the call that records a failed try of a turn that stays pending.
 const TRY: &str = "keepstep.turn";
 
 impl std::fmt::Debug for Episode {
@@ -91,10 +91,10 @@ impl Episode {
     ) -> Self {
         reservation.attach(&recorder);
         let (resumed, mut lineage) = prefix.unzip();
-        // One that begins from nothing goes on from nobody, whatever was there before it.
+        // An attempt that inherits nothing did not resume anything.
         let resumed = resumed.filter(|_| lineage.as_ref().is_some_and(|lineage| !lineage.lines().is_empty()));
         let inherited = lineage.as_ref().map_or(0, Lineage::steps);
-        // What cannot be read is an error for whoever reads it; a count is not worth one.
+        // If the failed steps cannot be counted, opening does not fail: reading them reports the damage.
         recorder.inherit_failed(lineage.as_mut().and_then(|lineage| lineage.failed().ok()).unwrap_or(0));
         let before = Mutex::new(Inherited { lineage, pending, turn: u64::MAX, ..Inherited::default() });
         Self { recorder, run: run.clone(), resumed, inherited, before, reservation }
@@ -105,7 +105,7 @@ impl Episode {
         &self.run
     }
 
-    /// The attempt that it goes on from, if it does.
+    /// The attempt that it resumed, if it did.
     pub fn resumed(&self) -> Option<u32> {
         self.resumed
     }
@@ -123,13 +123,13 @@ impl Episode {
         self.recorder.steps().saturating_sub(has_first + self.recorder.failed())
     }
 
-    /// Which of the inherited steps come from which attempt, and by whom.
+    /// Which inherited steps come from which attempt and writer.
     pub fn lineage(&self) -> Vec<LineagePart> {
         let parts = |before: MutexGuard<'_, Inherited>| Some(before.lineage.as_ref()?.parts().to_vec());
         self.lock().ok().and_then(parts).unwrap_or_default()
     }
 
-    /// An inherited step.
+    /// Reads an inherited step.
     pub fn history(&self, index: u64) -> Result<read::RecordedStep> {
         match &mut self.lock()?.lineage {
             Some(lineage) if index < self.inherited => lineage.step(index),
@@ -137,7 +137,7 @@ impl Episode {
         }
     }
 
-    /// The newest state of that name: what this attempt recorded, or what it inherited.
+    /// The newest state of that name: recorded by this attempt, or inherited.
     pub fn state(&self, name: &str) -> Result<Option<Value>> {
         if let Some(own) = self.recorder.named(name)? {
             return Ok(Some(own));
@@ -145,27 +145,28 @@ impl Episode {
         self.lock()?.lineage.as_mut().map_or(Ok(None), |lineage| lineage.state(name))
     }
 
-    /// A turn that was said before the attempt was interrupted, and never got its result.
+    /// The pending turn: its intent was recorded before the attempt was interrupted, and it has no result.
     pub fn pending(&self) -> Option<read::RecordedStep> {
         self.lock().ok()?.pending.clone()
     }
 
-    /// What was said in the present turn, by this attempt or before it.
+    /// The intent of the present turn, recorded by this attempt or inherited.
     pub fn said(&self) -> Option<read::RecordedStep> {
         self.lock().ok()?.said.clone()
     }
 
-    /// Gives up the turn that was said, by this attempt or before it, on record.
+    /// Discards the present or pending turn. The reason is recorded.
     pub fn discard(&self, reason: &str) -> Result<Receipt> {
         self.record_and_wait(Entry::discard(reason))
     }
 
-    /// Completes the turn that was said, by this attempt or before it. Durable when it returns.
+    /// Completes the present or pending turn. Durable when it returns.
     pub fn result(&self, result: Step) -> Result<Receipt> {
         self.record_and_wait(Entry::result(result))
     }
 
-    /// Says a turn, durable when it returns; or adopts the pending one, which must say the same.
+    /// Records the intent of a turn; durable when it returns. If a turn is pending, adopts it; then the intent must
+    /// be the same.
     ///
     /// ```
     /// use keepstep::{EpisodeName, Step};
@@ -189,7 +190,7 @@ impl Episode {
         Ok(Turn { episode: self, index, adopted })
     }
 
-    /// As [`Episode::turn`], but returns at once: wait for the receipt, if there is one, before the action is taken.
+    /// As [`Episode::turn`], but returns at once: wait for the receipt, if there is one, before you take the action.
     pub fn say(&self, said: Step) -> Result<SaidTurn> {
         let (index, adopted) = self.adopt_same(&said)?;
         if adopted.is_some() {
@@ -199,7 +200,7 @@ impl Episode {
         Ok(SaidTurn { index, adopted, receipt })
     }
 
-    /// The index of the turn, and the pending one if there is one, which must say the same.
+    /// The index of the turn, and the pending turn, if there is one. Its intent must be the same.
     fn adopt_same(&self, said: &Step) -> Result<(u64, Option<read::RecordedStep>)> {
         let mut before = self.lock()?;
         let index = self.recorder.steps();
@@ -210,13 +211,14 @@ impl Episode {
         Ok((index, before.adopt()))
     }
 
-    /// Takes the pending turn as it is. Calls go on behind those that were made before it was said.
+    /// Adopts the pending turn with its recorded intent. Calls without a key are numbered after those made before the
+    /// intent.
     pub fn adopt(&self) -> Result<Option<read::RecordedStep>> {
         self.adopt_same(&Step::new()).map(|(_, adopted)| adopted)
     }
 
-    /// Puts on record that a try of the turn failed, and leaves the turn pending: whoever says it next gets what was said,
-    /// and the calls that were made. Returns at once.
+    /// Records that a try of the turn failed, and leaves the turn pending. The next try gets the recorded intent and
+    /// the results of its calls. Returns at once.
     pub fn keep(&self, error: Value) -> Result<Receipt> {
         if !self.recorder.is_pending() {
             let (field, value) = ("turn".to_owned(), "has not been said".to_owned());
@@ -231,7 +233,7 @@ impl Episode {
         Ok(receipt)
     }
 
-    /// Looks whether a call of the present turn was made before. Without a key calls are told apart by their order.
+    /// Checks whether a call of the present turn is recorded. Calls without a key are told apart by their order.
     pub fn known(&self, name: &str, key: Option<&str>, arguments: &Value) -> Result<Known> {
         let mut before = self.lock()?;
         let turn = self.recorder.steps();
@@ -243,10 +245,10 @@ impl Episode {
                 CallKey::Ordinal(before.next_ordinal - 1)
             }
         };
-        // Of two answers, one that came too late, the loop was given the first.
+        // If there are two results, because one came too late, the loop got the first one.
         let found = before.calls.iter().find(|call| call.key == key && call.is_meant(name));
         let Some(found) = found else {
-            // Said before the call is made, not when it comes back.
+            // Refused before the call is made, not after it.
             return self.recorder.check_not_ended().map(|()| Known::New(key));
         };
         if found.name != name {
@@ -258,7 +260,8 @@ impl Episode {
         Ok(if found.awaited { Known::Awaited(result) } else { Known::Result(result) })
     }
 
-    /// Makes a call whose result is recorded, or gives the recording. `Err` of `make` is what it raised.
+    /// Makes a call and records its result, or returns the recorded result. An `Err` of `make` is what the call
+    /// raised.
     pub fn call_once(
         &self,
         name: &str,
@@ -278,10 +281,10 @@ impl Episode {
         }
     }
 
-    /// Says how the attempt ended. Nothing can be recorded after it. The end is on its way when this returns: wait for the
-    /// receipt to know that it is durable.
+    /// Records how the attempt ended. Nothing can be recorded after it. Returns at once: wait for the receipt to know
+    /// that the end is durable.
     ///
-    /// `why` is a [`Why`] or its name; some are only found by others, and cannot be said.
+    /// `why` is a [`Why`] or its name. Some endings are only found by other processes, and are refused here.
     ///
     /// ```
     /// use keepstep::{Ending, EpisodeName, Why};
@@ -325,9 +328,9 @@ impl Episode {
         self.record(Entry::end(why.name(), more))
     }
 
-    /// Whoever recorded it is done with it: nothing more can be recorded here, and it may be opened again in this process,
-    /// also if its end could not be recorded. What is on its way goes on being written, and counts unless somebody takes
-    /// the episode over first.
+    /// Closes this handle: nothing more can be recorded with it, and the episode can be opened again in this process,
+    /// even if its end could not be recorded. Records in flight are still written. They count unless another process
+    /// takes the episode over first.
     pub fn leave(&self) -> Result<()> {
         self.run.store().check_process()?;
         self.recorder.leave();
@@ -335,7 +338,7 @@ impl Episode {
         Ok(())
     }
 
-    /// What records it: only this room knows it, so that nothing is recorded past the episode's own bookkeeping.
+    /// The recorder. It is private to `store`, so that nothing is recorded that the episode does not know of.
     pub(in crate::store) fn recorder(&self) -> &Recorder {
         &self.recorder
     }
@@ -345,7 +348,7 @@ impl Episode {
         self.recorder.episode()
     }
 
-    /// In a forked child another thread of the parent may hold the lock for ever: so the process is looked at first.
+    /// The process is checked first: in a forked child, a thread of the parent may hold the lock for ever.
     fn lock(&self) -> Result<MutexGuard<'_, Inherited>> {
         self.run.store().check_process()?;
         Ok(self.before.lock().unwrap_or_else(PoisonError::into_inner))
@@ -366,7 +369,7 @@ impl Drop for Episode {
     }
 }
 
-/// Ends an attempt that nobody ended. What cannot be recorded any more is found by whoever looks next.
+/// Ends an attempt that has no end. If this cannot be recorded, another process will find the end.
 pub(in crate::store) fn abort(recorder: &Recorder, said_by: &str) {
     if recorder.ended().is_some() {
         return;
@@ -377,7 +380,7 @@ pub(in crate::store) fn abort(recorder: &Recorder, said_by: &str) {
     }
 }
 
-/// A turn: what was said is durable, its result is not there yet.
+/// A turn whose intent is durable and whose result is missing.
 #[derive(Debug)]
 pub struct Turn<'e> {
     episode: &'e Episode,
@@ -391,7 +394,7 @@ impl Turn<'_> {
         self.index
     }
 
-    /// What was said before, if this turn was pending.
+    /// The recorded intent, if this turn was pending.
     pub fn adopted(&self) -> Option<&read::RecordedStep> {
         self.adopted.as_ref()
     }
@@ -401,23 +404,23 @@ impl Turn<'_> {
         self.episode.result(result)
     }
 
-    /// Completes the turn with what went wrong.
+    /// Completes the turn as failed, with the error.
     pub fn fail(self, error: Value) -> Result<Receipt> {
         self.episode.result(Step::new().error(error))
     }
 
-    /// Leaves the turn pending, with what went wrong on record. Returns at once.
+    /// Leaves the turn pending, and records the error. Returns at once.
     pub fn keep(self, error: Value) -> Result<Receipt> {
         self.episode.keep(error)
     }
 
-    /// Gives the turn up, on record.
+    /// Discards the turn. The reason is recorded.
     pub fn discard(self, reason: &str) -> Result<Receipt> {
         self.episode.discard(reason)
     }
 }
 
-/// A turn that is adopted says what was recorded, as far as it says anything.
+/// The given fields of an adopted turn must equal the recorded intent.
 fn check_same(index: u64, recorded: &read::RecordedStep, said: &Step) -> Result<()> {
     for (number, now) in said.fields() {
         let field = fields::name(*number).unwrap_or("field");

@@ -1,7 +1,7 @@
-//! Which episodes this process has open: it cannot open one twice, and when the store closes they end.
+//! Which episodes are open in this process: none can be opened twice, and all end when the store closes.
 //!
-//! A store that closes first lets nobody begin any more, waits for those who are just beginning, and ends all that there are
-//! then: so none escapes between the look and the end of the log.
+//! A store that closes first refuses new episodes, then waits for those that are just beginning, then ends all open
+//! ones. So no episode is missed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -19,7 +19,7 @@ pub(in crate::store) struct OpenEpisodes {
     taken: Arc<Register>,
 }
 
-/// The right to open an episode in this process; given back when it is dropped.
+/// The right to open an episode in this process. Dropping it gives the right back.
 pub(in crate::store) struct Reservation {
     episode: Id,
     number: u64,
@@ -30,7 +30,7 @@ pub(in crate::store) struct Reservation {
 #[derive(Default)]
 struct Register {
     taken: Mutex<Taken>,
-    /// Somebody opened an episode, or left one.
+    /// An episode was opened or left.
     changed: Condvar,
 }
 
@@ -38,22 +38,23 @@ struct Register {
 struct Taken {
     by_episode: HashMap<Id, OpenEpisode>,
     next_number: u64,
-    /// Nobody begins any more.
+    /// True if no episode may begin any more.
     is_closed: bool,
 }
 
 struct OpenEpisode {
-    /// Whose reservation it is now: one whose episode is over may be taken before it is given back.
+    /// The number of the present reservation. After its episode is over, another one may replace it before it is
+    /// dropped.
     number: u64,
-    /// Its recorder is being made.
+    /// True while its recorder is being made.
     is_beginning: bool,
-    /// Whoever had it open has left, whatever became of its end: the next one takes over as from anybody.
+    /// True if the handle was left, whether or not its end was recorded. The next one takes the episode over.
     is_left: bool,
     recorder: Option<Weak<Recorder>>,
 }
 
 impl OpenEpisodes {
-    /// Reserves an episode for whoever opens it.
+    /// Reserves an episode for a caller that opens it.
     pub(in crate::store) fn take(&self, episode: Id, what: &str) -> Result<Reservation> {
         self.process.check()?;
         let mut taken = lock(&self.taken);
@@ -72,18 +73,18 @@ impl OpenEpisodes {
         Ok(Reservation { episode, number, process: self.process, taken: Arc::clone(&self.taken) })
     }
 
-    /// Who records an episode in this process now.
+    /// The recorder of an episode in this process.
     pub(in crate::store) fn recorder(&self, episode: &Id) -> Option<Arc<Recorder>> {
         lock(&self.taken).by_episode.get(episode).filter(|open| !open.is_over())?.recorder()
     }
 
-    /// True if somebody of this process has the episode open, or opens it.
+    /// True if the episode is open in this process, or is being opened.
     pub(in crate::store) fn is_taken(&self, episode: &Id) -> bool {
         lock(&self.taken).by_episode.get(episode).is_some_and(|open| !open.is_over())
     }
 
-    /// To be asked before the recorder of an episode whose reservation is taken is made: from here on [`OpenEpisodes::close`] waits
-    /// until it is made, or the reservation was given back.
+    /// Call this before the recorder of a reserved episode is made. From then on [`OpenEpisodes::close`] waits until
+    /// it is made, or the reservation is dropped.
     pub(in crate::store) fn begin(&self, episode: &Id) -> Result<()> {
         let mut taken = lock(&self.taken);
         if taken.is_closed {
@@ -95,7 +96,7 @@ impl OpenEpisodes {
         Ok(())
     }
 
-    /// Nobody begins from here on. Gives all that record now.
+    /// Refuses new episodes from now on. Returns all recorders that there are.
     pub(in crate::store) fn close(&self) -> Vec<Arc<Recorder>> {
         let mut taken = lock(&self.taken);
         taken.is_closed = true;
@@ -105,7 +106,7 @@ impl OpenEpisodes {
         taken.by_episode.values().filter_map(OpenEpisode::recorder).collect()
     }
 
-    /// True if the store was closed, or is being closed.
+    /// True if the store was closed or is closing.
     pub(in crate::store) fn is_closed(&self) -> bool {
         lock(&self.taken).is_closed
     }
@@ -122,7 +123,8 @@ impl OpenEpisode {
         self.recorder.as_ref()?.upgrade()
     }
 
-    /// Its end is durable, or its recorder is gone, which said its end before it went: nobody can record there any more.
+    /// True if nobody can record there any more: its end is durable, or its recorder was dropped, which recorded an
+    /// end.
     fn is_over(&self) -> bool {
         if self.is_left {
             return true;
@@ -133,7 +135,7 @@ impl OpenEpisode {
 }
 
 impl Reservation {
-    /// This records it.
+    /// Sets the recorder of the episode.
     pub(in crate::store) fn attach(&self, recorder: &Arc<Recorder>) {
         let recorder = Some(Arc::downgrade(recorder));
         let open = OpenEpisode { number: self.number, is_beginning: false, is_left: false, recorder };
@@ -141,7 +143,7 @@ impl Reservation {
         self.taken.changed.notify_all();
     }
 
-    /// Lets others of this process have the episode, although its recorder is still there.
+    /// Lets other callers of this process open the episode, although its recorder still exists.
     pub(in crate::store) fn leave(&self) {
         let mut taken = lock(&self.taken);
         if let Some(open) = taken.by_episode.get_mut(&self.episode)
@@ -155,7 +157,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // A forked child has nothing to give back, and the lock may be held by a thread that it does not have.
+        // A forked child has nothing to give back, and a thread that does not exist there may hold the lock.
         if !self.process.is_this() {
             return;
         }
@@ -168,6 +170,6 @@ impl Drop for Reservation {
 }
 
 fn lock(register: &Register) -> MutexGuard<'_, Taken> {
-    // A map that is whole at every moment.
+    // A panic cannot leave this map half-changed.
     register.taken.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Opening an episode: whose it is, whether it is over, and where to go on.
+//! Opens an episode: finds who owns it, whether it is over, and where to resume.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,28 +17,28 @@ use crate::store::name::EpisodeName;
 use crate::store::run::Run;
 use crate::write::{Start, SubjectName, Writer};
 
-/// How often the owner is asked about while we wait for it.
+/// How often a waiting caller checks the owner.
 pub(in crate::store) const WAIT_STEP: Duration = Duration::from_millis(20);
 
-/// How long an end that is written may take to be known as synced, and how often that is looked at.
+/// How long to wait until a written end is known to be synced, and how often to check.
 pub(in crate::store) const SOON_MAX: Duration = Duration::from_secs(2);
 pub(in crate::store) const SOON_STEP: Duration = Duration::from_millis(1);
 
-/// What opening an episode comes down to.
+/// What opening an episode has to do.
 enum Move {
-    /// Nobody ever had it, or this process claimed its first attempt and recorded nothing.
+    /// Begin: no process had it, or this process claimed its first attempt and recorded nothing.
     Begin { is_claimed: bool },
-    /// An attempt was interrupted.
+    /// Take over an interrupted attempt.
     Take(Take),
-    /// It is over.
+    /// Refuse: it is over.
     Over(String),
-    /// Its owner has written an end, and the log does not say yet that it is synced.
+    /// Wait: its owner has written an end, and the log does not say yet that it is synced.
     Soon,
-    /// Somebody has it.
+    /// Refuse or wait: another process has it.
     Busy { owner: Id, attempt: u32, why: String },
 }
 
-/// The attempt that is next, and what is known of the owner before.
+/// The next attempt, and what is known of the previous owner.
 struct Take {
     attempt: u32,
     is_claimed: bool,
@@ -46,13 +46,13 @@ struct Take {
     evidence: Value,
 }
 
-/// What came of trying to open an episode: the reservation comes back if somebody else was faster.
+/// The result of a try to open an episode. The reservation is returned if another process was faster.
 type Tried = std::result::Result<Episode, Reservation>;
 
-/// Whether an episode could be opened.
+/// Whether an episode can be opened.
 pub(in crate::store) enum Free {
     New,
-    /// This attempt would be next.
+    /// It was interrupted; this attempt would be the next.
     Interrupted {
         attempt: u32,
     },
@@ -67,12 +67,12 @@ pub(in crate::store) struct Opener<'r> {
     pub(in crate::store) id: Id,
     pub(in crate::store) name: EpisodeName,
     pub(in crate::store) how: Opening,
-    /// Who claims it and records it: one and the same, also if others close that log meanwhile.
+    /// The writer that claims and records it. It stays the same, even if its log is closed meanwhile.
     pub(in crate::store) writer: Arc<Writer>,
 }
 
 impl Run {
-    /// Opens an episode: begins it, or goes on where an interrupted attempt stopped.
+    /// Opens an episode: begins it, or resumes where an interrupted attempt stopped.
     ///
     /// ```
     /// use keepstep::{Ending, EpisodeName, Step, Why};
@@ -92,7 +92,7 @@ impl Run {
         self.open(name, Opening::default())
     }
 
-    /// As [`Run::episode`], saying how.
+    /// As [`Run::episode`], with options.
     pub fn open(&self, name: EpisodeName, how: Opening) -> Result<Episode> {
         how.check()?;
         name.check()?;
@@ -103,7 +103,7 @@ impl Run {
         opener.open(reservation)
     }
 
-    /// Begins an episode without a name. It is unique, so nobody else can own it, and it cannot be opened again.
+    /// Begins an episode without a name. It is unique, so no other process can own it, and it cannot be opened again.
     pub fn unnamed(&self, how: Opening) -> Result<Episode> {
         how.check()?;
         let mut random = [0; 16];
@@ -118,7 +118,7 @@ impl Run {
 
 impl<'r> Opener<'r> {
     pub(in crate::store) fn new(run: &'r Run, id: Id, name: EpisodeName, how: Opening) -> Result<Self> {
-        // Claims name their writer, so there must be one; then the chain can say "this is us".
+        // A claim names its writer, so there must be one. By it, the chain can also tell which claims are ours.
         Ok(Self { run, id, name, how, writer: run.store().writer()? })
     }
 }
@@ -159,7 +159,7 @@ impl Opener<'_> {
         }
     }
 
-    /// Whether the episode could be opened now. To be followed by [`Opener::open_if_free`], which looks again.
+    /// Whether the episode can be opened now. [`Opener::open_if_free`], which follows, checks again.
     pub(in crate::store) fn look(&self) -> Result<Free> {
         let writer = self.writer.id();
         let chain = Chain::read_newest(self.run.store().cards(), &self.id)?;
@@ -172,7 +172,7 @@ impl Opener<'_> {
         })
     }
 
-    /// Opens the episode if nobody has it. Nothing if somebody has, or was faster.
+    /// Opens the episode if nobody has it. `None` if another process has it, or was faster.
     pub(in crate::store) fn open_if_free(&self, reservation: Reservation) -> Result<Option<Episode>> {
         let writer = self.writer.id();
         let chain = Chain::read_newest(self.run.store().cards(), &self.id)?;
@@ -202,7 +202,7 @@ impl Opener<'_> {
         let Take { attempt, is_claimed, was_alive, evidence } = take;
         self.check_resume(chain)?;
         if self.how.at.is_some() || self.how.new_policy == NewPolicy::Refuse {
-            // What is refused must not cost its owner the episode.
+            // Checked first: a refused opening must not take the episode away from its owner.
             self.inherit(attempt)?;
         }
         let options = self.run.store().options();
@@ -217,7 +217,7 @@ impl Opener<'_> {
         self.take_over(reservation, attempt, was_alive, evidence, early).map(Ok)
     }
 
-    /// Opens the attempt that this process has claimed before, and done nothing with.
+    /// Opens an attempt that this process has claimed and not used yet.
     pub(in crate::store) fn open_claimed(&self, reservation: Reservation, attempt: u32) -> Result<Episode> {
         let store = self.run.store();
         if attempt == 0 {
@@ -227,7 +227,7 @@ impl Opener<'_> {
         let is_unused =
             |newest: &Link| newest.claim.attempt == attempt && !newest.is_void && newest.base.is_none();
         if !chain.newest().is_some_and(is_unused) {
-            // Somebody else took it in the meantime, or somebody here opened it by its name.
+            // Another process took it in the meantime, or another caller of this process opened it by its name.
             return self.open(reservation);
         }
         self.check_resume(&chain)?;
@@ -243,7 +243,7 @@ impl Opener<'_> {
         self.run.store().claim(&self.id, attempt, writer, &self.run.generation_id())
     }
 
-    /// Looks at who had it last, and how that went.
+    /// Decides by the last owner, and by how its attempt ended.
     fn next_move(&self, chain: &Chain, ours: &Id, may_wait: bool) -> Result<Move> {
         let (Some(newest), Some(force)) = (chain.newest_open(), chain.in_force()) else {
             return Ok(Move::Begin { is_claimed: false });
@@ -282,26 +282,26 @@ impl Opener<'_> {
         let has_ended = end.is_some() || adopted.is_some();
         let is_left = has_ended && newest.claim.attempt == force.claim.attempt;
         if is_left || is_ours {
-            // Its owner said that it is done with it; or it is we ourselves, and have it open no more.
+            // Its owner ended it; or the owner is this process, and does not have it open any more.
             let evidence = Value::Null;
             let take = Take { attempt: next, is_claimed: false, was_alive: true, evidence };
             return Ok(Move::Take(take));
         }
         let next = self.ask_for(newest, next);
-        // An end that is acknowledged may not be known to others yet: nobody should be told "busy" because of that.
+        // An acknowledged end may not be visible to other processes yet: do not answer "busy" because of that.
         let is_busy = matches!(next, Move::Busy { .. });
         let is_ending = is_busy && may_wait && self.all_of_own_part(chain, force)?.own_end().is_some();
         Ok(if is_ending { Move::Soon } else { next })
     }
 
-    /// True if all that there is would be inherited: then what is lost of it matters.
+    /// True if everything would be inherited. Then lost records matter.
     fn inherits_all(&self) -> bool {
         self.how.at.is_none()
             && self.how.resume != Resume::Restart
             && self.how.new_policy != NewPolicy::Restart
     }
 
-    /// Whether an owner that did not end its attempt can be taken from.
+    /// Whether the episode can be taken from an owner that did not end its attempt.
     fn ask_for(&self, newest: &Link, attempt: u32) -> Move {
         let owner = newest.claim.writer;
         let take = |was_alive: bool, evidence: Value| {
@@ -334,7 +334,7 @@ impl Opener<'_> {
         Error::Busy { what: format!("{}, attempt {attempt}", self.what()), why: format!("{owner} {why}") }
     }
 
-    /// True if what was interrupted is not to be opened.
+    /// True if an interrupted episode must not be opened.
     pub(in crate::store) fn leaves_the_interrupted(&self) -> bool {
         self.how.resume == Resume::Refuse
     }
@@ -353,14 +353,14 @@ impl Opener<'_> {
         Err(Error::Ended { what: self.what(), why })
     }
 
-    /// What the newest attempt recorded itself, as others see it.
+    /// What the newest attempt recorded itself, as far as it is known to be synced.
     fn own_part(&self, chain: &Chain, force: &Link) -> Result<Lineage> {
         let mut catalog = self.run.store().looking();
         catalog.refresh_of(&[force.claim.writer])?;
         catalog.own_part(&self.id, chain, force.claim.attempt)
     }
 
-    /// As [`Opener::own_part`], with all that was written and is not known to be synced: acknowledged at `kill`, or a moment ago.
+    /// As [`Opener::own_part`], plus what is not known to be synced: acknowledged at `kill`, or a moment ago.
     fn all_of_own_part(&self, chain: &Chain, force: &Link) -> Result<Lineage> {
         let mut catalog = self.run.store().looking_at_all();
         catalog.refresh_of(&[force.claim.writer])?;
@@ -377,7 +377,7 @@ impl Opener<'_> {
         Ok(Episode::new(self.run, Arc::new(recorder), None, None, reservation))
     }
 
-    /// Records an attempt that begins so.
+    /// Makes the recorder of an attempt that begins like this.
     pub(in crate::store) fn recorder(
         &self,
         attempt: u32,
@@ -408,7 +408,7 @@ impl Opener<'_> {
     }
 }
 
-/// All logs that an attempt's lineage is in.
+/// All writers whose logs hold a part of the attempt's lineage.
 pub(in crate::store) fn writers_of(link: &Link) -> Vec<Id> {
     let spans = link.base.iter().flat_map(|base| &base.spans).map(|span| span.writer);
     let mut writers: Vec<Id> = spans.chain([link.claim.writer]).collect();
@@ -417,7 +417,7 @@ pub(in crate::store) fn writers_of(link: &Link) -> Vec<Id> {
     writers
 }
 
-/// How it ended, if nothing can come after that.
+/// How the attempt ended, if the episode is over by that.
 pub(in crate::store) fn final_why(end: &End) -> Option<String> {
     end.why.clone().filter(|why| is_final(why))
 }

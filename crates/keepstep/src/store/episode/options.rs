@@ -6,27 +6,27 @@ use keepstep_format::value::Value;
 
 use crate::store::episode::Ending;
 
-/// What an interrupted episode does when it is opened again.
+/// What to do with an interrupted episode when it is opened again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Resume {
-    /// Goes on from its durable steps.
+    /// Resume after its durable steps.
     #[default]
     Continue,
-    /// Begins a new attempt from nothing; the old one stays readable.
+    /// Begin a new attempt without any inherited step. The old one stays readable.
     Restart,
-    /// Is left alone.
+    /// Refuse, and leave it as it is.
     Refuse,
 }
 
-/// What it means that a live process owns the episode.
+/// What to do if a live process owns the episode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenBusy {
-    /// An error that names the owner.
+    /// Return an error that names the owner.
     #[default]
     Raise,
-    /// Wait until the owner is done or gone, for at most so long.
+    /// Wait until the owner is done or dead, for at most this time.
     Wait(Duration),
-    /// Take it over: the owner's next call fails.
+    /// Take it over: the owner's next call fails with [`crate::Error::Fenced`].
     Take,
 }
 
@@ -44,19 +44,19 @@ pub enum WhenBusy {
 pub struct Opening {
     /// What to do if it was interrupted.
     pub resume: Resume,
-    /// How many steps to inherit, FIRST counted; all that are durable if not said.
+    /// How many steps to inherit, FIRST included. The default is all durable steps.
     pub at: Option<u64>,
-    /// What to do if somebody else owns it.
+    /// What to do if another process owns it.
     pub busy: WhenBusy,
-    /// Which policy goes on. Only compared with what is recorded: each step says its own.
+    /// The policy that records now. It is only compared with the recorded steps; each step names its own.
     pub policy: Option<PolicyName>,
-    /// What to do if it was interrupted under another policy than that.
+    /// What to do if the newest step names another policy.
     pub new_policy: NewPolicy,
-    /// Endings that are gone on from although they are final: `truncated`, as long as its group is not sealed.
+    /// Final endings after which to resume: `truncated`, if its group is not sealed.
     pub retry: Vec<String>,
-    /// What it belongs to.
+    /// What the episode belongs to.
     pub parent: Option<String>,
-    /// Anything to keep along.
+    /// Any other data to record with the episode.
     pub meta: Option<Value>,
 }
 
@@ -67,31 +67,31 @@ impl Opening {
         self
     }
 
-    /// Sets how many steps to inherit, FIRST counted; `None` is all that are durable.
+    /// Sets how many steps to inherit, FIRST included. `None` is all durable steps.
     pub fn at(mut self, steps: impl Into<Option<u64>>) -> Self {
         self.at = steps.into();
         self
     }
 
-    /// Sets what to do if somebody else owns the episode.
+    /// Sets what to do if another process owns the episode.
     pub fn busy(mut self, busy: WhenBusy) -> Self {
         self.busy = busy;
         self
     }
 
-    /// Sets which policy goes on.
+    /// Sets the policy that records now.
     pub fn policy(mut self, policy: impl Into<PolicyName>) -> Self {
         self.policy = Some(policy.into());
         self
     }
 
-    /// Sets what to do if the episode was interrupted under another policy than that.
+    /// Sets what to do if the newest step names another policy.
     pub fn new_policy(mut self, new_policy: NewPolicy) -> Self {
         self.new_policy = new_policy;
         self
     }
 
-    /// Sets which endings are gone on from although they are final.
+    /// Sets the final endings after which to resume.
     pub fn retry(mut self, endings: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.retry = endings.into_iter().map(Into::into).collect();
         self
@@ -103,7 +103,7 @@ impl Opening {
         self
     }
 
-    /// Sets what is kept along with the episode.
+    /// Sets other data to record with the episode.
     pub fn meta(mut self, meta: impl Into<Value>) -> Self {
         self.meta = Some(meta.into());
         self
@@ -123,7 +123,7 @@ impl Ending {
         self
     }
 
-    /// Sets who says how it ended.
+    /// Sets who recorded the end.
     pub fn said_by(mut self, who: impl Into<String>) -> Self {
         self.said_by = Some(who.into());
         self
@@ -140,7 +140,7 @@ pub enum PolicyName {
 }
 
 impl From<&Value> for PolicyName {
-    /// What is recorded is one of the two.
+    /// The policy version as a step records it: a number, or a name.
     fn from(recorded: &Value) -> Self {
         let name = || Self::Name(recorded.as_str().unwrap_or_default().to_owned());
         recorded.as_int().map_or_else(name, Self::Number)
@@ -174,14 +174,14 @@ impl std::fmt::Display for PolicyName {
     }
 }
 
-/// What an interrupted episode does whose newest step was acted by another policy.
+/// What to do with an interrupted episode whose newest step names another policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NewPolicy {
-    /// Goes on: its steps say which policy each was acted by.
+    /// Resume: each step names the policy that acted in it.
     #[default]
     Continue,
-    /// Begins a new attempt from nothing; the old one stays readable.
+    /// Begin a new attempt without any inherited step. The old one stays readable.
     Restart,
-    /// Is left alone.
+    /// Refuse, and leave it as it is.
     Refuse,
 }

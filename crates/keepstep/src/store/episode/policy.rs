@@ -1,4 +1,4 @@
-//! What an episode does that is half-done under another policy than the one that goes on.
+//! Decides what to do if an interrupted episode was recorded under another policy.
 
 use crate::counted;
 use crate::error::{Error, Result};
@@ -8,7 +8,7 @@ use crate::store::episode::options::{NewPolicy, Opening, PolicyName, Resume};
 use crate::store::episode::retry::check_retry;
 
 impl Opening {
-    /// An error if what it says does not fit together.
+    /// An error if the options contradict one another.
     pub(in crate::store) fn check(&self) -> Result<()> {
         check_retry(&self.retry)?;
         if self.new_policy == NewPolicy::Continue || self.policy.is_some() {
@@ -23,7 +23,7 @@ impl Opening {
 }
 
 impl Opener<'_> {
-    /// True if the attempt inherits nothing of what is there.
+    /// True if the attempt inherits nothing.
     pub(in crate::store) fn restarts(&self, lineage: &mut Lineage) -> Result<bool> {
         let Opening { resume, new_policy, ref policy, .. } = self.how;
         let Some(mine) = policy.as_ref().filter(|_| new_policy != NewPolicy::Continue) else {
@@ -45,7 +45,7 @@ impl Opener<'_> {
         Err(Error::Ended { what: self.what(), why })
     }
 
-    /// The policy that the newest step names of those that would be inherited; a turn that waits for its result counts.
+    /// The policy that the newest inherited step names. A pending turn counts as a step.
     fn newest_policy(&self, lineage: &mut Lineage) -> Result<Option<PolicyName>> {
         if self.how.at.is_none()
             && let Some(policy) = lineage.pending()?.and_then(|turn| turn.policy)
@@ -55,7 +55,7 @@ impl Opener<'_> {
         let steps = self.how.at.unwrap_or(u64::MAX).min(lineage.steps());
         let Some(newest) = steps.checked_sub(1) else { return Ok(None) };
         match lineage.step(newest) {
-            // Whoever inherits it is told of the damage.
+            // Reading the step reports the damage.
             Err(Error::Damaged { .. }) => Ok(None),
             step => Ok(step?.policy.as_ref().map(PolicyName::from)),
         }

@@ -1,4 +1,4 @@
-//! What an attempt knows of those before it, and of its present turn: what was said in it, and which calls were made.
+//! What an attempt knows of its inherited steps, and of its present turn: the intent, and the calls that were made.
 
 use keepstep_format::fields;
 use keepstep_format::kind::Kind;
@@ -8,19 +8,19 @@ use crate::error::Result;
 use crate::read::{self, Call, Item, Lineage};
 use crate::write::{CallKey, Entry};
 
-/// What an attempt knows of those before it, and of its own turn.
+/// What an attempt knows of its inherited steps, and of its present turn.
 #[derive(Default)]
 pub(super) struct Inherited {
     pub(super) lineage: Option<Lineage>,
-    /// A turn that was said before, and has not been adopted or given up.
+    /// The pending turn, until it is adopted or discarded.
     pub(super) pending: Option<read::RecordedStep>,
-    /// What was said in the present turn.
+    /// The intent of the present turn.
     pub(super) said: Option<read::RecordedStep>,
-    /// Calls of the present turn.
+    /// The present turn, whose calls follow.
     pub(super) turn: u64,
     pub(super) calls: Vec<Recorded>,
     pub(super) next_ordinal: u64,
-    /// How many calls of it were made before it was said: whoever adopts it goes on behind them.
+    /// How many of its calls were made before the intent. After an adoption, calls are numbered after these.
     pub(super) said_behind: u64,
 }
 
@@ -32,22 +32,22 @@ pub(super) struct Recorded {
     pub(super) awaited: bool,
 }
 
-/// What an entry changes of the present turn.
+/// How an entry changes the present turn.
 pub(super) enum TurnChange {
     /// Nothing.
     None,
-    /// A turn was said.
+    /// Its intent was recorded.
     Said(Box<read::RecordedStep>),
-    /// It has its result, or was given up.
+    /// It got its result, or was discarded.
     Settled,
-    /// A call of it returned.
+    /// One of its calls returned.
     Called(Box<Recorded>),
 }
 
 impl TurnChange {
     pub(super) fn of(entry: &Entry) -> Self {
         match entry.kind {
-            // Its number is known when it was handed over.
+            // The index is known after the entry was handed over.
             Kind::Intent => Self::Said(Box::new(read::RecordedStep::of_said(0, entry.step.fields()))),
             Kind::Result | Kind::Discard => Self::Settled,
             Kind::Call => Recorded::of_entry(entry).map_or(Self::None, |call| Self::Called(Box::new(call))),
@@ -57,7 +57,7 @@ impl TurnChange {
 }
 
 impl Inherited {
-    /// An entry was handed over, which is about this step if it is about one.
+    /// An entry was handed over. `step` is the step that it is about, if there is one.
     pub(super) fn apply(&mut self, change: TurnChange, step: Option<u64>) {
         match change {
             TurnChange::None => {}
@@ -67,7 +67,7 @@ impl Inherited {
                 self.said_behind = self.next_ordinal;
             }
             TurnChange::Settled => (self.pending, self.said) = (None, None),
-            // A call that came to its end after its turn did is none of the present one.
+            // A call that returned after its turn had ended is not part of the present turn.
             TurnChange::Called(call) => {
                 if step.is_none_or(|turn| turn == self.turn) {
                     self.calls.push(*call);
@@ -76,7 +76,7 @@ impl Inherited {
         }
     }
 
-    /// The pending turn is the present one now.
+    /// Makes the pending turn the present one.
     pub(super) fn adopt(&mut self) -> Option<read::RecordedStep> {
         let adopted = self.pending.take()?;
         self.said = Some(adopted.clone());
@@ -84,7 +84,7 @@ impl Inherited {
         Some(adopted)
     }
 
-    /// Calls belong to a turn: those of the one before are done with.
+    /// Moves to a turn, and forgets the calls of the one before.
     pub(super) fn at_turn(&mut self, turn: u64, is_inherited: bool) -> Result<()> {
         if self.turn == turn {
             return Ok(());
@@ -94,7 +94,7 @@ impl Inherited {
         let Some(lineage) = self.lineage.as_mut().filter(|_| is_inherited) else { return Ok(()) };
         for at in lineage.since_last_step(Kind::Call) {
             if let Item::Record(record) = lineage.item(at)? {
-                // One that came to its end after its turn did is none of this one.
+                // A call that returned after its turn had ended is not part of this turn.
                 let call = Call::of(&record);
                 if call.index.is_some_and(|of| of != turn as i64) {
                     continue;
@@ -126,7 +126,7 @@ impl Recorded {
         })
     }
 
-    /// A call that raised is not replayed; one of which a part is lost cannot be.
+    /// `None` if the call raised, or if a part of it is damaged: such calls are not replayed.
     pub(super) fn of(call: Call) -> Option<Self> {
         let is_whole = call.error.is_none() && call.damaged.is_empty();
         let key = match (call.key, call.ordinal) {
@@ -138,7 +138,7 @@ impl Recorded {
         is_whole.then_some(Self { name, key, arguments, result, awaited })
     }
 
-    /// Keys are the caller's, one space for each name; numbers count all calls of a turn.
+    /// A key is unique among the calls of one name; ordinals count all calls of a turn.
     pub(super) fn is_meant(&self, name: &str) -> bool {
         matches!(self.key, CallKey::Ordinal(_)) || self.name == name
     }

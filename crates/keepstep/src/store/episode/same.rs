@@ -1,13 +1,13 @@
-//! Compares what is said now with what was recorded: as data, whatever the classes were that it came from.
+//! Compares what is given now with what was recorded. Data is compared, not classes.
 //!
-//! Whoever goes on from a record has plain data where an object was before, and says the same by it.
+//! A resumed attempt may have plain data where the first one had an object. Both count as the same.
 
 use keepstep_format::value::Value;
 
 use crate::error::{Error, Result};
 use crate::store::run::config;
 
-/// Refuses what is not the same, naming the first place that differs.
+/// An error if the two differ. It names the first place that differs.
 pub(in crate::store) fn check(step: u64, field: &str, recorded: &Value, now: &Value) -> Result<()> {
     let mut path = String::new();
     match difference(recorded, now, &mut path) {
@@ -20,7 +20,7 @@ pub(in crate::store) fn diverged(step: u64, field: String, recorded: String, now
     Error::Diverged { step, field, recorded, now: short(now) }
 }
 
-/// A value, as far as a message has room for it.
+/// A value, shortened for a message.
 fn short(value: &Value) -> String {
     config::short(value, 120)
 }
@@ -33,7 +33,7 @@ fn data(value: &Value) -> &Value {
     }
 }
 
-/// What was recorded and what is there now, at the first place where they differ; `path` leads there.
+/// The first place where the two differ, with both values. `path` then leads to it.
 fn difference(recorded: &Value, now: &Value, path: &mut String) -> Option<(String, Value)> {
     let (before, after) = (data(recorded), data(now));
     match (before, after) {
@@ -67,7 +67,7 @@ fn difference(recorded: &Value, now: &Value, path: &mut String) -> Option<(Strin
     }
 }
 
-/// Goes one step deeper; the path stays there only if something was found.
+/// Goes one level deeper. The path keeps `part` only if a difference was found.
 fn inside<T>(path: &mut String, part: &str, look: impl FnOnce(&mut String) -> Option<T>) -> Option<T> {
     let length = path.len();
     path.push_str(part);
@@ -86,7 +86,7 @@ fn named(key: &Value) -> String {
     }
 }
 
-/// Where an object lies in memory is another place in every process.
+/// Removes memory addresses: they differ between processes.
 fn without_addresses(text: &str) -> String {
     let mut parts = text.split("0x");
     let first = parts.next().unwrap_or_default().to_owned();
@@ -117,7 +117,7 @@ mod tests {
         assert!(check(3, "prompt", &message("hi"), &keys).is_ok(), "the order of keys does not count");
     }
 
-    /// Whoever changed one word deep inside is told where, and both.
+    /// If one word deep inside changed, the error names its path and both values.
     #[test]
     fn the_first_difference_is_named_by_its_path() {
         let (before, after) =

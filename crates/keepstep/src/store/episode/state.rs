@@ -1,8 +1,8 @@
-//! How an episode stands, for those who build on it: has it ended for good, in which attempt, and if not, why.
+//! Whether an episode is over, in which attempt, and if not, why: for seals and other records that rest on it.
 //!
-//! An END that stands in a log may not count: a taker that read before it was written may still publish a base without
-//! it. So the claims are read after the END, and an end that somebody may still overrule is no end yet. Whoever seems gone
-//! is kept from overruling it first.
+//! An END in a log may not count: a taker that read before it was written may still publish a base without it. So the
+//! claims are read after the END, and the end counts only if no taker can still overrule it. A taker that seems gone
+//! is first kept from doing so by a void base.
 
 use keepstep_format::value::Value;
 use keepstep_format::{Id, Why};
@@ -17,19 +17,19 @@ use crate::store::episode::options::Opening;
 use crate::store::name::EpisodeName;
 use crate::store::run::Run;
 
-/// How an episode stands.
+/// Whether an episode is over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::store) enum EpisodeState {
-    /// It is over, and nobody can change that; this attempt counts.
+    /// It is over, and that cannot change. This attempt counts.
     Final { attempt: u32 },
-    /// It is not, and this is why.
+    /// It is not over, for this reason.
     NotYet(String),
 }
 
-/// How often an episode may change hands while it is looked at.
+/// How often the owner may change during one look.
 const LOOKS_MAX: usize = 4;
 
-/// How an episode of a run stands now.
+/// Whether an episode of a run is over now.
 pub(in crate::store) fn episode_state(run: &Run, episode: &Id) -> Result<EpisodeState> {
     let store = run.store();
     for _ in 0..LOOKS_MAX {
@@ -77,7 +77,8 @@ fn without_an_end(run: &Run, owner: &Id) -> &'static str {
     }
 }
 
-/// True if a sync is known to have covered all that counts of an episode. Of a writer that lives only that is read.
+/// True if all records of the episode that count are known to be synced. Of a live writer, only such records are
+/// read.
 fn rests_on_a_sync(run: &Run, episode: &Id, chain: &Chain, owner: &Id) -> Result<bool> {
     let store = run.store();
     let Some(link) = chain.in_force().filter(|_| store.liveness(owner) != Liveness::Live) else {
@@ -85,13 +86,13 @@ fn rests_on_a_sync(run: &Run, episode: &Id, chain: &Chain, owner: &Id) -> Result
     };
     let mut catalog = store.looking_at_all();
     catalog.refresh_of(&[link.claim.writer])?;
-    // What it inherited was made safe by whoever took it over then.
+    // The inherited part was synced by the process that took it over.
     let own = catalog.own_part(episode, chain, link.claim.attempt)?;
     Ok(!(0..own.lines().len()).any(|at| own.is_unsynced(&catalog, at)))
 }
 
-/// Takes over an episode that is over, so that its end rests on a sync of this process: what another left may be in memory
-/// only, and what is built on it must not be taken back by a power cut.
+/// Takes over an episode that is over, so that its end is synced by this process. What another process left may be in
+/// memory only, and a power cut must not remove what other records rest on.
 fn adopt(run: &Run, episode: &Id, chain: &Chain) -> Result<()> {
     let Some(newest) = chain.newest() else { return Ok(()) };
     let name = EpisodeName { task: format!("episode {episode}"), iteration: 0, sample: 0 };

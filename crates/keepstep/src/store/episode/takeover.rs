@@ -1,7 +1,8 @@
-//! Taking an episode over: claim, tell every owner since the newest base, read, copy what rests on nobody's sync, publish the base.
+//! Takes an episode over: claim, post to every owner since the newest base, read, copy what may not be synced,
+//! publish the base.
 //!
-//! The order is the proof. A step that an earlier owner acknowledges was synced before that owner looked for our letter,
-//! so if the letter was not there yet the step is in what we read; and if it was, nothing was acknowledged.
+//! The order is the proof. An owner syncs a step, then looks for our letter, then acknowledges. If the letter was not
+//! there yet, the step is in what we read. If it was there, the step was not acknowledged.
 
 use std::sync::Arc;
 
@@ -23,25 +24,25 @@ use crate::store::episode::opening::{Opener, final_why, writers_of};
 use crate::store::episode::retry::goes_on_behind;
 use crate::write::{CopyOf, Start, copied_to, copy};
 
-/// What a taker found, and decided to inherit.
+/// What a taker found, and what it inherits of it.
 pub(in crate::store) struct Inheritance {
     source: Link,
     lineage: Lineage,
-    /// From this line on no sync is known to have covered what is inherited.
+    /// From this line on, what is inherited is not known to be synced.
     unsynced: Option<usize>,
     /// Lines before this are inherited.
     cut: usize,
-    /// How the source had ended, if nothing can come after that.
+    /// How the source ended, if the episode is over by that.
     adopted: Option<String>,
-    /// It had ended so, and is gone on with.
+    /// True if it was over, and is resumed on request.
     goes_on: bool,
     has_ended: bool,
-    /// How many of its own records count, whether or not they are inherited.
+    /// How many of the source's own records count, inherited or not.
     counted: u32,
 }
 
 impl Opener<'_> {
-    /// The attempt is claimed: makes it real.
+    /// Completes the takeover of a claimed attempt.
     pub(in crate::store) fn take_over(
         &self,
         reservation: Reservation,
@@ -52,7 +53,7 @@ impl Opener<'_> {
     ) -> Result<Episode> {
         self.run.store().keep_from_pruning(&self.id)?;
         let mut found = match early {
-            // How not to do it: what is read before everybody knows may grow afterwards.
+            // The wrong order, for a test: what was read before the letters may grow afterwards.
             Some(found) => {
                 self.post_to_all(attempt)?;
                 found
@@ -96,8 +97,8 @@ impl Opener<'_> {
         Ok(Episode::new(self.run, Arc::new(recorder), Some((resumed, lineage)), pending, reservation))
     }
 
-    /// Tells everybody who may still believe that the episode is theirs. Whoever claimed it before the newest base was told
-    /// by those who published that one and the ones before it.
+    /// Posts to every process that may believe that it owns the episode. Owners before the newest base were told by
+    /// the processes that published that base and the earlier ones.
     fn post_to_all(&self, attempt: u32) -> Result<()> {
         let store = self.run.store();
         let chain = Chain::read_newest_before(store.cards(), &self.id, attempt)?;
@@ -114,8 +115,8 @@ impl Opener<'_> {
         Ok(())
     }
 
-    /// Reads what the newest attempt that really began has, and decides what to inherit of it. Whatever was known before is
-    /// looked at again: whoever was told may have recorded until then.
+    /// Reads the newest attempt that has a base, and decides what to inherit. The log is read again, since its owner
+    /// may have recorded until it got the letter.
     pub(in crate::store) fn inherit(&self, attempt: u32) -> Result<Inheritance> {
         let store = self.run.store();
         let chain = Chain::read_newest_before(store.cards(), &self.id, attempt)?;
@@ -142,7 +143,7 @@ impl Opener<'_> {
         Ok(Inheritance { source, lineage, unsynced, cut, adopted, goes_on, has_ended, counted })
     }
 
-    /// What the source wrote, also what is not known to be synced.
+    /// What the source wrote, including what is not known to be synced.
     fn all_written_by(&self, chain: &Chain, source: &Link) -> Result<(Lineage, Option<usize>)> {
         let store = self.run.store();
         if store.options().is_broken_act_on_what_was_known() {
@@ -162,7 +163,7 @@ impl Opener<'_> {
         Ok(with_unsynced(&catalog, lineage))
     }
 
-    /// Up to where the attempt inherits.
+    /// The line up to which the attempt inherits.
     fn cut(&self, lineage: &Lineage, is_over: bool, restarts: bool) -> Result<usize> {
         let all = lineage.end_at().unwrap_or(lineage.lines().len());
         match self.how.at {
@@ -182,7 +183,7 @@ impl Opener<'_> {
         }
     }
 
-    /// Nobody goes on behind damage without being told.
+    /// An error if the inherited part is damaged, unless the caller chose to resume before the damage.
     fn check_whole(&self, lineage: &mut Lineage, cut: usize, restarts: bool) -> Result<()> {
         let takes_all = self.how.at.is_none() && !restarts;
         let may_miss_more = takes_all && lineage.end_at().is_none() && lineage.may_have_lost_its_end();
@@ -202,7 +203,7 @@ impl Opener<'_> {
         }
     }
 
-    /// Copies what no sync is known to have covered: it may have been read from memory only.
+    /// Copies the inherited records that are not known to be synced: they may have been read from memory only.
     fn own_what_is_unsynced(&self, found: &mut Inheritance) -> Result<Vec<Span>> {
         let Inheritance { lineage, unsynced, cut, .. } = found;
         let mut spans = lineage.spans(*cut);
@@ -215,7 +216,8 @@ impl Opener<'_> {
         let what = CopyOf { episode: self.id, attempt: span.attempt, from: span.writer, first_seq };
         let writer = &*self.writer;
         let copied = copied_to(writer, &what);
-        // An earlier try copied up to here: copies have no gap, so this one goes on there, also if more is synced by now.
+        // An earlier try copied up to here. Copies have no gap, so this one continues there, even if more is synced
+        // by now.
         let is_next = |at: &usize| lineage.lines()[*at].seq == copied;
         let first = lineage.own_lines(unsynced).find(is_next).unwrap_or(unsynced);
         let lines = lineage.lines()[first..*cut].to_vec();
@@ -248,7 +250,7 @@ impl Opener<'_> {
         let path = base_path(&self.id, base.attempt);
         match publish_card(storage, &path, kind::BASE, &base_fields(&self.id, base, resumed))? {
             Published::Done => Ok(()),
-            // Somebody took us for dead, and passed over our claim.
+            // Another process took us for dead, and passed over our claim.
             Published::Taken => {
                 let attempt = base.attempt + 1;
                 let (what, episode, mine) = (self.what(), self.id, base.attempt);
@@ -263,8 +265,8 @@ impl Opener<'_> {
     }
 }
 
-/// The first line that no sync is known to have covered. What the source inherited itself was made safe by whoever took it
-/// over then.
+/// The first line that is not known to be synced. What the source itself inherited was synced by the process that
+/// took it over.
 fn with_unsynced(catalog: &Catalog, lineage: Lineage) -> (Lineage, Option<usize>) {
     let first = lineage.own_lines(lineage.lines().len()).find(|&at| lineage.is_unsynced(catalog, at));
     (lineage, first)

@@ -1,6 +1,6 @@
 //! A group: the samples of one task and iteration, sealed all at once with their rewards.
 //!
-//! One card is the seal: it is there whole or not at all, and never changes. Whoever trains sees sealed groups only.
+//! One card is the seal: it is there whole or not at all, and never changes. Trainers see sealed groups only.
 
 pub(in crate::store) mod sizes;
 pub(in crate::store) mod slots;
@@ -53,7 +53,7 @@ pub struct Member {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct GroupView {
-    /// Its id: the same on every machine.
+    /// Its id. Every machine computes the same one.
     pub group: Id,
     /// The task.
     pub task: String,
@@ -61,7 +61,7 @@ pub struct GroupView {
     pub iteration: i64,
     /// Its members, by sample.
     pub members: Vec<Member>,
-    /// Samples that are not among them, and why not.
+    /// Samples that are not members, with the reason.
     pub missing: BTreeMap<i64, String>,
     /// Who sealed it.
     pub source: String,
@@ -69,7 +69,7 @@ pub struct GroupView {
     pub time: i64,
 }
 
-/// The sealed groups of a run.
+/// The sealed groups of a run, and seals that cannot be read.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct SealedGroups {
@@ -80,13 +80,13 @@ pub struct SealedGroups {
 }
 
 impl Run {
-    /// The group of the samples 0 up to `size` of a task and iteration. Nothing is written.
+    /// The group of samples 0 to `size` - 1 of a task and iteration. Writes nothing.
     pub fn group(&self, task: &str, iteration: i64, size: usize) -> Group {
         let id = ids::group(&self.generation_id(), task, iteration);
         Group { run: self.clone(), id, task: task.to_owned(), iteration, size, given: Arc::default() }
     }
 
-    /// Whether the seal of a group is the one that a writer announced at this time; nothing if there is no seal yet.
+    /// Whether the seal of a group is the one that a writer announced at this time; `None` if there is no seal yet.
     pub(in crate::store) fn was_sealed_by(&self, group: &Id, writer: &Id, time: i64) -> Result<Option<bool>> {
         let path = seal_path(group);
         match read_card(self.store().cards(), &path, kind::SEAL)? {
@@ -136,9 +136,10 @@ impl Run {
         Ok(found)
     }
 
-    /// Says that a group is about to be sealed, for those who follow. Durable when it returns.
+    /// Announces that a group is about to be sealed, for followers. Durable when it returns.
     ///
-    /// Several may announce the same group; the seal says whose word it was, by writer and time. Gives the writer.
+    /// Several processes may announce the same group; the seal names the one that counts, by writer and time. Returns
+    /// the writer.
     fn announce_seal(&self, group: &Id, source: &str, time: i64) -> Result<Id> {
         let note = [
             (fields::TIME, Value::Int(time)),
@@ -153,7 +154,7 @@ impl Run {
 }
 
 impl Group {
-    /// Its id: the same on every machine.
+    /// Its id. Every machine computes the same one.
     pub fn id(&self) -> Id {
         self.id
     }
@@ -178,10 +179,10 @@ impl Group {
 
     /// Seals the group: all of it, or nothing.
     ///
-    /// Rewards are keyed by episode; if any are given, every member that has ended needs one, and nobody else may have
-    /// one. Members that have not ended for good are listed as missing, with the reason; fewer members than `least` (all,
-    /// if it is not said) is an error that lists them. Sealing again with the same rewards gives the same seal; with
-    /// others it is `Ended`.
+    /// Rewards are keyed by episode. If any are given, every member that has ended needs one, and other episodes must
+    /// not have one. Members without a final end are listed as missing, with the reason. If fewer than `least`
+    /// members have ended (the default is all), it is an error that lists them. Sealing again with the same rewards
+    /// returns the same seal; with others it is `Ended`.
     pub fn seal(
         &self,
         rewards: Option<&[(Id, f64)]>,
@@ -203,7 +204,7 @@ impl Group {
         self.same_or_ended(self.sealed()?.ok_or_else(what)?, rewards.as_ref(), source)
     }
 
-    /// Rewards by episode, if each belongs to a member, and to one only.
+    /// Rewards by episode. An error if one does not belong to a member, or a member has two.
     fn by_episode(&self, rewards: &[(Id, f64)]) -> Result<BTreeMap<Id, f64>> {
         let members: BTreeSet<Id> = self.members().into_iter().collect();
         let bad = |episode: &Id, value: &str, fix: String| Error::BadInput {
@@ -228,7 +229,7 @@ impl Group {
         Ok(by_episode)
     }
 
-    /// What would be sealed now; an error if that is not enough, or the rewards do not fit.
+    /// The seal that would be published now. An error if too few members have ended, or the rewards do not fit.
     fn propose(
         &self,
         rewards: Option<&BTreeMap<Id, f64>>,
@@ -267,14 +268,14 @@ impl Group {
     fn too_few(&self, members: usize, least: usize, missing: &BTreeMap<i64, String>) -> Error {
         let listed: Vec<String> =
             missing.iter().map(|(sample, why)| format!("sample {sample}: {why}")).collect();
-        // Whoever did not say it did not mean a number.
+        // A caller that gave no `least` should not read a number here.
         let asked = if least == self.size { "needs all to have ended" } else { &format!("is {least}") };
         let value = format!("{asked}, and {members} of {} members of {} have", self.size, self.shown());
         let fix = format!("seal when more have ended, or give a lower one ({})", listed.join(", "));
         Error::BadInput { field: "least".to_owned(), value, fix }
     }
 
-    /// Publishes the seal. False if there is one.
+    /// Publishes the seal. False if there is one already.
     fn publish(&self, view: &GroupView, writer: &Id) -> Result<bool> {
         let storage = self.run.store().cards();
         let path = seal_path(&self.id);
@@ -290,7 +291,7 @@ impl Group {
         }
     }
 
-    /// The seal that is there, if it says what is said now.
+    /// The existing seal, if it equals the one that would be made now.
     fn same_or_ended(
         &self,
         sealed: GroupView,
@@ -302,7 +303,7 @@ impl Group {
             let why = format!("sealed by {:?}; these differ: {}", sealed.source, differ.join("; "));
             return Err(Error::Ended { what: self.shown(), why });
         }
-        // Whoever published it may have died before the name was safe.
+        // The process that published it may have died before it synced the name.
         let path = seal_path(&self.id);
         let dir = disk::parent(&path);
         self.run.store().disk().settle(dir).doing("sync", dir)?;
@@ -327,7 +328,7 @@ impl Group {
         let mut left = rewards.cloned().unwrap_or_default();
         for member in &sealed.members {
             let now = left.remove(&member.episode);
-            // Bit by bit: NaN is a reward like any other.
+            // Compared bit by bit: NaN is a valid reward.
             if member.reward.map(f64::to_bits) != now.map(f64::to_bits) {
                 let (was, is) = (shown(member.reward), shown(now));
                 differ.push(format!("reward of sample {} was {was}, is {is}", member.sample));

@@ -1,4 +1,4 @@
-//! How many samples a group has: whoever says fewer than there are would leave the others out of its seal, for good.
+//! Checks the size of a group: with a size that is too small, the seal would leave out samples for ever.
 
 use crate::counted;
 use crate::error::{Doing, Error, Result};
@@ -6,7 +6,7 @@ use crate::segment::chain::claim_path;
 use crate::store::group::{Group, GroupView};
 
 impl Group {
-    /// Refuses another size than the plan has, or than somebody recorded samples for.
+    /// Refuses a size that differs from the plan, or that leaves out a sample that has begun.
     pub(in crate::store) fn check_size(&self) -> Result<()> {
         let name = self.name(self.size as i64);
         let planned = {
@@ -29,7 +29,7 @@ impl Group {
         Ok(())
     }
 
-    /// Refuses another size than was sealed: who asks for it means other samples.
+    /// Refuses a size that differs from the sealed one.
     pub(in crate::store) fn check_sealed_size(&self, sealed: &GroupView) -> Result<()> {
         let size = sealed.members.len() + sealed.missing.len();
         if size == self.size {

@@ -1,7 +1,7 @@
-//! The slots of a group that need work, handed out to many workers in threads and processes.
+//! Hands out the slots of a group that need work, to many threads and processes.
 //!
-//! A slot is taken by opening its episode, so the claim alone decides whose it is: whoever loses a race looks for the
-//! next. Nothing is given only when every slot was looked at and none was free.
+//! A slot is taken by opening its episode, so the claim alone decides who has it; a worker that loses a race tries
+//! the next slot. `None` means that all slots were looked at and none was free.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +15,8 @@ use crate::store::episode::opening::{Free, Opener, SOON_MAX, SOON_STEP, WAIT_STE
 use crate::store::episode::options::{Opening, WhenBusy};
 use crate::store::group::Group;
 
-/// What one handle of a group gave, and as which attempt: what was left again would go round in circles.
+/// What one handle of a group opened, and as which attempt: without this, a slot that was left would come back for
+/// ever.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Given(Mutex<BTreeMap<Id, u32>>);
 
@@ -33,22 +34,23 @@ impl Given {
 /// What a look at all slots found.
 #[derive(Default)]
 struct Slots {
-    /// By sample, with the attempt that is next.
+    /// By sample, with the next attempt.
     interrupted: Vec<(i64, u32)>,
     new: Vec<(i64, u32)>,
-    /// What of the others cannot be read: told if nothing else is free.
+    /// The error of a slot that cannot be read. It is returned if no other slot is free.
     trouble: Option<Error>,
-    /// An end is written there, and will be known in a moment.
+    /// True if an end is written that is not known to be synced yet.
     is_any_soon: bool,
     is_any_busy: bool,
 }
 
 impl Group {
-    /// Opens the next slot that needs work: one that was interrupted, else one that nobody began. Nothing if all have
-    /// ended for good or are recorded elsewhere, or if the group is sealed.
+    /// Opens the next slot that needs work: an interrupted one, otherwise a new one. `None` if all have a final end
+    /// or are recorded by other processes, or if the group is sealed.
     ///
-    /// Many may ask at once, and no two get the same. A slot that this handle gave and that was left without a final end
-    /// comes again when somebody asks with another handle. With [`WhenBusy::Wait`] it waits for slots that others record.
+    /// Many workers may call this at once; no two get the same slot. A slot that this handle opened and that was left
+    /// without a final end comes again only with another handle. With [`WhenBusy::Wait`] it waits for slots that
+    /// other processes record.
     pub fn claim(&self, how: &Opening) -> Result<Option<Episode>> {
         self.run.store().check_process()?;
         self.run.store().check_open()?;
@@ -75,7 +77,7 @@ impl Group {
                 }
             }
             match how.busy {
-                // All that were free were lost to others: there may be more.
+                // All free slots were lost to other workers; there may be more.
                 _ if !slots.interrupted.is_empty() || !slots.new.is_empty() => {}
                 _ if slots.is_any_soon && waited < SOON_MAX => disk.sleep(SOON_STEP),
                 WhenBusy::Wait(patience) if slots.is_any_busy && waited < patience => disk.sleep(WAIT_STEP),
@@ -121,21 +123,21 @@ impl Group {
         Ok(slots)
     }
 
-    /// Nothing if somebody else has it by now.
+    /// `None` if another process has it by now.
     fn try_slot(&self, sample: i64, attempt: u32, how: &Opening) -> Result<Option<Episode>> {
         let opener = self.opener(sample, how)?;
-        // Whoever of this process has reserved it opens it just now.
+        // Another caller of this process has reserved it, and is opening it now.
         let reservation = match self.run.store().open_episodes().take(opener.id, &opener.what()) {
             Err(Error::Busy { .. }) => return Ok(None),
             reservation => reservation?,
         };
         let opened = match opener.open_if_free(reservation) {
-            // It ended, or was pruned, since we looked; or it is half-done under another policy, and left alone.
+            // It ended or was pruned since the look; or it was recorded under another policy, and must be left alone.
             Err(Error::Ended { .. } | Error::Pruned { .. }) => {
                 self.given.add(opener.id, attempt);
                 return Ok(None);
             }
-            // Told once: it must not keep the others from being worked on.
+            // Reported once: it must not keep the other slots from being used.
             Err(error @ Error::Damaged { .. }) => {
                 self.given.add(opener.id, attempt);
                 return Err(error);

@@ -1,5 +1,5 @@
-//! Whether what a note is about is there. A look at its claims, and for a step at its attempt; never at the whole store, unless
-//! the episode has no name.
+//! Checks that the target of a note exists. It reads the claims of the episode, and for a step its attempt. The whole
+//! store is read only if the episode has no name.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,7 +11,8 @@ use crate::segment::chain::{Chain, Link};
 use crate::store::run::{Run, RunInfo};
 use crate::store::view::View;
 
-/// The attempt that was looked at last, and how many steps it has at least: whoever notes on steps does so one after another.
+/// The last attempt that was checked, and how many steps it has at least: notes on steps often come one after
+/// another.
 #[derive(Default)]
 pub(in crate::store) struct Seen(Mutex<Option<(Id, Option<u32>, u64)>>);
 
@@ -31,8 +32,8 @@ impl Seen {
 }
 
 impl Run {
-    /// An error if a note would be about nothing: an episode that never began, or is gone, or an attempt or a step that it
-    /// does not have. `called` is what its caller calls it.
+    /// An error if the target of a note does not exist: an episode that never began or is gone, or an attempt or a
+    /// step that it does not have. `called` is the caller's name for it.
     pub fn check_note_target(&self, target: &NoteTarget, called: &str) -> Result<()> {
         let store = self.store();
         if store.options().is_broken_note_without_look() {
@@ -41,7 +42,7 @@ impl Run {
         store.refuse_pruned(&target.episode).map_err(|error| error.of(called))?;
         let links = match Chain::read(store.cards(), &target.episode) {
             Ok(chain) => chain.links,
-            // What is damaged tells nothing; the logs do.
+            // Damaged claims are no answer; the logs are searched instead.
             Err(Error::Damaged { .. }) => Vec::new(),
             Err(error) => return Err(error),
         };
@@ -65,7 +66,7 @@ impl Run {
         }
     }
 
-    /// An episode without a name, or one whose claims cannot be read: found in the logs.
+    /// Finds an episode in the logs: one without a name, or one whose claims cannot be read.
     fn attempts_without_claims(&self, target: &NoteTarget, called: &str) -> Result<Vec<u32>> {
         let store = self.store();
         if store.open_episodes().recorder(&target.episode).is_some() {
@@ -85,7 +86,7 @@ impl Run {
     fn is_elsewhere(&self, called: &str, generation_id: Option<Id>) -> Result<Error> {
         let mut runs = self.store().runs()?.into_iter().flatten();
         let of = runs.find(|run| Some(run.generation_id) == generation_id);
-        // Two generations of one name are told apart by their numbers alone.
+        // Two generations of one name are told apart by their numbers.
         let is_namesake = of.as_ref().is_some_and(|of| of.name == self.name());
         let name_of = |info: &RunInfo| match is_namesake {
             true => format!("run '{}', generation {}", info.name, info.generation),
@@ -98,7 +99,7 @@ impl Run {
 
     fn check_step(&self, target: &NoteTarget, step: u64, links: &[Link], called: &str) -> Result<()> {
         let store = self.store();
-        // Whoever records it knows better than the log: what was handed over is on its way.
+        // The recorder knows more than the log: some steps may still be in flight.
         if let Some(recorder) = store.open_episodes().recorder(&target.episode)
             && target.attempt.is_none_or(|attempt| attempt == recorder.attempt())
             && recorder.has_step(step)
@@ -118,7 +119,8 @@ impl Run {
             seen.note(target, view.steps());
             return Ok(());
         }
-        // Without an attempt any of them will do: one that was restarted has steps that the newest has not.
+        // Without an attempt, any attempt that has the step is enough: an earlier one may have steps that the newest
+        // does not have.
         if target.attempt.is_none() {
             for link in links.iter().filter(|link| link.is_in_force() && link.claim.attempt != view.number())
             {
@@ -136,8 +138,8 @@ impl Run {
     }
 }
 
-/// True if an attempt has a step, or a turn without a result, of this number. Where records are missing it may have been one
-/// of them.
+/// True if an attempt has this step, or a turn without a result of this number. Also true if records are missing: the
+/// step may have been among them.
 pub(in crate::store) fn has_step(view: &View, step: u64) -> Result<bool> {
     if step < view.steps() || !view.missing().is_empty() {
         return Ok(true);

@@ -1,4 +1,4 @@
-//! Notes on episodes that this process need not record: they may have ended, or belong to others, or to the dead.
+//! Notes on any episode of a run: it may have ended, or belong to another process, live or dead.
 
 pub(in crate::store) mod addressee;
 pub(in crate::store) mod orphans;
@@ -17,27 +17,27 @@ use crate::store::note::addressee::Seen;
 use crate::store::{Run, Store};
 use crate::write::{Putter, Receipt, SubjectKey, SubjectName, note_fields};
 
-/// What appends notes to this process's log, by the generation id of their run.
+/// The putters of notes, which append to this process's log, by the generation id of their run.
 #[derive(Default)]
 pub(in crate::store) struct NotePutters {
     by_generation: Mutex<HashMap<Id, Arc<Putter>>>,
-    /// What was noted on last.
+    /// The target of the last note.
     pub(in crate::store) seen: Seen,
 }
 
-/// Of how many runs a putter is kept that nobody uses: one is soon made again.
+/// How many unused putters are kept. A new one is cheap.
 const PUTTERS_MAX: usize = 64;
 
 impl Run {
     /// Adds a note on an episode of this run, on an attempt at it, or on a step. Returns at once.
     ///
-    /// The newest note counts of those that one source gives one name, on one thing; the older ones stay readable. What it is
-    /// about must be there.
+    /// If one source gives several notes with the same name and target, the newest counts; the older ones stay
+    /// readable. The target must exist.
     pub fn annotate(&self, target: NoteTarget, name: &str, value: Value, source: &str) -> Result<Receipt> {
         self.annotate_called(target, &format!("episode {}", target.episode), name, value, source)
     }
 
-    /// As [`Run::annotate`], with what the caller calls the episode, for messages.
+    /// As [`Run::annotate`], with the caller's name for the episode, for messages.
     pub fn annotate_called(
         &self,
         target: NoteTarget,
@@ -69,11 +69,11 @@ impl Run {
     }
 
     pub(in crate::store) fn note_putter(&self) -> Result<Arc<Putter>> {
-        // In a forked child another thread of the parent may hold the lock for ever: so the process is looked at first.
+        // The process is checked first: in a forked child, a thread of the parent may hold the lock for ever.
         let writer = self.store().writer()?;
         let mut putters =
             self.store().inner.notes.by_generation.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those of a log that others have closed are of no use any more.
+        // Putters of a log that was closed by another process are useless.
         putters.retain(|_, putter| putter.is_of(&writer));
         if putters.len() >= PUTTERS_MAX && !putters.contains_key(&self.generation_id()) {
             putters.retain(|_, putter| Arc::strong_count(putter) > 1);

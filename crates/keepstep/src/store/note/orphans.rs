@@ -1,4 +1,4 @@
-//! Notes about nothing: older versions took a note on an episode, an attempt or a step that was never there.
+//! Notes without a target: older versions recorded notes on episodes, attempts or steps that never existed.
 
 use std::collections::BTreeMap;
 
@@ -18,20 +18,20 @@ use crate::store::view::listing::Listed;
 pub struct OrphanNote {
     /// The run that it was made in.
     pub run: String,
-    /// The generation of that.
+    /// The generation of that run.
     pub generation: Generation,
     /// What it is about.
     pub target: NoteTarget,
     /// Its name.
     pub name: String,
-    /// Who said it.
+    /// Who gave it.
     pub source: String,
-    /// What of its target is not there.
+    /// Which part of its target does not exist.
     pub why: String,
 }
 
 impl Store {
-    /// All notes about episodes, attempts or steps that are not in the store. Of what was pruned they are no orphans.
+    /// All notes on episodes, attempts or steps that are not in the store. Notes on pruned episodes are not included.
     pub fn orphan_notes(&self) -> Result<Vec<OrphanNote>> {
         let mut catalog = self.catalog()?;
         let mut episodes: BTreeMap<Id, Vec<Listed>> = BTreeMap::new();
@@ -39,7 +39,7 @@ impl Store {
             episodes.entry(listed.key.episode).or_default().push(listed);
         }
         let mut orphans = Vec::new();
-        // A card that is damaged is told elsewhere.
+        // A damaged card is reported elsewhere.
         for run in self.runs()?.into_iter().flatten() {
             let generation = Generation::from(&run);
             let notes = self.notes(run.generation_id)?;
@@ -80,7 +80,7 @@ impl Store {
             if step < listed.summary.steps {
                 return Ok(None);
             }
-            // Of one that cannot be read nobody knows: what is wrong with it is told elsewhere.
+            // If the episode cannot be read, the note is not reported; the damage is reported elsewhere.
             let has_it = self.view_of(catalog, &listed.key).and_then(|view| has_step(&view, step));
             if or_told(has_it)?.0 != Some(false) {
                 return Ok(None);

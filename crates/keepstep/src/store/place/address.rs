@@ -1,6 +1,6 @@
-//! What is no directory although it could be taken for one: an address such as `s3://bucket/runs`.
+//! Refuses addresses such as `s3://bucket/runs`, which could be taken for a directory.
 //!
-//! Made into a folder called `s3:` it would look recorded, until the machine is gone.
+//! In a folder called `s3:` the records would look safe, until the machine is lost.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ pub fn refuse_address(path: impl AsRef<Path>) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Whatever has a scheme is an address; whatever begins as a path does is a path.
+    /// A text with a scheme is an address; a text that begins like a path is a path.
     #[test]
     fn an_address_is_told_from_a_path() {
         for address in [

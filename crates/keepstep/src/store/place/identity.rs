@@ -1,6 +1,6 @@
-//! Which store this is: the id in `keepstep.json`; and where else it stands, should that file be gone or damaged.
+//! The id of a store: read from `keepstep.json`, or from the logs if that file is missing or damaged.
 //!
-//! A new id is given only where nothing was recorded: over recordings it would make them another store's, and unreadable.
+//! A new id is made only where nothing was recorded. A new id over old recordings would make them unreadable.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,34 +14,34 @@ use crate::error::{Doing, Error, Result};
 use crate::segment::names::{GROUPED, WRITERS, list_segments, list_writers, parse_number, segment_path};
 
 const PATH: &str = disk::STORE_FILE;
-/// Folders of a store that have folders in them whose names are ids.
+/// Folders of a store that contain folders named by ids.
 const BY_ID: [&str; 3] = [WRITERS, "mail", "runs"];
-/// Where cards are looked for that vouch for an id.
+/// Folders whose cards can confirm an id.
 const CARDS: [&str; 2] = ["runs", WRITERS];
 
-/// Which store this is.
+/// The id of the store, and how it was found.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::store) struct Identity {
     pub(in crate::store) id: Id,
-    /// `keepstep.json` is damaged; this is what the logs say.
+    /// True if `keepstep.json` is damaged and the id was read from the logs.
     pub(in crate::store) is_recovered: bool,
 }
 
-/// What can be said of `keepstep.json`.
+/// The state of `keepstep.json`.
 enum StoreFile {
     Nothing,
     Whole(Id),
-    /// Bytes that are not what was written, as far as they are text.
+    /// The bytes are not what was written. The text holds what can be read of them.
     Damaged(String),
 }
 
-/// The id in `keepstep.json`, made if nothing is there. Many processes may try at once; one wins.
+/// The id in `keepstep.json`, which is made if nothing is there. If many processes try at once, one wins.
 pub(in crate::store) fn find_or_make(disk: &dyn Disk) -> Result<Identity> {
     for _ in 0..8 {
         match find(disk)? {
             Some(identity) => return Ok(identity),
             None if has_recordings(disk)? => {
-                // Somebody may have made the store in between; its file is there before anything else is.
+                // Another process may have made the store in between. It makes this file before all others.
                 if !disk.exists(PATH).doing("look for", PATH)? {
                     return Err(gone());
                 }
@@ -60,7 +60,7 @@ pub(in crate::store) fn find_or_make(disk: &dyn Disk) -> Result<Identity> {
     Err(Error::NotAStore { path: PATH.to_owned(), why: "it comes and goes".to_owned() })
 }
 
-/// The identity of a store that is there; nothing if there is no `keepstep.json`.
+/// The identity of an existing store; `None` if there is no `keepstep.json`.
 fn find(disk: &dyn Disk) -> Result<Option<Identity>> {
     match read(disk)? {
         StoreFile::Nothing => Ok(None),
@@ -76,7 +76,7 @@ fn read(disk: &dyn Disk) -> Result<StoreFile> {
     if !disk.exists(PATH).doing("look for", PATH)? {
         return Ok(StoreFile::Nothing);
     }
-    // Whoever made it may have died before the name was safe.
+    // The process that made the file may have died before it synced the name.
     disk.settle("").doing("sync", "the store's directory")?;
     let data = match disk.get(PATH) {
         // No regular file, or one of absurd length.
@@ -112,7 +112,8 @@ pub(in crate::store) fn has_recordings(disk: &dyn Disk) -> Result<bool> {
     Ok(list(disk, GROUPED)?.iter().any(|entry| is_grouped(&entry.name)))
 }
 
-/// A folder that cannot be looked into may be full of recordings: that is an error. A file of that name is none of ours.
+/// A folder that cannot be listed is an error, since it may be full of recordings. A file of that name is not part of
+/// a store.
 fn list(disk: &dyn Disk, folder: &str) -> Result<Vec<DirEntry>> {
     match disk.list(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(Vec::new()),
@@ -131,8 +132,8 @@ fn damaged(found: &str) -> Error {
     Error::Damaged { path: PATH.to_owned(), offset: 0, found: found.to_owned() }
 }
 
-/// The id that the logs were written under, and the time of the first: headers have both, under a checksum. Without logs a
-/// card vouches for the id that `text` still has.
+/// The id that the logs were written under, and the time of the first header: each header has both, with a checksum.
+/// Without logs, an id is taken from `text` if a card confirms it.
 fn recover(disk: &dyn Disk, text: &str) -> Result<(Id, i64)> {
     let mut found: BTreeMap<Id, i64> = BTreeMap::new();
     for writer in list_writers(disk)?.into_iter().chain([Id::NONE]) {
@@ -162,7 +163,7 @@ fn recover(disk: &dyn Disk, text: &str) -> Result<(Id, i64)> {
     }
 }
 
-/// The header of a segment, if it is whole and stands where it says.
+/// The header of a segment, if it is whole and names this place.
 fn header_of(disk: &dyn Disk, writer: &Id, number: u64) -> Option<SegmentHeader> {
     let file = disk.open(&segment_path(writer, number)).ok()?;
     let mut bytes = [0; HEADER_BYTES];
@@ -176,7 +177,7 @@ fn ids_in(text: &str) -> Vec<Id> {
     text.split(|c: char| !c.is_ascii_hexdigit()).filter_map(|part| part.parse().ok()).collect()
 }
 
-/// True if a card here was published under this id: the id is in its checksum.
+/// True if a card was published under this id: the id is part of the card's checksum.
 fn is_vouched_for(disk: &dyn Disk, id: &Id) -> bool {
     for folder in CARDS {
         for inner in disk.list(folder).unwrap_or_default().iter().filter(|entry| entry.is_dir) {
@@ -192,7 +193,7 @@ fn is_vouched_for(disk: &dyn Disk, id: &Id) -> bool {
     false
 }
 
-/// Writes `keepstep.json` again if it is gone or damaged and its id can be found. True if it did.
+/// Writes `keepstep.json` again if it is missing or damaged and the id can be found. True if it did.
 pub(in crate::store) fn heal(disk: &dyn Disk) -> Result<bool> {
     let (text, is_there) = match read(disk)? {
         StoreFile::Whole(_) => return Ok(false),
@@ -206,7 +207,7 @@ pub(in crate::store) fn heal(disk: &dyn Disk) -> Result<bool> {
         disk.put(PATH, content.as_bytes()).doing("create", PATH)?;
         return Ok(true);
     }
-    // By rename: it replaces what is no store's, and whoever does the same at once writes the same id.
+    // By rename: it replaces a file that is not valid, and a process that does the same at once writes the same id.
     disk.replace(PATH, content.as_bytes()).doing("replace", PATH)?;
     Ok(true)
 }

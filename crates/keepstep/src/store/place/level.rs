@@ -1,7 +1,7 @@
 //! What an acknowledged step can survive on this storage.
 //!
-//! A level that was asked for and cannot be reached is an error. Who asks for none gets the most that there is, and is told
-//! if that is less than `power`.
+//! If a requested level cannot be reached, it is an error. Without a request, the store gets the highest level that
+//! there is, with a warning if that is less than `power`.
 
 use crate::disk::{Disk, FileSystem};
 use crate::error::Doing;
@@ -12,13 +12,13 @@ use crate::store::{Error, Level, Result};
 pub(in crate::store) struct Reached {
     /// What its steps wait for.
     pub(in crate::store) level: Level,
-    /// The most that this storage gives.
+    /// The highest level of this storage.
     pub(in crate::store) strongest: Level,
-    /// Why nobody gets `power` who did not ask for a level, for people.
+    /// Why the default is less than `power`, as a text for people. `None` if a level was requested.
     pub(in crate::store) short_of: Option<String>,
 }
 
-/// The level that was asked for, if this disk can give it; without one, the most that it gives.
+/// The requested level, if this disk can reach it; without one, the highest.
 pub(in crate::store) fn reached(disk: &dyn Disk, wanted: Option<Level>) -> Result<Reached> {
     let storage = disk.file_system().doing("look at the file system of", "the store")?;
     let out_of_reach = |wanted: Level, storage: String, why: &str| Error::LevelOutOfReach {

@@ -1,4 +1,4 @@
-//! Where a store is: its address, its identity, what its disk gives, and who may write.
+//! Where a store is: its address, its id, the level of its disk, and which folders can be written.
 
 pub(in crate::store) mod address;
 pub(in crate::store) mod identity;
@@ -17,29 +17,29 @@ use crate::segment::Storage;
 use crate::store::place::identity::Identity;
 use crate::store::place::level::Reached;
 
-/// What is said of a store whose `keepstep.json` is damaged.
+/// The warning about a damaged `keepstep.json`.
 const RECOVERED: &str = "keepstep.json is damaged; the store's id was read from its logs. `keepstep verify --heal` writes it again";
 
-/// Where a store is, which one it is, and what is to be had there.
+/// Where a store is, its id, and which level it reaches.
 pub(in crate::store) struct Place {
     pub(in crate::store) disk: Arc<dyn Disk>,
     pub(in crate::store) id: Id,
     pub(in crate::store) key: ContentKey,
-    /// What steps survive unless they ask for something else.
+    /// The level of its steps, unless a step asks for another one.
     pub(in crate::store) level: Level,
-    /// The most that this storage gives.
+    /// The highest level of this storage.
     pub(in crate::store) strongest: Level,
-    /// What whoever opens it should be told.
+    /// Warnings for the caller that opens it.
     pub(in crate::store) warnings: Vec<String>,
     pub(in crate::store) options: Options,
-    /// Where small files are read from.
+    /// Reads small files.
     pub(in crate::store) cards: Arc<Storage>,
-    /// The same, for what must know what was pruned.
+    /// The same, for readers that must know what was pruned.
     pub(in crate::store) tended: Arc<Storage>,
 }
 
 impl Place {
-    /// Finds the store that is there, or makes one where nothing is.
+    /// Opens the store that is there, or makes one if nothing is.
     pub(in crate::store) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
         let Reached { level, strongest, short_of } = level::reached(&*disk, options.level)?;
         let Identity { id, is_recovered } = identity::find_or_make(&*disk)?;

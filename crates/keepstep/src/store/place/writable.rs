@@ -1,7 +1,7 @@
-//! Looks before it claims whether an episode could be taken over at all.
+//! Checks, before an episode is claimed, that it can be taken over at all.
 //!
-//! A claim is never taken back. Where its folders belong to somebody else, each try would cost an attempt and fail all the
-//! same, half-way.
+//! A claim is never taken back. If a needed folder belongs to another user, every try would use up an attempt number
+//! and then fail half-way.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use crate::segment::chain::Chain;
 use crate::store::Store;
 
 impl Store {
-    /// Claims an attempt, where nothing keeps us from making it real. False if somebody else has it.
+    /// Claims an attempt, if all folders that it needs can be written. False if another process has claimed it.
     pub(in crate::store) fn claim(
         &self,
         episode: &Id,
@@ -24,7 +24,7 @@ impl Store {
         self.claim_batcher().claim(episode, attempt, writer, generation_id)
     }
 
-    /// An error if a folder that whoever makes this attempt real has to write to does not let us.
+    /// An error if a folder that a takeover of this attempt has to write to is not writable for us.
     fn check_writable(&self, episode: &Id, attempt: u32) -> Result<()> {
         let id = episode.to_string();
         let shard = &id[..2];

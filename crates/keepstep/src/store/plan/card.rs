@@ -1,4 +1,4 @@
-//! Reads a PLAN card. One may have a hundred thousand entries, so no value is made of each.
+//! Reads a PLAN card. A card may have a hundred thousand entries, so no value is made for each.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use keepstep_format::decode::{NoBodies, read_fields};
 use keepstep_format::fields;
 use keepstep_format::value::{Value, tag};
 
-/// What a card plans.
+/// The tasks of a card.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::store) struct PlanCard<'b> {
     pub(in crate::store) entries: Vec<TaskSamples<'b>>,
     pub(in crate::store) needs: BTreeSet<String>,
 }
 
-/// So many samples of a task.
+/// A task and its number of samples.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::store) struct TaskSamples<'b> {
     pub(in crate::store) task: std::borrow::Cow<'b, str>,
@@ -23,13 +23,13 @@ pub(in crate::store) struct TaskSamples<'b> {
 }
 
 impl<'b> PlanCard<'b> {
-    /// Nothing if that is not what the body says.
+    /// `None` if the body is not a plan.
     pub(in crate::store) fn read(body: &'b [u8]) -> Option<Self> {
-        // Another keepstep may have written the same in another order, or more.
+        // Another version of keepstep may have written the fields in another order, or more of them.
         Self::read_as_we_write(body).or_else(|| Self::read_any(body))
     }
 
-    /// As [`Run::plan`](crate::store::run::Run::plan) writes it; nothing if it is anything else.
+    /// Reads a card that [`Run::plan`](crate::store::run::Run::plan) wrote; `None` if it is anything else.
     fn read_as_we_write(body: &'b [u8]) -> Option<Self> {
         let mut at = Cursor::new(body);
         let mut card = Self::default();

@@ -1,4 +1,4 @@
-//! How often in a row an episode failed, or was left, without getting on.
+//! How often in a row an episode failed, or was left, without progress.
 
 use keepstep_format::{Id, Why};
 
@@ -7,8 +7,8 @@ use crate::store::plan::survey::Judge;
 use crate::store::planned::queue::{Cards, Known};
 
 impl Judge<'_> {
-    /// How often an episode errored since an attempt last got on: whoever does is not given up because it stumbles now and
-    /// then. One step more is not enough, since that may be the one that failed.
+    /// How often an episode errored since it last made progress. An episode that makes progress is not given up
+    /// because of errors now and then. One more step is not progress, since it may be the step that failed.
     pub(in crate::store) fn errors_in_a_row(
         &self,
         episode: &Id,
@@ -20,7 +20,7 @@ impl Judge<'_> {
         })
     }
 
-    /// How often this process left an episode without an end since anything new was recorded.
+    /// How often this process left an episode without a final end since a new step was recorded.
     pub(in crate::store) fn left_in_a_row(
         &self,
         episode: &Id,
@@ -34,7 +34,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Of how many attempts something is true, back to the last that left more than `idle` steps to the next.
+    /// How many attempts satisfy `is_so`, back to the last one that added more than `idle` steps.
     fn in_a_row(
         &self,
         episode: &Id,

@@ -1,4 +1,4 @@
-//! A plan: the episodes that a run should have. Durable, appended to, and saying the same twice adds nothing.
+//! A plan: the episodes that a run should have. It is durable and only grows; planning the same again adds nothing.
 
 pub(in crate::store) mod card;
 pub(in crate::store) mod in_a_row;
@@ -26,17 +26,17 @@ use crate::store::run::Run;
 pub(in crate::store) const SAMPLES_MAX: u32 = 1 << 20;
 /// How many episodes the plan of one run can have.
 const EPISODES_MAX: u64 = 1 << 28;
-/// About so much is put into one card, which may have 64 MiB; the rest goes into the next.
+/// About how many bytes are put into one card, which may have 64 MiB. The rest goes into the next card.
 const CARD_BYTES: usize = 48 << 20;
-/// What an entry takes beside the name of its task.
+/// How many bytes an entry takes beside the name of its task.
 const ENTRY_BYTES: usize = 64;
 
-/// What is planned of each task.
+/// What to plan for each task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
 pub struct PlanOptions {
-    /// How many samples: those numbered from 0 up to it.
+    /// How many samples; they are numbered from 0.
     pub samples: u32,
     /// Which visit of the tasks.
     pub iteration: i64,
@@ -71,8 +71,8 @@ impl PlanOptions {
 }
 
 impl Run {
-    /// Plans episodes: so many samples of each task. What is planned already adds nothing, more samples of a known task
-    /// extend it. Durable when it returns.
+    /// Plans episodes: a number of samples of each task. What is planned already adds nothing; more samples of a
+    /// known task are added. Durable when it returns.
     ///
     /// ```
     /// use keepstep::{PlanOptions, RemainingOptions};
@@ -107,7 +107,7 @@ impl Run {
             plan.keep_new(&mut wanted, &options);
             plan.check_room(&wanted, &options)?;
             if wanted.is_empty() {
-                // Whoever planned it may not have synced it yet.
+                // The process that planned it may not have synced it yet.
                 let folder = self.path("plan");
                 let folder = disk::parent(&folder);
                 return self.store().disk().settle(folder).doing("sync", folder);
@@ -115,7 +115,7 @@ impl Run {
             let chunk = &wanted[..fits_a_card(&wanted)];
             let path = self.path(&format!("plan.{}", plan.next));
             match publish_card(self.store().cards(), &path, kind::PLAN, &self.plan_fields(chunk, &options))? {
-                // Ours, or that of somebody who was faster: it is read like any other.
+                // It is ours, or that of a process that was faster. Both are read like any other card.
                 Published::Done | Published::Taken => {
                     plan.refresh(self)?;
                 }
@@ -130,7 +130,7 @@ impl Run {
         }
     }
 
-    /// What is planned: each task and iteration with its number of samples, in the order of planning.
+    /// All planned tasks: task, iteration and number of samples, in the order of planning.
     pub fn planned(&self) -> Result<Vec<(String, i64, u32)>> {
         self.store().check_process()?;
         let plan_cache = self.plan_cache();
@@ -158,7 +158,7 @@ impl Run {
     }
 }
 
-/// How many of them one card takes; at least one, so that a name too long for any is told.
+/// How many of the tasks fit into one card; at least one, so that a name that is too long is reported.
 fn fits_a_card(tasks: &[String]) -> usize {
     let mut bytes = 0;
     let fits = tasks.iter().take_while(|task| {
@@ -185,7 +185,7 @@ impl Plan {
                     self.refuse_gap(run, &path)?;
                     return Ok(self.next > before);
                 }
-                // Whoever passes it over forgets what was to be done.
+                // Ignoring the card would forget planned episodes.
                 BodyFound::Damaged => return Err(damaged("it does not validate")),
                 BodyFound::Body(body) => {
                     let card = PlanCard::read(&body);
@@ -197,7 +197,8 @@ impl Plan {
         }
     }
 
-    /// Cards are numbered without a gap, and never deleted: one behind the next shows that the next is gone. Looked for once.
+    /// An error if the card is missing although a later one exists: cards are numbered without gaps, and never
+    /// deleted. Checked once.
     fn refuse_gap(&mut self, run: &Run, next: &str) -> Result<()> {
         if self.is_dense {
             return Ok(());
@@ -207,7 +208,7 @@ impl Plan {
         let names = run.store().disk().list(folder).doing("list", folder)?;
         let behind = names.iter().filter_map(|it| it.name.strip_prefix(stem)?.parse::<u64>().ok());
         if behind.filter(|number| *number > self.next).count() > 0 {
-            // It may have come since; whoever is behind it came later.
+            // It may have been published since; later cards come after it.
             if run.store().disk().exists(next).doing("look for", next)? {
                 return Ok(());
             }
@@ -250,7 +251,7 @@ impl Plan {
         self.by_name.get(&iteration)?.get(task).copied()
     }
 
-    /// Leaves what is not planned yet, each once.
+    /// Keeps the tasks that are not planned yet, each once.
     fn keep_new(&self, wanted: &mut Vec<String>, options: &PlanOptions) {
         let is_planned = |task: &str| {
             self.find(task, options.iteration).is_some_and(|index| {

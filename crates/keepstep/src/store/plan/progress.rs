@@ -1,5 +1,5 @@
-//! How far a plan is: where each of its episodes stands, counted. It is looked at as by those who ask for what remains, and
-//! nothing is claimed or written.
+//! How far a plan is: counts the states of its episodes. It looks at the same things as `remaining`, and claims and
+//! writes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,21 +20,21 @@ use crate::store::run::config::short;
 pub struct Progress {
     /// How many episodes the plan has.
     pub planned: u64,
-    /// Nobody ever had them.
+    /// No process has opened them.
     pub not_begun: u64,
-    /// Somebody has them now, or is not proven gone.
+    /// A process has them now, or had them and may still be alive.
     pub running: u64,
-    /// They were left, and are gone on with by whoever asks.
+    /// They were interrupted; `remaining` yields them.
     pub interrupted: u64,
-    /// How the others ended: `finished`, `truncated`, `errored`.
+    /// How the others ended, each with its number: `finished`, `truncated`, `errored`.
     pub ended: BTreeMap<Arc<str>, u64>,
-    /// Those of them that are over, and lack a note that the plan needs.
+    /// How many of these are over and lack a note that the plan needs.
     pub unscored: u64,
-    /// Those of them that errored as often as they may.
+    /// Those of these that errored as often as they may, and are given up.
     pub given_up: Vec<GivenUp>,
-    /// They were pruned.
+    /// How many were pruned.
     pub pruned: u64,
-    /// What is known of them cannot be read.
+    /// How many cannot be read.
     pub damaged: u64,
 }
 
@@ -46,29 +46,29 @@ pub struct GivenUp {
     pub name: EpisodeName,
     /// How many attempts at it really began.
     pub attempts: u32,
-    /// How often in a row it errored, without getting on.
+    /// How often in a row it errored, without progress.
     pub errors: u32,
 }
 
 impl Progress {
-    /// How many are over and have their notes. What was given up or pruned is not called done.
+    /// How many are over and have their notes. Those that were given up or pruned do not count.
     pub fn done(&self) -> u64 {
         let over: u64 =
             self.ended.iter().filter(|(why, _)| &***why != Why::Errored.name()).map(|(_, count)| count).sum();
         over.saturating_sub(self.unscored)
     }
 
-    /// Of how many something remains.
+    /// How many still need work.
     pub fn left(&self) -> u64 {
         self.planned.saturating_sub(self.done() + self.given_up.len() as u64 + self.pruned)
     }
 }
 
-/// An error is told up to here.
+/// How many characters of an error are shown.
 const ERROR_CHARS: usize = 1000;
 
 impl Run {
-    /// How far the plan is, now. What is claimed and not begun counts as running.
+    /// How far the plan is now. An episode that is claimed and not begun counts as running.
     pub fn progress(&self, options: &RemainingOptions) -> Result<Progress> {
         self.store().check_process()?;
         options.check()?;
@@ -94,7 +94,7 @@ impl Run {
         Ok(progress)
     }
 
-    /// What an episode failed with last, for people: type and message in a line, or nothing if it did not fail.
+    /// The last error of an episode as one line of text: type and message. `None` if it did not fail.
     pub fn last_error(&self, name: &EpisodeName) -> Result<Option<String>> {
         let ending = match self.view(name) {
             Ok(view) => view.ending()?,
@@ -125,8 +125,7 @@ impl GivenUp {
 }
 
 impl Remaining {
-    /// What is given up by those who ask for what remains, each told once by this process: to be asked for when nothing
-    /// more is given.
+    /// The episodes that `remaining` has given up, each once per process. Call this when nothing remains.
     pub fn given_up(&self) -> Result<Vec<GivenUp>> {
         let run = self.run();
         run.store().check_process()?;

@@ -1,7 +1,8 @@
-//! What remains of a plan, handed out job by job: claimed as it is given, so that many workers share it.
+//! Hands out the remaining episodes of a plan, job by job. Each is claimed when it is yielded, so many workers can
+//! share a plan.
 //!
-//! A claim is for the attempt behind the newest that was seen; if anything happened since, it is taken, and the job is
-//! passed over. So nobody takes from a live owner, and no two get the same.
+//! A claim is for the attempt after the newest one that was seen. If another process acted since, that number is
+//! taken, and the job is skipped. So no job takes an episode from a live owner, and no two workers get the same one.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -22,20 +23,19 @@ use crate::store::planned::repeats::rests;
 use crate::store::run::Run;
 use keepstep_format::{Id, Why};
 
-/// What is wanted of what remains.
+/// Which of the remaining episodes to yield.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
 pub struct RemainingOptions {
-    /// Endings after which an episode is gone on with although they are final: `truncated`. What can be resumed comes anyway,
-    /// and may be named here too.
+    /// Final endings after which to resume an episode: `truncated`. Endings that are resumed anyway may be named too.
     pub retry: Vec<String>,
-    /// An episode that errored so often in a row is given up; one that this process left so often without an end, and
-    /// without anything new, is not given again by it.
+    /// An episode that errored this often in a row is given up. An episode that this process left this often, without
+    /// an end and without progress, is not yielded again by this process.
     pub max_attempts: u32,
-    /// How long what errored rests before it is given again; doubled with each error in a row.
+    /// How long an errored episode rests before it is yielded again. Each further error in a row doubles this time.
     pub pause: Duration,
-    /// Which kind of work is wanted.
+    /// Which kind of work to yield.
     pub jobs: Jobs,
 }
 
@@ -45,20 +45,20 @@ impl Default for RemainingOptions {
     }
 }
 
-/// Which kind of work is wanted.
+/// Which kind of work to yield.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Jobs {
-    /// All that there is: whoever asks looks at what each job is.
+    /// All kinds; the caller looks at what each job is.
     #[default]
     All,
-    /// Episodes to be recorded.
+    /// Episodes to record.
     ToRun,
     /// Episodes that are over and lack a note.
     ToScore,
 }
 
 impl RemainingOptions {
-    /// Sets after which endings an episode is gone on with although they are final.
+    /// Sets the final endings after which to resume an episode.
     pub fn retry(mut self, endings: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.retry = endings.into_iter().map(Into::into).collect();
         self
@@ -70,13 +70,13 @@ impl RemainingOptions {
         self
     }
 
-    /// Sets how long what errored rests before it is given again.
+    /// Sets how long an errored episode rests before it is yielded again.
     pub fn pause(mut self, pause: Duration) -> Self {
         self.pause = pause;
         self
     }
 
-    /// Sets which kind of work is wanted.
+    /// Sets which kind of work to yield.
     pub fn jobs(mut self, jobs: Jobs) -> Self {
         self.jobs = jobs;
         self
@@ -86,12 +86,12 @@ impl RemainingOptions {
         check_retry(&self.retry)
     }
 
-    /// Whether what errored, or was left by this process, is tried again.
+    /// Whether an episode that errored, or that this process left, is tried again.
     pub(in crate::store) fn wants(&self, it: &Candidate) -> bool {
         it.in_a_row < self.max_attempts
     }
 
-    /// How long what failed rests still; nothing if it may be tried again now.
+    /// How long a failed episode still rests; `None` if it may be tried again now.
     fn rests(&self, failed: &Candidate, now_us: i64) -> Option<Duration> {
         rests(self.pause, failed.in_a_row, failed.seen_us, now_us)
     }
@@ -104,22 +104,24 @@ impl RemainingOptions {
         self.jobs != Jobs::ToRun
     }
 
-    /// Whether a claim that nobody uses is given to whoever asks so.
+    /// Whether an unused claim of this process may be yielded.
     fn wants_held(&self, held: &Held) -> bool {
         let is_more = &*held.why == Why::Truncated.name();
         self.wants_to_run() && !self.is_enough(held) && (!is_more || goes_on_behind(&self.retry, &held.why))
     }
 
-    /// Whether a claim was let go unused as often as an episode may fail: what fails before it begins would fail for ever.
+    /// Whether a claim was returned unused as often as an episode may fail. What fails before it begins would fail
+    /// for ever.
     fn is_enough(&self, held: &Held) -> bool {
         held.returned >= self.max_attempts.max(1)
     }
 }
 
-/// An episode that remains, claimed for this process.
+/// A remaining episode, claimed for this process.
 ///
-/// Dropped unopened it stays claimed, and whoever of this process asks next gets it first, until that happened as often as an
-/// episode may fail; other processes get it when this one is gone. So does one that is unscored, which is claimed for scoring.
+/// A job that is dropped unopened stays claimed. The next caller of this process gets it first, until that happened
+/// as often as an episode may fail. Other processes get it when this process is gone. The same holds for an unscored
+/// episode, which is claimed for scoring.
 #[derive(Debug)]
 pub struct Job {
     run: Run,
@@ -127,9 +129,9 @@ pub struct Job {
     reservation: Option<Reservation>,
     /// Which episode.
     pub name: EpisodeName,
-    /// How many attempts at it really began before.
+    /// How many attempts at it began before.
     pub attempts: u32,
-    /// How the last one ended; or `new`, or `unscored`.
+    /// How the last attempt ended; or `new`, or `unscored`.
     pub why: Arc<str>,
 }
 
@@ -139,12 +141,12 @@ impl Job {
         self.run.episode_id(&self.name)
     }
 
-    /// Opens the episode with the claim that the job holds. One that is unscored is over: annotate it instead.
+    /// Opens the episode with the claim of the job. An unscored episode is over: annotate it instead.
     pub fn episode(mut self, mut how: Opening) -> Result<Episode> {
         self.run.store().check_process()?;
         how.check()?;
         if &*self.why == Why::Truncated.name() {
-            // Whoever asked for the job asked for more.
+            // The caller of `remaining` asked for truncated episodes.
             how.retry.push(Why::Truncated.to_string());
         }
         let (run, name) = (self.run.clone(), self.name.clone());
@@ -169,7 +171,7 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // The reservation first: whoever takes the claim reserves the episode at once.
+        // The reservation is dropped first: the caller that gets the claim reserves the episode at once.
         drop(self.reservation.take());
         if let Some(held) = self.held.take() {
             self.run.store().plan_caches().give_back(Held { returned: held.returned + 1, ..held });
@@ -177,46 +179,46 @@ impl Drop for Job {
     }
 }
 
-/// Takes the first of those that are wanted.
+/// Takes the first candidate that is wanted.
 fn take_first(queue: &mut VecDeque<Candidate>, is_wanted: impl Fn(&Candidate) -> bool) -> Option<Candidate> {
     let at = queue.iter().position(is_wanted)?;
     queue.remove(at)
 }
 
-/// True if somebody claimed the attempt behind this one.
+/// True if another process claimed the attempt after this one.
 fn is_overtaken(run: &Run, held: &Held) -> Result<bool> {
     let path = claim_path(&held.episode, held.attempt.saturating_add(1));
     run.store().disk().exists(&path).doing("look for", &path)
 }
 
-/// Whoever waits looks again after this time: somebody may have died meanwhile.
+/// How long a wait lasts before it checks again: a process may have died meanwhile.
 const REST_AT_ONCE: Duration = Duration::from_secs(1);
 
-/// Gives jobs until nothing remains that this process could do now.
+/// Yields jobs until nothing remains that this process could do now.
 #[derive(Debug)]
 pub struct Remaining {
     run: Run,
     options: RemainingOptions,
-    /// What was given, and as which attempt: the same is not given again.
+    /// The episodes that were yielded, and as which attempt: an attempt is not yielded twice.
     given: HashMap<Id, u32>,
-    /// The round of looking in which the last job was given.
+    /// The round of the survey in which the last job was yielded.
     round: u64,
-    /// The last round of looking before this iterator was made.
+    /// The last round before this iterator was made.
     began: u64,
     troubles_told: usize,
-    /// What is to be scored, and somebody of this process has.
+    /// Unscored episodes that another caller of this process has.
     held_here: Vec<EpisodeName>,
-    /// What could not be claimed, told when all else is given.
+    /// Errors of episodes that could not be claimed. They are returned after all jobs.
     untold: Vec<Error>,
 }
 
 impl Run {
-    /// What remains of the plan, claimed as it is given: what was interrupted, then what is new, then what lacks a note,
-    /// then what was truncated if more of that is wanted, then what failed and is to be tried again. Many workers may ask at
-    /// once, in threads and processes.
+    /// The remaining episodes of the plan, each claimed when it is yielded. Interrupted ones come first, then new
+    /// ones, then those that lack a note, then those that this process itself left, then truncated ones (on request),
+    /// then failed ones. Many threads and processes may iterate at once.
     ///
-    /// One iterator gives no attempt twice: an episode that was left without an end comes again when somebody asks anew, and
-    /// so does one that was truncated again. What failed comes again until it failed as often as it may.
+    /// One iterator yields no attempt twice. An episode that was left without an end, or truncated again, comes again
+    /// in a new iterator. A failed one comes again until it failed as often as it may.
     ///
     /// ```
     /// use keepstep::{Ending, Opening, PlanOptions, RemainingOptions, Step, Why};
@@ -250,13 +252,13 @@ impl Run {
         })
     }
 
-    /// One job, if there is one. Waits if all that there is has just errored, and rests.
+    /// One job, if there is one. If all that is left has just errored and rests, it waits.
     pub fn claim(&self, options: RemainingOptions) -> Result<Option<Job>> {
         self.remaining(options)?.next().transpose()
     }
 
-    /// What remains, without claiming anything, in the order in which this process would get it. What cannot be read is
-    /// listed as `damaged`.
+    /// The remaining episodes, in the order in which this process would get them. Claims nothing. Those that cannot
+    /// be read are listed as `damaged`.
     pub fn remaining_list(&self, options: &RemainingOptions) -> Result<Vec<(EpisodeName, Arc<str>)>> {
         self.store().check_process()?;
         options.check()?;
@@ -269,7 +271,7 @@ impl Run {
         let mut more = Vec::new();
         for it in queue.truncated.iter().filter(|it| goes_on_behind(&options.retry, &it.why)) {
             let (name, why) = named(it);
-            // Behind a seal that cannot be read nobody goes on; `remaining` tells why.
+            // If the seal cannot be read, the episode is not resumed; `remaining` reports why.
             if or_told(self.is_sealed_with(&name))?.0 == Some(false) {
                 more.push((name, why));
             }
@@ -301,19 +303,19 @@ impl Run {
 
 /// What to try next.
 enum Pick {
-    /// A claim that this process has, and does not use.
+    /// An unused claim of this process.
     Idle(Held),
     Work(Held),
-    /// It is over, and lacks a note: to be claimed for scoring.
+    /// An episode that is over and lacks a note, to be claimed for scoring.
     Unscored(Held),
 }
 
-/// What came of asking for a job.
+/// The result of asking for a job.
 #[derive(Debug)]
 pub enum Next {
-    /// Here is one.
+    /// A job.
     Job(Box<Job>),
-    /// There is none yet: what errored rests for so long.
+    /// No job yet: an errored episode rests for this long.
     Rest(Duration),
     /// Nothing remains that this process could do now.
     Nothing,
@@ -322,7 +324,7 @@ pub enum Next {
 impl Iterator for Remaining {
     type Item = Result<Job>;
 
-    /// Waits while what errored rests; [`Remaining::try_next`] does not.
+    /// Waits while errored episodes rest; [`Remaining::try_next`] does not wait.
     fn next(&mut self) -> Option<Result<Job>> {
         loop {
             match self.try_next() {
@@ -340,28 +342,29 @@ impl Remaining {
         &self.run
     }
 
-    /// What lacks a note, and was not given since somebody of this process has it.
+    /// Episodes that lack a note and were not yielded, because another caller of this process has them.
     pub fn held_here(&self) -> &[EpisodeName] {
         &self.held_here
     }
 
-    /// What this process claimed, and let go before it was begun as often as an episode may fail, with how often that was. It is
-    /// not given again here; other processes get it when this one is gone.
+    /// Episodes that this process claimed and returned unopened as often as an episode may fail, with the count. This
+    /// process does not yield them again; other processes get them when it is gone.
     pub fn returned(&self) -> Vec<(EpisodeName, u32)> {
         let idle = self.run.store().plan_caches().idle(&self.run.generation_id());
         let enough = idle.into_iter().filter(|held| self.options.is_enough(held));
         enough.map(|held| (held.name, held.returned)).collect()
     }
 
-    /// What this process left without an end as often as it may, and without anything new, with how often that was. It is
-    /// not given again here; other processes get it when this one is gone.
+    /// Episodes that this process left without an end and without progress as often as it may, with the count. This
+    /// process does not yield them again; other processes get them when it is gone.
     pub fn left(&self) -> Vec<(EpisodeName, u32)> {
         let (queue, plan) = (self.run.plan_cache().queue(), self.run.plan_cache().plan());
         let left = queue.own.iter().filter(|it| !self.options.wants(it));
         left.map(|it| (queue.name(&plan, it.index), it.in_a_row)).collect()
     }
 
-    /// What this process scored again and again, and still lacks a note that the plan needs, with the notes that it needs.
+    /// Episodes that this process scored several times and that still lack a note of the plan, with the notes that
+    /// they need.
     pub fn scored_in_vain(&self) -> Vec<(EpisodeName, Vec<String>)> {
         let (queue, plan) = (self.run.plan_cache().queue(), self.run.plan_cache().plan());
         let scorings = &self.run.plan_cache().scorings;
@@ -369,7 +372,7 @@ impl Remaining {
         in_vain.map(|it| (queue.name(&plan, it.index), queue.needs(&plan, it.index))).collect()
     }
 
-    /// Where notes may have been that cannot be read: what lacks one may have had it.
+    /// Places where notes could not be read: an episode that seems to lack a note may have one there.
     pub fn unread_notes(&self) -> Vec<String> {
         self.run.plan_cache().queue().unread_notes()
     }
@@ -394,7 +397,7 @@ impl Remaining {
         }
     }
 
-    /// How long it takes until something that errored may be tried again.
+    /// How long until an errored episode may be tried again.
     fn rests(&self) -> Option<Duration> {
         let queue = self.run.plan_cache().queue();
         let now_us = self.run.store().disk().uptime_us();
@@ -404,7 +407,7 @@ impl Remaining {
 
     fn pick(&mut self) -> Result<Option<Pick>> {
         let (run, generation_id) = (self.run.clone(), self.run.generation_id());
-        // Claims name their writer, so there must be one; and it says where to begin.
+        // A claim names its writer, so there must be one. The writer id also decides where to begin.
         run.store().writer()?;
         run.store().check_open()?;
         let is_wanted =
@@ -418,7 +421,7 @@ impl Remaining {
             return Ok(Some(pick));
         }
         if queue.round > self.round {
-            // It was looked at everything since the last job, and there is nothing.
+            // Everything was looked at since the last job, and nothing is left.
             return Ok(None);
         }
         queue.refresh(&run)?;
@@ -437,7 +440,7 @@ impl Remaining {
             returned: 0,
             writer: None,
         };
-        // What this iterator gave, and was left again, would go round in circles.
+        // Without this, an episode that this iterator yielded and that was left again would come back for ever.
         let is_anew = |it: &Candidate| !self.gave(&it.episode, it.attempt.saturating_sub(1));
         let is_untouched = |it: &Candidate| !self.given.contains_key(&it.episode);
         let scorings = &self.run.plan_cache().scorings;
@@ -475,20 +478,21 @@ impl Remaining {
         self.given.get(episode).is_some_and(|given| *given >= attempt)
     }
 
-    /// As [`Remaining::take`]; what cannot be read costs this one only, and is told when all else is given.
+    /// As [`Remaining::take`]. If the episode cannot be read, it is skipped, and the error is returned after all
+    /// jobs.
     fn take_or_tell(&mut self, pick: Pick) -> Result<Option<Job>> {
         let (Pick::Idle(held) | Pick::Work(held) | Pick::Unscored(held)) = &pick;
         let (episode, attempt) = (held.episode, held.attempt);
         let (job, trouble) = or_told(self.take(pick))?;
         if let Some(trouble) = trouble {
-            // Not to be looked at again and again.
+            // So that it is not looked at again and again.
             self.given.insert(episode, attempt);
             self.untold.push(trouble);
         }
         Ok(job.flatten())
     }
 
-    /// Nothing if somebody else has it by now.
+    /// `None` if another process has it by now.
     fn take(&mut self, pick: Pick) -> Result<Option<Job>> {
         let (mut held, is_claimed, is_unscored) = match pick {
             Pick::Idle(held) => (held, true, false),
@@ -496,10 +500,11 @@ impl Remaining {
             Pick::Unscored(held) => (held, false, true),
         };
         let store = self.run.store();
-        // Somebody in this process has it open, by its name.
+        // Another caller of this process has it open by its name.
         let reservation = match store.open_episodes().take(held.episode, &held.name.task) {
             Err(Error::Busy { .. }) => {
-                // It would be picked again and again, until whoever has it is done: which may be the caller.
+                // It would be picked again and again until that caller is done, which may be the caller of this very
+                // iterator.
                 self.given.insert(held.episode, held.attempt);
                 if is_unscored {
                     self.held_here.push(held.name);
@@ -512,14 +517,14 @@ impl Remaining {
             return Ok(None);
         }
         if &*held.why == Why::Truncated.name() && self.run.is_sealed_with(&held.name)? {
-            // Not to be looked at again and again.
+            // So that it is not looked at again and again.
             self.given.insert(held.episode, held.attempt);
             return Ok(None);
         }
         let is_ours = match (is_claimed, is_unscored) {
             (true, _) => true,
-            // What may have been scored since the look comes again behind the next one, if it still lacks its note: whoever
-            // scores needs no claim.
+            // It may have been scored since the survey, since scoring needs no claim. If it still lacks its note, the
+            // next round yields it.
             (_, true) => match self.run.claim_scoring(&held.episode)? {
                 Scoring::New | Scoring::Ours => self.round > self.began,
                 Scoring::Inherited | Scoring::Taken => false,
@@ -541,7 +546,7 @@ impl Remaining {
     fn claim(&self, held: &mut Held) -> Result<bool> {
         let store = self.run.store();
         let path = claim_path(&held.episode, held.attempt);
-        // A look costs less than a claim that is lost.
+        // A look-up is cheaper than a claim that is lost.
         if store.disk().exists(&path).doing("look for", &path)? {
             return Ok(false);
         }
@@ -550,7 +555,7 @@ impl Remaining {
         store.claim(&held.episode, held.attempt, &writer, &self.run.generation_id())
     }
 
-    /// What could not be read is told when all else is given, each once.
+    /// The next error of an episode that could not be read. Each is returned once, after all jobs.
     fn trouble(&mut self) -> Option<Error> {
         if let Some(error) = self.untold.pop() {
             return Some(error);

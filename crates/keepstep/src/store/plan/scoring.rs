@@ -1,7 +1,8 @@
-//! Who scores an episode that is over and lacks a note: claimed on disk, for as long as the claimant is there.
+//! Decides which process scores an episode that is over and lacks a note: by a claim on disk, valid while the
+//! claimant lives.
 //!
-//! These claims are numbered and create-only, and say nothing about the episode itself. The newest counts, while its writer
-//! is there; when that is gone, whoever is first has the next number.
+//! These claims are numbered and create-only, and say nothing about the episode itself. The newest counts while its
+//! writer lives. When that writer is gone, the first process to make the next number has it.
 
 use keepstep_format::Id;
 
@@ -9,20 +10,20 @@ use crate::error::{Doing, Result};
 use crate::segment::chain::{read_claim_at, scoring_path};
 use crate::store::run::Run;
 
-/// What came of wanting to score an episode.
+/// The result of a claim to score an episode.
 pub(in crate::store) enum Scoring {
-    /// It is ours since just now, and nobody had it before.
+    /// It is ours now, and no process had it before.
     New,
-    /// It was ours before: it may have been scored since we looked.
+    /// It was ours before. The episode may have been scored since the survey.
     Ours,
-    /// It is ours since just now, and somebody who is gone had it before, and may have scored it since we looked.
+    /// It is ours now. A process that is gone had it before, and may have scored the episode since the survey.
     Inherited,
-    /// Somebody else has it.
+    /// Another process has it.
     Taken,
 }
 
 impl Run {
-    /// Claims the scoring of an episode for this process. Durable if it is ours.
+    /// Claims the scoring of an episode for this process. Durable if it succeeds.
     pub(in crate::store) fn claim_scoring(&self, episode: &Id) -> Result<Scoring> {
         let store = self.store();
         let ours = store.writer()?.id();
@@ -44,7 +45,7 @@ impl Run {
         })
     }
 
-    /// True if another process that is there has claimed the scoring of an episode; `claims` were made so far.
+    /// True if another live process has claimed the scoring of an episode. `claims` is the number of claims so far.
     pub(in crate::store) fn is_scored_elsewhere(&self, episode: &Id, claims: u32) -> Result<bool> {
         let owner = self.scorer(episode, claims)?;
         let is_elsewhere =
@@ -52,14 +53,14 @@ impl Run {
         Ok(owner.as_ref().is_some_and(is_elsewhere))
     }
 
-    /// Who made the newest of so many claims.
+    /// The writer of the newest of these claims.
     fn scorer(&self, episode: &Id, claims: u32) -> Result<Option<Id>> {
         let Some(newest) = claims.checked_sub(1) else { return Ok(None) };
         let claim = read_claim_at(self.store().cards(), &scoring_path(episode, newest), newest)?;
         Ok(claim.map(|claim| claim.writer))
     }
 
-    /// How many claims there are: their numbers are dense.
+    /// How many claims there are: they are numbered without gaps.
     fn scorings(&self, episode: &Id) -> Result<u32> {
         let mut number = 0;
         loop {

@@ -1,7 +1,7 @@
-//! What remains of a plan: where every planned episode stands, found out without opening each.
+//! Finds the state of every planned episode, without opening each.
 //!
-//! Claims and bases tell by their names which attempt is the newest, and which counts; the ends that owners said come from the
-//! indexes of the logs. A card is read only where these do not decide, and only once.
+//! The names of claims and bases tell which attempt is the newest, and which counts. The ends that owners recorded
+//! come from the indexes of the logs. A card is read only if these do not decide, and only once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -24,27 +24,27 @@ use crate::store::planned::queue::{Candidate, Cards, Known, Planned, Queue};
 use crate::store::planned::tasks::Plan;
 use crate::store::run::Run;
 
-/// What is known is looked at again after this time: somebody may have died since.
+/// After this time the survey is made again: a process may have died since.
 const FRESH_US: i64 = 5_000_000;
 
-/// What the names of claims and bases tell of an episode.
+/// What the names of claims and bases say about an episode.
 #[derive(Debug, Clone, Copy, Default)]
 struct Named {
     /// One more than the newest attempt that was claimed; 0 if none was.
     claims: u32,
-    /// How many were claimed: as many, unless a claim is gone.
+    /// How many attempts were claimed: the same number, unless a claim is missing.
     claimed: u32,
     /// The newest attempt that counts.
     in_force: u32,
     bases: u32,
-    /// How often somebody claimed to score it.
+    /// How many claims to score it there are.
     scorings: u32,
 }
 
-/// Where an episode stands.
+/// The state of an episode.
 enum Verdict {
     New,
-    /// Somebody is at it.
+    /// A process has it.
     Running,
     Pruned,
     Interrupted(Candidate),
@@ -53,19 +53,19 @@ enum Verdict {
     Over(Over),
 }
 
-/// An episode that came to its end.
+/// An episode that is over.
 struct Over {
     why: Arc<str>,
     /// It lacks a note that its plan needs.
     is_lacking: bool,
-    /// As one that is to be scored, if nobody is at it.
+    /// The candidate for scoring, if no process is scoring it.
     unscored: Option<Candidate>,
-    /// As one that can be gone on with.
+    /// The candidate for more steps, if it was truncated.
     truncated: Option<Candidate>,
 }
 
 impl Queue {
-    /// Looks at everything again if that was long ago.
+    /// Makes the survey again if the last one is old.
     pub(in crate::store) fn refresh_if_old(&mut self, run: &Run) -> Result<()> {
         let age_us = run.store().disk().uptime_us() - self.looked_us;
         if self.round > 0 && (0..FRESH_US).contains(&age_us) {
@@ -74,7 +74,7 @@ impl Queue {
         self.refresh(run)
     }
 
-    /// Looks at everything again.
+    /// Makes the survey again.
     pub(in crate::store) fn refresh(&mut self, run: &Run) -> Result<()> {
         let started_us = run.store().disk().uptime_us();
         let mut found = self.look(run, true)?;
@@ -87,14 +87,14 @@ impl Queue {
         Ok(())
     }
 
-    /// Where everything stands. Whoever acts on it has takers that seem gone kept from overruling an end; else nothing is
-    /// written.
+    /// The state of every planned episode. If `acts` is true, takers that seem gone are kept from overruling an end
+    /// by void bases. Otherwise nothing is written.
     pub(in crate::store) fn look(&mut self, run: &Run, acts: bool) -> Result<Survey> {
         let plan_cache = run.plan_cache();
         let mut plan = plan_cache.plan();
         plan.refresh(run)?;
         self.place(run, &plan);
-        // Logs first: an attempt whose end was seen is then known to be the newest, or not.
+        // Logs first: the names that are listed afterwards then tell whether the attempt of an end is the newest.
         run.store().show();
         let mut outcomes = run.store().outcomes();
         outcomes.refresh()?;
@@ -114,7 +114,7 @@ impl Queue {
         Ok(found)
     }
 
-    /// How many episodes are planned, as of the last look.
+    /// How many episodes are planned, as of the last survey.
     pub(in crate::store) fn planned(&self) -> usize {
         self.episodes.len()
     }
@@ -132,7 +132,7 @@ impl Queue {
 
     fn take_over(&mut self, found: Survey, ours: Option<Id>) {
         let Survey { interrupted, mut new, unscored, errored, truncated, own, troubles, .. } = found;
-        // Each process begins somewhere else, so that they meet late.
+        // Each process begins at another place, so that they rarely compete for the same episode.
         let start = ours.map_or(0, |id| {
             let number = id.0[..8].iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
             (number % self.episodes.len().max(1) as u64) as usize
@@ -150,7 +150,7 @@ impl Queue {
         plan.tasks[planned.task as usize].episode(planned.sample)
     }
 
-    /// Where notes may have been that cannot be read.
+    /// Places where notes could not be read.
     pub(in crate::store) fn unread_notes(&self) -> Vec<String> {
         self.notes.as_ref().map(NoteIndex::unread).unwrap_or_default()
     }
@@ -165,7 +165,7 @@ impl Queue {
         self.episodes[index].id
     }
 
-    /// Adds what was planned since.
+    /// Adds the episodes that were planned since.
     fn place(&mut self, run: &Run, plan: &Plan) {
         self.placed.resize(plan.tasks.len(), 0);
         self.by_id.reserve(plan.tasks.len());
@@ -184,7 +184,7 @@ impl Queue {
         self.episodes.iter().map(|planned| planned.id.0[0]).collect()
     }
 
-    /// Lists claims and bases; the folders are named by the first two digits of the episodes in them.
+    /// Lists claims and bases. Their folders are named by the first two digits of the episodes in them.
     fn names(&self, disk: &dyn Disk) -> Result<Vec<Named>> {
         let mut named = vec![Named::default(); self.episodes.len()];
         for shard in self.shards() {
@@ -208,14 +208,14 @@ impl Queue {
     }
 }
 
-/// What a name in the folder of claims stands for.
+/// The kinds of names in the folder of claims.
 enum NamedCard {
     Claim,
     Base,
     Scoring,
 }
 
-/// The episode and the attempt that a claim or a base is of; or the number of a claim to score it.
+/// The episode and the attempt of a claim or a base; or the number of a claim to score the episode.
 fn parse_name(name: &str) -> Option<(Id, u32, NamedCard)> {
     let mut parts = name.splitn(3, '.');
     let id = parts.next()?.parse().ok()?;
@@ -229,7 +229,7 @@ fn parse_name(name: &str) -> Option<(Id, u32, NamedCard)> {
     Some((id, number, what))
 }
 
-/// Where all planned episodes stand.
+/// The state of all planned episodes.
 #[derive(Default)]
 pub(in crate::store) struct Survey {
     pub(in crate::store) interrupted: Vec<Candidate>,
@@ -239,12 +239,12 @@ pub(in crate::store) struct Survey {
     truncated: Vec<Candidate>,
     pub(in crate::store) own: Vec<Candidate>,
     pub(in crate::store) troubles: Vec<(usize, Error)>,
-    /// How many somebody is at.
+    /// How many a process has now.
     pub(in crate::store) running: u64,
     pub(in crate::store) pruned: u64,
-    /// How many came to their end, by which.
+    /// How many ended, by ending.
     pub(in crate::store) ended: BTreeMap<Arc<str>, u64>,
-    /// How many of them lack a note, also if somebody is at scoring them.
+    /// How many of them lack a note, including those that a process is scoring.
     pub(in crate::store) lacking: u64,
 }
 
@@ -267,17 +267,17 @@ impl Survey {
     }
 }
 
-/// Decides where episodes stand.
+/// Decides the state of episodes.
 pub(in crate::store) struct Judge<'r> {
     pub(in crate::store) run: &'r Run,
     plan: &'r Plan,
     pub(in crate::store) outcomes: &'r Outcomes,
-    /// Attempts whose end others found: what their owners said after that was refused.
+    /// Attempts whose end another process found. What their owners recorded after that was refused.
     ends: HashSet<(Id, u32)>,
     notes: Option<&'r NoteIndex>,
-    /// Each owner is asked about once.
+    /// Whether an owner is gone; each is checked once.
     gone_owners: HashMap<Id, bool>,
-    /// What is found is acted on.
+    /// True if the caller acts on the result.
     acts: bool,
 }
 
@@ -309,18 +309,18 @@ impl Judge<'_> {
             return Err(lost_end(&at.id, named.in_force));
         }
         let by_us = said.is_some_and(|said| is_ours(&said.writer));
-        // Whose claim was passed over has nothing any more.
+        // A claim that was passed over owns nothing.
         let is_void =
             newest > named.in_force && matches!(self.based(&at.id, newest, cards)?, Some(Known::Void));
         let holding = if is_void { named.in_force } else { newest };
         let is_left = why.is_some() && holding == named.in_force;
         if !is_left {
-            // Somebody has it, or had it: only what a dead one left can be taken.
+            // A process has it, or had it. It can be taken only if that process is dead.
             let owner = self.owner(&at.id, holding, cards)?;
             if is_ours(&owner) {
                 return Ok(Verdict::Running);
             }
-            // What was said may stand where nothing can be read: it must not be done again as if nobody had said anything.
+            // An end may be in a log that cannot be read. The episode must not be run again as if it had none.
             let counts = why.is_none().then(|| self.owner(&at.id, named.in_force, cards)).transpose()?;
             let unread = [Some(owner), counts].iter().flatten().find_map(|it| self.outcomes.unreadable(it));
             if let Some(error) = unread.filter(|_| !self.run.store().is_live(&owner)) {
@@ -360,14 +360,14 @@ impl Judge<'_> {
         })
     }
 
-    /// An error if something stands behind a claim that is not there: a later claim, a base, or records.
+    /// An error if a claim is missing although something depends on it: a later claim, a base, or records.
     fn refuse_lost_claims(&self, episode: &Id, named: Named) -> Result<()> {
         let storage = self.run.store().cards();
         let exists = |path: &str| storage.disk().exists(path).doing("look for", path);
         let claims = named.claims.max(if named.bases > 0 { named.in_force + 1 } else { 0 });
         if claims > named.claimed {
             for attempt in 0..claims {
-                // It may be newer than the look at the names.
+                // It may have been made after the names were listed.
                 if !exists(&claim_path(episode, attempt))? {
                     return Err(lost_claim(episode, attempt));
                 }
@@ -375,13 +375,13 @@ impl Judge<'_> {
         }
         let recorder = self.outcomes.recorder(episode).filter(|_| claims == 0);
         match recorder {
-            // The logs were looked at first. Whoever is older than claims are has no mailbox.
+            // The logs were read first. Writers of versions without claims have no mailbox.
             Some(writer) if exists(&mailbox_dir(writer))? => Err(lost_claim(episode, 0)),
             _ => Ok(()),
         }
     }
 
-    /// How the attempt before had ended, if this one found that.
+    /// How the previous attempt ended, if this one's base adopted an end.
     fn adopted(&self, episode: &Id, attempt: u32, cards: &mut Cards) -> Result<Option<String>> {
         if attempt == 0 {
             return Ok(None);
@@ -412,7 +412,7 @@ impl Judge<'_> {
         Ok(Some(known))
     }
 
-    /// What is in force if the newest bases are void: they say that nobody goes on from there.
+    /// The attempt in force, skipping void bases: no attempt follows from those.
     fn without_void(&self, episode: &Id, mut named: Named, cards: &mut Cards) -> Result<Named> {
         while named.in_force > 0 {
             match self.based(episode, named.in_force, cards)? {
@@ -425,7 +425,7 @@ impl Judge<'_> {
         Ok(named)
     }
 
-    /// Keeps takers that seem gone from overruling an end. False if one has.
+    /// Keeps takers that seem gone from overruling an end. False if one has published its base.
     fn stays_over(&self, episode: &Id, in_force: u32, newest: u32, cards: &mut Cards) -> Result<bool> {
         for attempt in in_force + 1..=newest {
             let is_void = matches!(self.based(episode, attempt, cards)?, Some(Known::Void));
@@ -446,28 +446,30 @@ impl Judge<'_> {
         Ok(owner)
     }
 
-    /// True if nobody is at an attempt any more: its owner is gone, or was told that it is out.
+    /// True if no process has the attempt any more: its owner is gone, or was told that it lost the attempt.
     fn is_left(&mut self, owner: &Id, episode: &Id, attempt: u32) -> Result<bool> {
         let store = self.run.store();
-        // One that ended it and went since we looked has left nothing to do.
+        // The owner may have ended the attempt and exited since its log was read. Then nothing is left to do.
         let ask = || self.outcomes.is_complete(owner) && store.is_gone(owner);
         if *self.gone_owners.entry(*owner).or_insert_with(ask) {
             return Ok(true);
         }
-        // Others may have waited for its lease, and told it that it is out: whatever their card says by now.
+        // Another process may have waited for the lease, and fenced the owner. That counts even if its card cannot be
+        // read now.
         let (end, unread) = or_told(store.found_end(episode, attempt))?;
         Ok(end.flatten().is_some() || unread.is_some())
     }
 
-    /// Whether an episode that is over has all notes that its plan needs. A note on another attempt than the one that counts
-    /// is none, nor is one that was made before more was asked for; if the attempt only adopted an end, any will do.
+    /// Whether an episode that is over has all notes that its plan needs. A note on another attempt does not count,
+    /// nor does one from before the episode was resumed after its end. If the attempt only adopted an end, any note
+    /// counts.
     fn is_scored(&self, at: &Planned, in_force: u32, has_said: bool, cards: &mut Cards) -> Result<bool> {
         let needs = &self.plan.tasks[at.task as usize].needs;
         let attempt = has_said.then_some(in_force);
         if needs.is_empty() || cards.scored.contains(&(at.id, in_force, needs.len())) {
             return Ok(true);
         }
-        // What was judged was over; if more was asked for, what came of that has to be judged too.
+        // Only what was over could be scored. If it was resumed after that, the result must be scored again.
         let was_over = |attempt: &u32| {
             let mut before = (0..*attempt).filter_map(|earlier| self.outcomes.said(&at.id, earlier));
             before.any(|said| is_final(&said.why))
@@ -502,7 +504,7 @@ impl Judge<'_> {
     }
 }
 
-/// The names of the notes that what counts of an episode has on itself.
+/// The names of the notes that the counting attempt recorded on itself.
 fn noted_by_itself(run: &Run, episode: &Id) -> Result<BTreeSet<String>> {
     let store = run.store();
     let chain = Chain::read(store.cards(), episode)?;

@@ -1,4 +1,4 @@
-//! What this process knows of a run's plan: shared by its threads, so that each gets work of its own.
+//! What this process knows of a run's plan. Its threads share it, so that each gets other work.
 
 pub(in crate::store) mod queue;
 pub(in crate::store) mod repeats;
@@ -15,7 +15,7 @@ use crate::store::planned::queue::Queue;
 use crate::store::planned::repeats::Scorings;
 use crate::store::planned::tasks::Plan;
 
-/// The plan caches of all runs that are open here, and claims that nobody uses.
+/// The plan caches of all open runs, and the unused claims of this process.
 #[derive(Debug, Default)]
 pub(in crate::store) struct PlanCaches {
     process: Process,
@@ -31,7 +31,7 @@ pub(in crate::store) struct PlanCache {
     pub(in crate::store) scorings: Scorings,
 }
 
-/// An attempt that this process has claimed, and not begun.
+/// An attempt that this process has claimed and not begun.
 #[derive(Debug, Clone)]
 pub(in crate::store) struct Held {
     pub(in crate::store) generation_id: Id,
@@ -39,14 +39,14 @@ pub(in crate::store) struct Held {
     pub(in crate::store) name: EpisodeName,
     /// The attempt that is claimed.
     pub(in crate::store) attempt: u32,
-    /// How many attempts really began before it.
+    /// How many attempts began before it.
     pub(in crate::store) attempts: u32,
     pub(in crate::store) why: Arc<str>,
-    /// Somebody tried to open it, and came to nobody knows where.
+    /// True if opening it was tried and failed, so its state is unknown.
     pub(in crate::store) is_tried: bool,
-    /// How often whoever had it let it go before its episode was begun.
+    /// How often a job was dropped before its episode was begun.
     pub(in crate::store) returned: u32,
-    /// Who claimed it.
+    /// The writer that claimed it.
     pub(in crate::store) writer: Option<Id>,
 }
 
@@ -54,7 +54,8 @@ impl PlanCaches {
     /// The plan cache of the run with this generation id.
     pub(in crate::store) fn of(&self, generation_id: &Id) -> Arc<PlanCache> {
         if !self.process.is_this() {
-            // Of no use, and refused when it is used: but the list may be locked by a thread that is not here.
+            // A forked child: this cache is refused when it is used. The list must not be locked, since a thread that
+            // does not exist here may hold the lock.
             return Arc::default();
         }
         let mut open = lock(&self.open);
@@ -67,7 +68,7 @@ impl PlanCaches {
         plan_cache
     }
 
-    /// Keeps a claim for whoever of this process asks next: on disk it stays ours.
+    /// Keeps a claim for the next caller of this process. On disk it stays ours.
     pub(in crate::store) fn give_back(&self, held: Held) {
         // A forked child has no claims.
         if self.process.is_this() {
@@ -75,7 +76,7 @@ impl PlanCaches {
         }
     }
 
-    /// A claim of this run that nobody uses, if there is one that is wanted.
+    /// An unused claim of this run that is wanted.
     pub(in crate::store) fn take(
         &self,
         generation_id: &Id,
@@ -86,7 +87,7 @@ impl PlanCaches {
         Some(idle.remove(at))
     }
 
-    /// All claims of this run that nobody uses.
+    /// All unused claims of this run.
     pub(in crate::store) fn idle(&self, generation_id: &Id) -> Vec<Held> {
         lock(&self.idle).iter().filter(|held| held.generation_id == *generation_id).cloned().collect()
     }
@@ -103,6 +104,6 @@ impl PlanCache {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is only ever remembered: the truth is in storage, and looked at again.
+    // These locks guard caches only: the truth is in storage, and is read again.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,4 @@
-//! What comes round again: how long what failed rests, and what this process scored in vain. So nothing goes round in circles,
-//! and nothing is tried again in haste.
+//! Limits repetition: how long a failed episode rests, and how often an episode is scored without success.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,10 +6,10 @@ use std::time::Duration;
 
 use keepstep_format::Id;
 
-/// A rest is doubled so often at most.
+/// How often a rest is doubled at most.
 const DOUBLED_MAX: u32 = 6;
 
-/// How long it still rests that failed so often in a row; nothing if it may be tried again now.
+/// How long an episode still rests that failed this often in a row; `None` if it may be tried again now.
 pub(in crate::store) fn rests(
     pause: Duration,
     in_a_row: u32,
@@ -22,7 +21,7 @@ pub(in crate::store) fn rests(
     whole.checked_sub(rested).filter(|left| !left.is_zero())
 }
 
-/// When this process saw that an attempt had failed: the clocks of others do not matter.
+/// When this process saw that an attempt had failed. The clocks of other processes do not matter.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Failures {
     seen_us: HashMap<(Id, u32), Option<i64>>,
@@ -30,7 +29,7 @@ pub(in crate::store) struct Failures {
 }
 
 impl Failures {
-    /// Dates what failed by when it was seen first. What had failed before this process looked at all need not rest.
+    /// Sets when each failure was first seen. Failures from before the first look need no rest.
     pub(in crate::store) fn date<'c>(
         &mut self,
         failed: impl Iterator<Item = (Id, u32, &'c mut Option<i64>)>,
@@ -46,10 +45,10 @@ impl Failures {
     }
 }
 
-/// So often this process gives an episode to be scored that is annotated each time, and still lacks what the plan needs.
+/// How often an episode is yielded for scoring if it is annotated each time and still lacks a note.
 const IN_VAIN_MAX: u32 = 3;
 
-/// What this process gave to be scored.
+/// The episodes that this process yielded for scoring.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Scorings {
     given: Mutex<HashMap<Id, Given>>,
@@ -57,15 +56,15 @@ pub(in crate::store) struct Scorings {
 
 #[derive(Debug, Default)]
 struct Given {
-    /// The attempt that would be the next: another one has to be scored anew.
+    /// The attempt that would be the next. If it changes, the episode has to be scored again.
     attempt: u32,
-    /// It was annotated since it was given.
+    /// True if it was annotated since it was yielded.
     is_annotated: bool,
     in_vain: u32,
 }
 
 impl Scorings {
-    /// Whether an episode is given to be scored, as far as this process has tried.
+    /// Whether an episode may still be yielded for scoring by this process.
     pub(in crate::store) fn wants(&self, episode: &Id, attempt: u32) -> bool {
         let given = self.lock();
         given.get(episode).is_none_or(|given| given.attempt != attempt || given.in_vain < IN_VAIN_MAX)
@@ -80,7 +79,7 @@ impl Scorings {
         given.is_annotated = false;
     }
 
-    /// Counts each giving once: whoever scores may leave several notes.
+    /// Counts each scoring once, even if it leaves several notes.
     pub(in crate::store) fn annotated(&self, episode: &Id) {
         if let Some(given) = self.lock().get_mut(episode) {
             given.in_vain += u32::from(!given.is_annotated);
@@ -88,7 +87,7 @@ impl Scorings {
         }
     }
 
-    /// Forgets what lacks nothing any more.
+    /// Forgets episodes that lack nothing any more.
     pub(in crate::store) fn keep(&self, lacking: impl Iterator<Item = Id>) {
         let mut given = self.lock();
         if !given.is_empty() {
@@ -98,7 +97,7 @@ impl Scorings {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Id, Given>> {
-        // A count that is lost costs one more try.
+        // A lost count costs one more try.
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

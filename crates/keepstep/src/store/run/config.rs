@@ -10,7 +10,7 @@ const KEYS_MAX: usize = 12;
 /// Each key that differs, by its path, with both values. The order of keys does not count.
 pub(in crate::store) fn differences(before: &Value, now: &Value) -> Vec<String> {
     let mut said = Vec::new();
-    // Nothing and no keys say the same.
+    // No config and an empty one are the same.
     if says_nothing(before) && says_nothing(now) {
         return said;
     }
@@ -59,7 +59,7 @@ fn show(value: Option<&Value>) -> String {
     value.map_or_else(|| "not there".to_owned(), |value| short(value, CHARS_MAX))
 }
 
-/// A value, as far as a message has room for it.
+/// A value, shortened for a message.
 pub(in crate::store) fn short(value: &Value, chars_max: usize) -> String {
     let text = format!("{value:?}");
     if text.chars().count() <= chars_max {
@@ -77,7 +77,7 @@ mod tests {
         Value::map([("model", model), ("seed", Value::Int(1))])
     }
 
-    /// Whoever changed one number deep inside is told which, and both values.
+    /// If one number deep inside changed, the error names its path and both values.
     #[test]
     fn nested_keys_are_named_by_their_path() {
         assert_eq!(differences(&config("a", 0.5), &config("a", 0.5)), Vec::<String>::new());

@@ -18,7 +18,7 @@ use crate::store::name::EpisodeName;
 use crate::store::planned::PlanCache;
 use crate::store::run::config::differences;
 
-/// How many others may begin the same run, or generation, in the same moment.
+/// How many processes may begin the same run, or generation, at the same moment.
 const RACES_MAX: u64 = 100_000;
 
 /// How a run is opened.
@@ -26,14 +26,13 @@ const RACES_MAX: u64 = 100_000;
 #[must_use]
 #[non_exhaustive]
 pub struct RunOptions {
-    /// What its episodes have in common. Another one than it was made with is refused.
+    /// What its episodes have in common. If the run exists with another config, opening it is refused.
     pub config: Value,
-    /// What it refers to: a name and a reference each. None means that nothing is said of them.
+    /// What it refers to: a name and a reference each. An empty map leaves the links of an existing run as they are.
     pub links: BTreeMap<String, String>,
-    /// Begins the next generation of the name. Two that ask for one at once get one each: nobody can tell a twin from a
-    /// stranger, and what somebody else began is not new.
+    /// Begins the next generation of the name. Two processes that do so at the same time get one generation each.
     pub new: bool,
-    /// Opens this generation, which must be there; without it the newest is meant.
+    /// Opens this generation, which must exist. Without it, the newest one is opened.
     pub generation: Option<u64>,
 }
 
@@ -44,7 +43,7 @@ impl Default for RunOptions {
 }
 
 impl RunOptions {
-    /// Sets what the episodes of the run have in common.
+    /// Sets the config that the episodes of the run have in common.
     pub fn config(mut self, config: impl Into<Value>) -> Self {
         self.config = config.into();
         self
@@ -60,13 +59,13 @@ impl RunOptions {
         self
     }
 
-    /// Sets whether the next generation of the name is begun.
+    /// Sets whether to begin the next generation of the name.
     pub fn new(mut self, new: bool) -> Self {
         self.new = new;
         self
     }
 
-    /// Sets which generation is opened; `None` is the newest.
+    /// Sets which generation to open; `None` is the newest.
     pub fn generation(mut self, generation: impl Into<Option<u64>>) -> Self {
         self.generation = generation.into();
         self
@@ -79,7 +78,7 @@ impl RunOptions {
 pub struct Generation {
     /// Its number, from 0.
     pub number: u64,
-    /// True if there was no newer one: then the name alone means it.
+    /// True if there was no newer one; then the name alone means this one.
     pub is_newest: bool,
 }
 
@@ -90,7 +89,7 @@ impl Default for Generation {
 }
 
 impl Generation {
-    /// Its number, if the name alone means another one.
+    /// Its number, if it is not the newest; the name alone then means another one.
     pub fn said(self) -> Option<u64> {
         (!self.is_newest).then_some(self.number)
     }
@@ -108,7 +107,7 @@ impl From<&RunInfo> for Generation {
 pub struct RunInfo {
     /// Its name.
     pub name: String,
-    /// The random id it was born with.
+    /// The random id of this generation.
     pub generation_id: Id,
     /// Which generation of its name it is, from 0.
     pub generation: u64,
@@ -131,7 +130,7 @@ pub struct Run {
 }
 
 impl Store {
-    /// Opens a run, making it if it is not there. Another config than the one it was made with is refused.
+    /// Opens a run. If it does not exist, it is made. If it exists with another config, opening it is refused.
     ///
     /// ```
     /// use keepstep::{Error, Options, Store, Value};
@@ -150,7 +149,7 @@ impl Store {
         self.open_run(name, RunOptions { config, ..RunOptions::default() })
     }
 
-    /// As [`Store::run`], saying how: the newest generation of the name, or a new one.
+    /// As [`Store::run`], with options: for example a new generation of the name.
     pub fn open_run(&self, name: &str, options: RunOptions) -> Result<Run> {
         self.check_process()?;
         check_run_name(name)?;
@@ -174,7 +173,7 @@ impl Store {
         Err(Error::Busy { what: folder, why: "others begin generations of it faster than we can".to_owned() })
     }
 
-    /// A generation that is there: nothing is made.
+    /// Opens a generation that exists; makes nothing.
     fn open_generation(&self, name: &str, generation: u64, options: &RunOptions) -> Result<Run> {
         if options.new {
             return Err(Error::BadInput {
@@ -196,8 +195,8 @@ impl Store {
         Err(Error::Unknown { what, hint })
     }
 
-    /// Which generation of a run an episode belongs to, by the generation id that it names; the newest, and the first, if the
-    /// run's own file is gone or cannot be read, which is told.
+    /// Which generation of a run has this generation id. If its card is missing or cannot be read, this is reported,
+    /// and the answer is the only generation there is, or generation 0.
     pub(in crate::store) fn generation_of(
         &self,
         name: &str,
@@ -219,15 +218,15 @@ impl Store {
         );
         let gone = Error::Damaged { path: folder, offset: 0, found };
         let generation = match (&there[..], &trouble) {
-            // It is the only one that it can be.
+            // It can only be this one.
             ([only], Some(_)) => Generation { number: *only, is_newest: true },
             _ => Generation::default(),
         };
         Ok((generation, Some(trouble.unwrap_or(gone))))
     }
 
-    /// All runs that were ever made here, each generation of each name, sorted by both. A card that cannot be read stands
-    /// in the list as an error, and hides no other.
+    /// All runs of this store: each generation of each name, sorted by name and generation. A card that cannot be
+    /// read is an error in the list, and does not hide the others.
     pub fn runs(&self) -> Result<Vec<Result<RunInfo>>> {
         self.check_process()?;
         let mut found = Vec::new();
@@ -258,8 +257,8 @@ impl Store {
         Ok(self.generations_and_lost(folder)?.0)
     }
 
-    /// The generations of a run, and those whose cards are gone: they are numbered without a gap, and what else stands in the
-    /// folder came after one.
+    /// The generations of a run, and an error if a card is missing: generations have no gaps, and every other file of
+    /// the folder belongs to one.
     fn generations_and_lost(&self, folder: &str) -> Result<(Vec<u64>, Option<Error>)> {
         let entries = self.disk().list(folder).doing("list", folder)?;
         let of = |name: &str| parse_number(name.split_once('.')?.0);
@@ -275,15 +274,15 @@ impl Store {
         Ok((numbers, gone.map(lost)))
     }
 
-    /// The newest generation of a name. An error if other cards of the run are there and its own is not: a new one in its
-    /// place, or the one before it, would pass for it.
+    /// The newest generation of a name. An error if its card is missing while other cards of it are there: otherwise
+    /// a new run, or the generation before, would be taken for it.
     fn newest_generation(&self, folder: &str) -> Result<Option<u64>> {
         let entries = self.disk().list(folder).doing("list", folder)?;
         let number = |name: &str| parse_number(name.split_once('.')?.0);
         let newest = entries.iter().filter_map(|entry| number(&entry.name)).max();
         let Some(number) = newest else { return Ok(None) };
         let path = run_path(folder, number);
-        // Looked for by its name: the list may be older than the card.
+        // Looked for by its name: the listing may be older than the card.
         if !self.disk().exists(&path).doing("look for", &path)? {
             let found = "it is gone, and other cards of the run are there".to_owned();
             return Err(Error::Damaged { path, offset: 0, found });
@@ -291,7 +290,7 @@ impl Store {
         Ok(Some(number))
     }
 
-    /// Nothing if somebody else was faster.
+    /// Makes a run; `None` if another process was faster.
     fn make_run(&self, name: &str, generation: u64, options: &RunOptions) -> Result<Option<RunInfo>> {
         let mut generation_id = [0; 16];
         self.disk().random(&mut generation_id).doing("find a generation id for", name)?;
@@ -319,7 +318,8 @@ impl Store {
     fn reopen(&self, name: &str, generation: u64, is_newest: bool, options: &RunOptions) -> Result<Run> {
         let folder = run_folder(name);
         let info = RunInfo { is_newest, ..self.read_run(&run_path(&folder, generation))? };
-        // Whoever made it may not have synced it yet; what is recorded under its generation id must not lose it.
+        // The process that made the run may not have synced its card yet. Episodes that name its generation id need
+        // the card.
         self.disk().settle(&folder).doing("sync", &folder)?;
         let keys = differences(&info.config, &options.config);
         if !keys.is_empty() {
@@ -397,12 +397,12 @@ impl Run {
         &self.info.name
     }
 
-    /// The random id it was born with.
+    /// The random id of this generation.
     pub fn generation_id(&self) -> Id {
         self.info.generation_id
     }
 
-    /// The id of an episode: the same on every machine.
+    /// The id of an episode. Every machine computes the same one.
     pub fn episode_id(&self, name: &EpisodeName) -> Id {
         ids::episode(&self.generation_id(), &name.task, name.iteration, name.sample)
     }
@@ -412,9 +412,10 @@ impl Run {
         self.info.generation as i64
     }
 
-    /// Its generation, if its name alone means another one.
+    /// Its generation, if it is not the newest.
     ///
-    /// Somebody may have begun a newer one since this run was opened: a name that is given out must not mean that one.
+    /// A newer generation may have begun since this run was opened. So a name that is printed must include the
+    /// generation.
     pub(crate) fn old_generation(&self) -> Option<u64> {
         let newer = run_path(&run_folder(&self.info.name), self.info.generation + 1);
         let is_old = || self.store.disk().exists(&newer).unwrap_or(false);
@@ -436,7 +437,7 @@ impl Run {
         &self.plan_cache
     }
 
-    /// Where the files of this generation are, without what tells them apart.
+    /// The path of a file of this generation; `rest` tells its files apart.
     pub(in crate::store) fn path(&self, rest: &str) -> String {
         format!("{}/{}.{rest}", run_folder(self.name()), self.info.generation)
     }

@@ -1,7 +1,7 @@
-//! Reading a stream, and freezing it so that everybody agrees on what is in it.
+//! Reads a stream, and freezes it, so that all readers agree on its entries.
 //!
-//! In this order: say that it is being closed, tell all who put entries, read, copy what is not known to be synced, publish
-//! the list. Whoever dies on the way leaves nothing that the next one cannot finish; the first list holds.
+//! The order: announce the freeze, post to all writers of the stream, read, copy what may not be synced, publish the
+//! list. If the process dies on the way, the next one can finish. The first list that is published counts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,33 +18,33 @@ use crate::recover::Recovery;
 use crate::store::stream::Stream;
 use crate::write::Writer;
 
-/// What a stream holds.
+/// The entries of a stream.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct StreamView {
-    /// Ids and values, in the order of their time.
+    /// Ids and values, ordered by time.
     pub entries: Vec<(String, Value)>,
-    /// Ids that were put with several values; they are not among the entries.
+    /// Ids that were put with several values. They are not among the entries.
     pub conflicts: Vec<Conflict>,
-    /// Entries that cannot be read any more, or places where some may have stood.
+    /// Entries that cannot be read, and places where entries may be lost.
     pub lost: Vec<LostEntry>,
-    /// Nothing can be added or taken away any more.
+    /// True if the stream is frozen and cannot change any more.
     pub is_frozen: bool,
-    /// The stream was dropped: it shows nothing.
+    /// True if the stream was dropped. It then shows no entries.
     pub is_hidden: bool,
 }
 
-/// One id, several values.
+/// One id with several values.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Conflict {
     /// The entry's id.
     pub id: String,
-    /// What was put under it, and by which writer, in the order of their time.
+    /// The values and their writers, ordered by time.
     pub values: Vec<(Id, Value)>,
 }
 
-/// What was found to freeze.
+/// What a freeze found.
 struct ToFreeze {
     entries: Vec<StreamEntry>,
     conflicts: Vec<StreamEntry>,
@@ -52,7 +52,7 @@ struct ToFreeze {
 }
 
 impl Stream {
-    /// What is in the stream now, by whomever it was put: all that was acknowledged, and perhaps what is about to be.
+    /// The entries now, of all writers: everything that was acknowledged, and perhaps entries that are about to be.
     pub fn read(&self) -> Result<StreamView> {
         self.store.check_process()?;
         let (files, storage) = (&self.shared.files, &self.shared.storage);
@@ -68,14 +68,14 @@ impl Stream {
         Ok(StreamView { lost, ..view(entries, conflicts) })
     }
 
-    /// Closes the stream for good, and gives what is in it: every entry that was ever acknowledged. Later ones get
-    /// `Fenced`. Freezing again gives the same. Damage that may have taken an entry is an error, and the stream is closed
-    /// but not frozen.
+    /// Freezes the stream for good, and returns its entries: every entry that was ever acknowledged. Later entries
+    /// get `Fenced`. Freezing again returns the same. If damage may have removed an entry, this is an error, and the
+    /// stream stays closed but not frozen.
     pub fn freeze(&self) -> Result<StreamView> {
         self.freeze_with(false)
     }
 
-    /// As [`Stream::freeze`], but goes on without what was lost to damage: the view tells of it, also later.
+    /// As [`Stream::freeze`], but leaves out entries that were lost to damage. The view reports them, also later.
     pub fn freeze_without_lost(&self) -> Result<StreamView> {
         self.freeze_with(true)
     }
@@ -85,7 +85,7 @@ impl Stream {
         let (files, storage) = (&self.shared.files, &self.shared.storage);
         self.refuse_hidden()?;
         if let Some(card) = files.read_freeze(storage)? {
-            // Whoever published it may have died before the name was safe.
+            // The process that published it may have died before it synced the name.
             files.sync_names(storage)?;
             return self.read_frozen(&card);
         }
@@ -112,7 +112,7 @@ impl Stream {
         self.read_frozen(&first.ok_or_else(|| Error::NotFound { what: format!("the freeze of {self:?}") })?)
     }
 
-    /// Hides the stream from all who read. Its records stay until `prune` deletes them; later entries get `Fenced`.
+    /// Hides the stream from all readers. Its records stay until `prune` deletes them; later entries get `Fenced`.
     pub fn hide(&self) -> Result<()> {
         self.store.check_process()?;
         let (files, storage) = (&self.shared.files, &self.shared.storage);
@@ -132,7 +132,7 @@ impl Stream {
         Err(Error::Ended { what: format!("stream {:?}", self.name()), why: "dropped".to_owned() })
     }
 
-    /// The logs of all who put entries, also where they do not say yet that they are synced.
+    /// The logs of all writers of the stream, including parts that may not be synced.
     fn dirty_catalog(&self, writers: &[Id]) -> Result<Catalog> {
         let scan = if self.store.inner.place.options.is_broken_freeze_reads_clean() {
             self.store.recovery()
@@ -144,7 +144,7 @@ impl Stream {
         Ok(catalog)
     }
 
-    /// Everything that was put so far, and what is lost of it.
+    /// All entries that were put so far, and those that are lost.
     fn collect(&self, each: &mut dyn FnMut(StreamEntry)) -> Result<Vec<LostEntry>> {
         let writers = self.shared.files.claimants(&self.shared.storage)?;
         let catalog = self.dirty_catalog(&writers)?;
@@ -156,12 +156,12 @@ impl Stream {
         Ok(lost)
     }
 
-    /// What a freeze is about. Damage is an error unless it was said to go on, since it may have taken an entry that was
-    /// acknowledged.
+    /// The entries to freeze. Damage is an error unless `goes_on` is true, since it may have removed an acknowledged
+    /// entry.
     fn entries_to_freeze(&self, goes_on: bool) -> Result<ToFreeze> {
         let mut set = EntrySet::default();
         let lost = self.collect(&mut |mut entry| {
-            // Only what is copied needs its value: a stream may be larger than the memory.
+            // Only entries that are copied need their value: a stream may be larger than the memory.
             if entry.is_settled {
                 entry.value = Value::Null;
             }
@@ -182,7 +182,7 @@ impl Stream {
         }
     }
 
-    /// Puts what is not known to be synced into this process's log, and says under which sequences it stands there.
+    /// Copies entries that may not be synced into this process's log, and returns their sequence numbers there.
     fn copy_unsettled<'e>(
         &self,
         writer: &Arc<Writer>,
@@ -207,7 +207,7 @@ impl Stream {
         self.copies(&writer.id())
     }
 
-    /// The copies in this process's own log, read back: what a freeze rests on can be read.
+    /// Reads the copies in this process's own log back, to prove that they can be read.
     fn copies(&self, own: &Id) -> Result<HashMap<(String, Hash), u32>> {
         let mut catalog = Catalog::unread(Arc::clone(&self.shared.storage), Arc::new(Recovery::dirty()));
         catalog.refresh_of(&[*own])?;
@@ -235,7 +235,7 @@ impl Stream {
         }
     }
 
-    /// What a frozen stream holds: what its card lists, and nothing else.
+    /// The entries of a frozen stream: those that its card lists, and no others.
     fn read_frozen(&self, card: &FreezeCard) -> Result<StreamView> {
         let mut wanted: BTreeMap<(Id, u32), HashMap<u32, usize>> = BTreeMap::new();
         let places: Vec<&EntryPlace> = card.entries.iter().chain(&card.conflicts).collect();

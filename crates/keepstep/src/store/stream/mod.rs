@@ -1,7 +1,7 @@
 //! A stream: an append-only set of entries that many processes share, frozen once.
 //!
-//! Putting the same entry again is harmless. Another value under the same id is refused where it can be seen, and told by
-//! [`Stream::freeze`] where it could not.
+//! Putting the same entry again is harmless. Another value under the same id is refused if this process can see the
+//! first one; otherwise [`Stream::freeze`] reports it.
 
 pub(in crate::store) mod freeze;
 
@@ -23,10 +23,11 @@ use crate::segment::Storage;
 use crate::store::{Run, Store};
 use crate::write::{Putter, Receipt, SubjectKey, SubjectName, Writer};
 
-/// While it puts, a process looks this often at what others put: more often would cost more than it finds.
+/// How often a process that puts entries looks at those of other processes. Looking more often costs more than it
+/// finds.
 const LOOK_EVERY_US: i64 = 100_000;
 
-/// A stream that is open. Clones, and handles of the same stream from the same store, are one.
+/// An open stream. Clones, and handles of the same stream from the same store, share one state.
 #[derive(Clone)]
 pub struct Stream {
     pub(in crate::store) store: Store,
@@ -43,9 +44,9 @@ pub(in crate::store) struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Made with the first entry, when the claim stands.
+    /// Made with the first entry, after the claim is durable.
     putter: Option<Arc<Putter>>,
-    /// Entries that this process put, or saw.
+    /// Entries that this process put or saw.
     seen: HashMap<String, Seen>,
     /// Entries that this process put and that are not durable yet.
     in_flight: VecDeque<(String, Receipt)>,
@@ -58,14 +59,14 @@ struct Seen {
     is_durable: bool,
 }
 
-/// What was seen of other processes' entries.
+/// What was seen of the entries of other processes.
 struct Others {
     catalog: Catalog,
     next_seq: HashMap<Id, u32>,
     looked_us: i64,
 }
 
-/// The streams of a store that are open.
+/// The open streams of a store.
 #[derive(Default)]
 pub(in crate::store) struct OpenStreams(Mutex<HashMap<Id, Weak<Shared>>>);
 
@@ -74,7 +75,8 @@ impl Run {
     pub fn stream(&self, name: &str) -> Stream {
         let id = ids::stream(&self.generation_id(), name);
         if self.store.check_process().is_err() {
-            // It will be refused when it is used: but the list may be locked by a thread that a forked child does not have.
+            // A forked child: the handle is refused when it is used. The list must not be locked, since a thread that
+            // does not exist here may hold the lock.
             return Stream { store: self.store.clone(), shared: self.shared_stream(id, name) };
         }
         let mut open = self.store.inner.streams.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,7 +97,7 @@ impl Run {
 }
 
 impl Stream {
-    /// Its id: the same on every machine.
+    /// Its id. Every machine computes the same one.
     pub fn id(&self) -> Id {
         self.shared.files.stream
     }
@@ -105,20 +107,20 @@ impl Stream {
         &self.shared.files.name
     }
 
-    /// Puts an entry. Returns at once; it is there for all when its receipt says that it is durable.
+    /// Puts an entry. Returns at once; every process sees the entry once its receipt says that it is durable.
     ///
-    /// The same value under the same id is fine. Another one is refused with `BadInput` if this process put the entry or
-    /// can see it, and else told by [`Stream::freeze`]. After a freeze, or a drop, it is `Fenced`. While a handle is open,
-    /// the ids of all entries and a hash of each are kept in memory.
+    /// The same value under the same id is fine. Another value is refused with `BadInput` if this process put the
+    /// entry or can see it; otherwise [`Stream::freeze`] reports it. After a freeze or a drop it is `Fenced`. While a
+    /// handle is open, the ids of all entries and a hash of each are in memory.
     pub fn put(&self, id: &str, value: Value) -> Result<Receipt> {
         let putter = self.putter()?;
         self.look_at_others(&mut self.lock())?;
-        // Encoded outside of the lock: threads that put large values do not wait for one another.
+        // Encoded outside of the lock, so that threads that put large values do not wait for one another.
         let time = self.store.disk().now_us();
         let entry =
             [(fields::TIME, Value::Int(time)), (fields::NAME, Value::from(id)), (fields::VALUE, value)];
         let (pending, hash) = putter.prepare(Kind::Put, &entry)?;
-        // What is too short for the encoder to hash is hashed here.
+        // The encoder does not hash short values, so they are hashed here.
         let hash = hash.or_else(|| Rehash::new(self.store.key()).value(&entry[2].1));
         let hash = hash.ok_or_else(|| Error::BadInput {
             field: format!("entry {id:?}"),
@@ -136,9 +138,10 @@ impl Stream {
         Ok(receipt)
     }
 
-    /// What puts entries to this process's log. The claim stands before it is made, and nobody had closed the stream then.
+    /// The putter of this process. It is made after the claim is durable, and after a check that the stream is still
+    /// open.
     fn putter(&self) -> Result<Arc<Putter>> {
-        // In a forked child another thread of the parent may hold the lock for ever: so the process is looked at first.
+        // The process is checked first: in a forked child, a thread of the parent may hold the lock for ever.
         let writer = self.store.writer()?;
         let mut state = self.lock();
         if let Some(putter) = state.putter.as_ref().filter(|putter| putter.is_of(&writer)) {
@@ -161,7 +164,7 @@ impl Stream {
         Ok(putter)
     }
 
-    /// What appends to an attempt of this stream in this process's log.
+    /// A putter that appends to an attempt of this stream in this process's log.
     pub(in crate::store) fn new_putter(&self, writer: Arc<Writer>, attempt: u32, level: Level) -> Putter {
         let files = &self.shared.files;
         let key = SubjectKey { what: What::Stream, id: files.stream, attempt };
@@ -170,7 +173,7 @@ impl Stream {
         Putter::new(writer, key, name, level)
     }
 
-    /// Brings what is known of other processes' entries up to date, now and then.
+    /// Looks at the entries of other processes, now and then.
     fn look_at_others(&self, state: &mut State) -> Result<()> {
         let now_us = self.store.disk().uptime_us();
         let is_fresh =
@@ -196,9 +199,9 @@ impl Stream {
         for writer in &writers {
             let next_seq = others.next_seq.entry(*writer).or_insert(0);
             let from = *next_seq;
-            // What is lost there is told by those who read; it is no reason to stop recording.
+            // Lost entries are reported to readers; they are no reason to stop recording.
             stream_entries(&others.catalog, writer, &bind, from, &mut |entry| {
-                // What is not settled may be written again otherwise: it is looked at again.
+                // An entry that is not settled may still be written again with another value, so it is read again.
                 if entry.is_settled && *next_seq == entry.seq {
                     *next_seq = entry.seq.saturating_add(1);
                 }
@@ -221,7 +224,7 @@ impl Seen {
 }
 
 impl State {
-    /// A receipt for an entry that is there, or on its way; an error if it says something else.
+    /// A receipt for an entry that is recorded or in flight; an error if its value differs.
     fn known(&mut self, id: &str, hash: &Hash, putter: &Putter) -> Result<Option<Receipt>> {
         self.sweep();
         let Some(seen) = self.seen.get(id) else { return Ok(None) };
@@ -235,12 +238,12 @@ impl State {
         if seen.is_durable {
             return Ok(Some(putter.already_durable()));
         }
-        // If it is not ours, and may still go, it is put here too.
+        // An entry of another process that may still be lost is put here too.
         let in_flight = self.in_flight.iter().find(|(in_flight, _)| in_flight == id);
         Ok(in_flight.map(|(_, receipt)| receipt.clone()))
     }
 
-    /// Notes what has become durable, and forgets what was not recorded: it can be put again.
+    /// Notes which entries became durable, and forgets those that were not recorded; these can be put again.
     fn sweep(&mut self) {
         while let Some((id, receipt)) = self.in_flight.front() {
             if receipt.has_failed() {

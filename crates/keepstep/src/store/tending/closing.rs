@@ -1,7 +1,7 @@
-//! Closing the logs of writers that seem gone, and keeping claims of takers that seem gone from becoming attempts.
+//! Closes the logs of writers that seem gone, and keeps claims of takers that seem gone from becoming attempts.
 //!
-//! That somebody seems gone is evidence, and may be wrong. What is done here is right all the same: a writer whose log is
-//! closed acknowledges nothing more there, and a taker whose base was taken never begins.
+//! The evidence that a process is gone may be wrong. Closing is safe all the same: a writer whose log is closed
+//! acknowledges nothing more there, and a taker whose base is void never begins.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,17 +24,17 @@ use crate::segment::{Liveness, ScanUnsealed};
 use crate::store::Store;
 use crate::tend::CloseLogs;
 
-/// How often an answer is looked for.
+/// How often to look for an answer.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Closes logs, and reads what is in them.
+/// Closes logs, and reads them.
 pub(in crate::store) struct Closer<'s> {
     store: &'s Store,
     scan: Arc<Recovery>,
     scan_closed: Recovery,
 }
 
-/// A question that nobody has answered yet.
+/// A question without an answer yet.
 struct Asked {
     writer: Id,
     number: u64,
@@ -46,7 +46,8 @@ impl Store {
         Closer { store: self, scan: self.recovery(), scan_closed }
     }
 
-    /// Keeps a claim whose taker seems gone from ever becoming an attempt. False if it has become one: then that counts.
+    /// Keeps a claim whose taker seems gone from ever becoming an attempt. False if it has become one, which then
+    /// counts.
     pub(in crate::store) fn pass_over(&self, episode: &Id, attempt: u32) -> Result<bool> {
         if self.inner.place.options.is_broken_pass_over_by_evidence() {
             return Ok(true);
@@ -57,14 +58,14 @@ impl Store {
         if publish_card(self.cards(), &path, kind::BASE, &card)? == Published::Done {
             return Ok(true);
         }
-        // Whoever published it may have died before the name was safe.
+        // The process that published it may have died before it synced the name.
         let dir = disk::parent(&path);
         self.disk().settle(dir).doing("sync", dir)?;
         Ok(matches!(read_based(self.cards(), episode, attempt)?, Some(Based::Void)))
     }
 
-    /// An error if an attempt has records: then its base was published before, and is gone. A void one in its place would hide
-    /// that for ever.
+    /// An error if an attempt has records: then its base was published before, and is missing now. A void base in its
+    /// place would hide that for ever.
     fn refuse_to_bury_records(&self, episode: &Id, attempt: u32) -> Result<()> {
         let based = read_based(self.cards(), episode, attempt)?;
         let Some(claim) = read_claim(self.cards(), episode, attempt)?.filter(|_| based.is_none()) else {
@@ -91,7 +92,7 @@ impl CloseLogs for Closer<'_> {
             }
             let number = closing::ask(self.store.cards(), self.store.notices(), &writer)?;
             let asked = Asked { writer, number };
-            // A lock that is free needs no waiting: wrong evidence is unkind to its owner, and costs no data.
+            // If the lock is free, do not wait. Should the owner be alive, it is fenced, and no data is lost.
             match state {
                 OwnerState::Dead(_) => self.decide(&asked, &mut not_closed)?,
                 _ => waiting.push(asked),
@@ -111,7 +112,7 @@ impl CloseLogs for Closer<'_> {
 }
 
 impl Closer<'_> {
-    /// True if its owner has closed it in good order, or somebody else has closed it before.
+    /// True if its owner has closed it normally, or another process has closed it before.
     fn is_closed(&self, writer: &Id) -> Result<bool> {
         let cards = self.store.cards();
         let last = list_segments(&**self.store.disk(), writer)?.last().copied();
@@ -123,7 +124,7 @@ impl Closer<'_> {
         closing::is_closed(cards, writer)
     }
 
-    /// Answers for an owner that does not.
+    /// Publishes the answer "closed" in place of an owner that does not answer.
     fn decide(&self, asked: &Asked, not_closed: &mut BTreeMap<Id, String>) -> Result<()> {
         let Asked { writer, number } = asked;
         if closing::answer(self.store.cards(), writer, *number, Answer::Closed)? == Answer::Alive {
@@ -132,7 +133,7 @@ impl Closer<'_> {
         Ok(())
     }
 
-    /// Gives owners of which nothing is known the time of a lease to answer.
+    /// Gives owners whose state is unknown the time of a lease to answer.
     fn wait_for(&self, mut waiting: Vec<Asked>, not_closed: &mut BTreeMap<Id, String>) -> Result<()> {
         let (disk, lease) = (self.store.disk(), self.store.leases().lease());
         let started_us = disk.uptime_us();

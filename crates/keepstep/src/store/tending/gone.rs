@@ -1,4 +1,4 @@
-//! Whether a writer seems gone, or is known to be there: a hint, for those who then tell it before they act.
+//! Whether a writer seems gone, or is known to be alive. This is a hint: callers post to the writer before they act.
 
 use keepstep_format::Id;
 
@@ -11,7 +11,7 @@ impl Store {
         matches!(self.leases().state(writer), OwnerState::Dead(_))
     }
 
-    /// True if a writer is known to be there.
+    /// True if a writer is known to be alive.
     pub(in crate::store) fn is_live(&self, writer: &Id) -> bool {
         self.leases().state(writer) == OwnerState::Live
     }

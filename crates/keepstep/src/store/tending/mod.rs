@@ -1,4 +1,4 @@
-//! Tending a store, from here: regrouping what writers left, and deleting what nobody wants any more.
+//! Runs `compact` and `prune` with what the store knows of owners and episodes.
 
 pub(in crate::store) mod closing;
 pub(in crate::store) mod gone;
@@ -19,9 +19,10 @@ use crate::tend::{
 };
 
 impl Store {
-    /// Regroups the logs of writers that are gone by episode, compressed in blocks. Readers and writers go on meanwhile.
+    /// Rewrites the logs of exited writers, grouped by episode and compressed in blocks. Readers and writers continue
+    /// meanwhile.
     ///
-    /// What was replaced is deleted by a later call, when the grace period is over.
+    /// The replaced logs are deleted by a later call, after the grace period.
     pub fn compact(
         &self,
         options: CompactOptions,
@@ -31,11 +32,12 @@ impl Store {
         tend::compact(&self.storage_as_it_is(), &self.closer(), &self.how(options), progress)
     }
 
-    /// Deletes the episodes that fit `what`, each as a whole, and leaves a note that opening one shows. With `dry_run` it
-    /// only says what would go.
+    /// Deletes the episodes that match `what`, each as a whole, and leaves a note that is shown when one is opened.
+    /// With `dry_run` it only reports what would be deleted.
     ///
-    /// An episode that somebody may still be recording stays. Its bytes go at once for readers; on disk they go with a later
-    /// call of this or of [`Store::compact`], when the grace period is over and the writers that share the logs are gone.
+    /// An episode that may still be recorded stays. Pruned episodes disappear for readers at once. Their bytes are
+    /// deleted by a later call of this or of [`Store::compact`], after the grace period, when the writers that share
+    /// the logs are gone.
     pub fn prune(
         &self,
         what: &PruneFilter,
@@ -47,7 +49,7 @@ impl Store {
         self.prune_with(what, options, dry_run, progress)
     }
 
-    /// As [`Store::prune`], with options for the regrouping.
+    /// As [`Store::prune`], with options for rewriting the logs.
     pub fn prune_with(
         &self,
         what: &PruneFilter,
@@ -60,20 +62,20 @@ impl Store {
         tend::prune(&storage, &self.closer(), &self.how(options), what, self, dry_run, progress)
     }
 
-    /// That an episode was pruned, if it was: when, and why.
+    /// When and why an episode was pruned, if it was.
     pub fn pruned(&self, episode: &Id) -> Result<Option<Pruned>> {
         self.check_process()?;
         Ok(self.inner.place.tended.renew_manifest()?.pruned(episode).cloned())
     }
 
-    /// Before an episode is opened: an error if it was pruned. One look-up that finds nothing, if nothing was tended since the
-    /// last.
+    /// An error if the episode was pruned, checked before it is opened. If nothing was compacted or pruned since the
+    /// last check, this is one look-up.
     pub(crate) fn refuse_pruned(&self, episode: &Id) -> Result<()> {
         self.check_process()?;
         self.inner.place.tended.renew_manifest()?.refuse_pruned(episode)
     }
 
-    /// As this store is broken on purpose, so is its tending.
+    /// The options, with the rules that tests break on purpose.
     fn how(&self, options: CompactOptions) -> CompactSetup {
         let deletes_first = self.inner.place.options.is_broken_delete_before_manifest();
         let prunes_what_it_saw = self.inner.place.options.is_broken_prune_looks_once();
@@ -83,7 +85,8 @@ impl Store {
         CompactSetup { options, faults }
     }
 
-    /// For whoever has claimed an episode that others recorded: it is not pruned from here on. An error if it was before.
+    /// For a process that has claimed an episode that another one recorded: withdraws it from pruning. An error if it
+    /// was pruned before.
     pub(in crate::store) fn keep_from_pruning(&self, episode: &Id) -> Result<()> {
         if self.inner.place.options.is_broken_open_looks_once() {
             return Ok(());
@@ -91,7 +94,7 @@ impl Store {
         tend::keep_from_pruning(&self.inner.place.tended, episode)
     }
 
-    /// All episodes, and whether somebody may still be recording them.
+    /// All episodes, and whether each may still be recorded.
     fn candidates(&self, catalog: &mut Catalog) -> Result<Vec<Candidate>> {
         let mut episodes: BTreeMap<Id, Vec<AttemptInfo>> = BTreeMap::new();
         for info in catalog.attempts()? {
@@ -107,7 +110,7 @@ impl Store {
         numbers.dedup();
         let last: Vec<&AttemptInfo> = attempts.iter().filter(|info| info.key.attempt == newest).collect();
         let said = last.iter().find_map(|info| info.summary.why.clone());
-        // What its owner said after others had found its end was refused.
+        // What its owner recorded after another process had found its end was refused.
         let (found, trouble) = or_told(self.found_end(&episode, newest))?;
         let found = found.flatten().map(|(why, _)| why);
         let is_said = said.is_some() && found.is_none();
@@ -130,7 +133,7 @@ impl Store {
             claimed: Vec::new(),
         };
         let (_, unread) = or_told(self.find_who_may_go_on(&mut candidate, &last, is_said))?;
-        // Of one that cannot be read nobody knows whether somebody has it: it stays, and the others go.
+        // If an episode cannot be read, a process may have it. It stays; the others can be deleted.
         if let Some(error) = trouble.or(unread) {
             candidate.is_damaged = true;
             candidate.running = Some(format!("whether somebody has it cannot be told: {error}"));
@@ -138,8 +141,8 @@ impl Store {
         Ok(candidate)
     }
 
-    /// Who may go on with an episode: its newest attempt has not ended, or somebody has claimed the next. Whoever is there
-    /// keeps it from going; whoever seems gone has to be stopped first.
+    /// Finds the writers that may continue an episode: its newest attempt has not ended, or the next one is claimed.
+    /// A live writer keeps the episode from being deleted; a writer that seems gone must be stopped first.
     fn find_who_may_go_on(
         &self,
         candidate: &mut Candidate,
@@ -162,7 +165,7 @@ impl Store {
                 candidate.running = Some(format!("attempt {attempt} is claimed by a writer that {here}"));
             }
             match link.base {
-                // It began, and has recorded nothing.
+                // The attempt began, and has recorded nothing.
                 Some(_) => candidate.left_by.push(link.claim.writer),
                 None => candidate.claimed.push(attempt),
             }
@@ -172,8 +175,8 @@ impl Store {
 }
 
 impl Store {
-    /// CompactSetup a writer shows that it may be there. Deleting waits until one whose lock is free was silent for a lease: the lock may
-    /// only have slipped, and what is deleted does not come back.
+    /// Why a writer may be alive. Deleting waits until a writer whose lock is free was silent for a lease: it may
+    /// have lost only its lock, and deleted data does not come back.
     fn who_is_there(&self, writer: &Id) -> Option<String> {
         if self.leases().state(writer) == OwnerState::Live {
             return Some("is there".to_owned());

@@ -1,4 +1,4 @@
-//! Whether what was recorded of an episode rests on a claim, for those who list it.
+//! Checks, for lists, whether the records of an episode belong to a claim.
 
 use keepstep_format::{Id, ids};
 
@@ -9,14 +9,14 @@ use crate::segment::chain::{claim_path, read_claim};
 use crate::segment::named::NamedClaims;
 use crate::store::Store;
 
-/// True if an episode has a name: its id is made of that, and somebody claimed it before anything was recorded.
+/// True if an episode has a name: then its id is made of the name, and it was claimed before anything was recorded.
 fn has_name(episode: &Id, said: &Summary) -> bool {
     let (Some(generation_id), Some(task)) = (&said.generation_id, &said.task) else { return false };
     ids::episode(generation_id, task, said.iteration.unwrap_or(0), said.sample.unwrap_or(0)) == *episode
 }
 
 impl Store {
-    /// What is wrong with the claims of an episode of which these attempts were recorded, sorted by attempt.
+    /// What is wrong with the claims of an episode that has these attempts, sorted by attempt.
     pub(in crate::store) fn lost_claim_of(
         &self,
         named: &NamedClaims,
@@ -35,7 +35,7 @@ impl Store {
             let is_same = |other: Option<&AttemptInfo>| other.is_some_and(|it| it.key.attempt == attempt);
             let has_company =
                 is_same(infos.get(at + 1)) || is_same(at.checked_sub(1).and_then(|it| infos.get(it)));
-            // What its owner ended was its own then: the card need not be read.
+            // An attempt that its owner ended was its own, so the card need not be read.
             if !has_company && info.summary.why.is_some() {
                 continue;
             }
@@ -51,7 +51,7 @@ impl Store {
         Ok(None)
     }
 
-    /// Says which run an episode is of whose beginning cannot be read: its claim knows.
+    /// Finds the run of attempts whose beginning cannot be read: from other attempts, or from the claim.
     pub(in crate::store) fn find_generation(&self, episode: &Id, infos: &mut [AttemptInfo]) -> Result<()> {
         let known = infos.iter().find_map(|info| info.summary.generation_id);
         for info in infos.iter_mut().filter(|info| info.summary.generation_id.is_none()) {
@@ -64,7 +64,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whose records of an attempt count, if several writers have some: the claim says so.
+    /// Which writer's records of an attempt count, if several writers have some: the claim names it.
     pub(in crate::store) fn who_counts(
         &self,
         episode: &Id,

@@ -1,14 +1,14 @@
-//! Where somebody stopped reading a run, as a string that survives restarts.
+//! Where a reader of a run stopped, as a string that survives restarts.
 //!
 //! `2~=<manifest>~<writer>.<segment>.<offset>~…~+<writer>.<segment>.<offset>.<bind>.<seq>~…~?<writer>.<episode>.<attempt>.<seq>.<why>~…~!<writer>.<group>.<time>~…~<checksum>`:
-//! all logs that manifests up to `=` replaced were told; how far each other log was told, by the places where things were
-//! recorded, wherever they are by now; what was told while its writer could still write it elsewhere (`+`); and the ends (`?`)
-//! and seals (`!`) that were seen and could not be decided yet.
+//! All logs that manifests up to `=` replaced were reported. Then, how far each other log was reported, by the places
+//! where records were first written, even if they were moved since. Then, what was reported while its writer could
+//! still write it again elsewhere (`+`). Then, the ends (`?`) and seals (`!`) that were seen and are not decided yet.
 //!
-//! What was seen is named by its writer and sequence, or by group and time, and decided by cards: it means the same when its
-//! writer's log was compacted. An end of an episode that was pruned is not told any more.
+//! What was seen is named by its writer and sequence, or by group and time, and is decided by cards. So it means the
+//! same after its writer's log was compacted. An end of an episode that was pruned is not reported any more.
 //!
-//! 0.1 gave cursors that begin with `1` and have no `=` and no `+`: they are read as they are.
+//! Cursors of 0.1 begin with `1` and have no `=` and no `+`. They can still be read.
 
 use keepstep_format::Id;
 use keepstep_format::commit::Bind;
@@ -16,7 +16,7 @@ use keepstep_format::commit::Bind;
 use crate::error::{Error, Result};
 use crate::read::{Position, Unsettled};
 
-/// An end that was seen while it was not known whether it counts.
+/// An end that was seen before it was known whether it counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::store) struct Held {
     pub(in crate::store) writer: Id,
@@ -26,7 +26,7 @@ pub(in crate::store) struct Held {
     pub(in crate::store) why: String,
 }
 
-/// A seal that was announced, and was not there yet.
+/// A seal that was announced and not published yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::store) struct Announced {
     pub(in crate::store) writer: Id,
@@ -34,7 +34,7 @@ pub(in crate::store) struct Announced {
     pub(in crate::store) time: i64,
 }
 
-/// Where somebody stopped.
+/// Where a reader stopped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::store) struct Cursor {
     pub(in crate::store) position: Position,
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use keepstep_format::commit::What;
 
-    /// A cursor comes back as it was, and one that somebody touched is refused.
+    /// A cursor can be read back, and one that was changed is refused.
     #[test]
     fn a_cursor_comes_back() {
         let held = Held {
@@ -172,7 +172,7 @@ mod tests {
         assert!(Cursor::parse("").is_err() && Cursor::parse("1~").is_err());
     }
 
-    /// What 0.1 gave is read: how far each log was told, and what is done.
+    /// A cursor of 0.1 can be read: how far each log was reported, and which logs are done.
     #[test]
     fn a_cursor_of_0_1_is_read() {
         let (one, two) = (Id([1; 16]), Id([2; 16]));

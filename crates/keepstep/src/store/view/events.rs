@@ -1,8 +1,8 @@
-//! What happens in a run, for a trainer that eats it as it comes: episodes that ended, groups that were sealed.
+//! Follows a run, for example for a trainer: episodes that ended, and groups that were sealed.
 //!
-//! An END that stands in a log may not count: its writer may have been fenced before it was acknowledged. Whether it
-//! counts is what the next attempt's base says; while somebody has claimed that attempt and published none, nobody knows.
-//! Of a taker that seems gone the base is taken first, so that it cannot say otherwise later.
+//! An END in a log may not count: its writer may have been fenced before it was acknowledged. The next attempt's base
+//! says whether it counts. While that attempt is claimed and has no base, this is open. If the taker seems gone, a
+//! void base is published first, so that it cannot decide otherwise later.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -28,40 +28,40 @@ pub enum RunEvent {
     Ended {
         /// The episode.
         episode: Id,
-        /// Which attempt at it.
+        /// Which attempt of the episode.
         attempt: u32,
-        /// How.
+        /// How it ended.
         why: String,
     },
-    /// A group was sealed: [`Run::sealed_group`] has it.
+    /// A group was sealed; [`Run::sealed_group`] reads it.
     Sealed {
         /// The group.
         group: Id,
     },
-    /// Whether something happened cannot be told, since a card cannot be read: of one episode, or a seal. It is told once by
-    /// each who follows; what the card is about stays undecided, in the cursor too, until it can be read.
+    /// A card cannot be read, so it is unknown whether something happened: the end of an episode, or a seal. Each
+    /// follower reports it once. It stays undecided, in the cursor too, until the card can be read.
     Unreadable {
         /// What is wrong with it.
         why: String,
     },
 }
 
-/// Follows a run. Nothing is told twice, and nothing is left out, also across restarts.
+/// Follows a run. Every event is reported exactly once, also across restarts.
 pub struct RunFollow {
     run: Run,
     follow: Follow,
     held: Vec<Held>,
     announced: Vec<Announced>,
-    /// What cannot be read, and was told.
+    /// Unreadable cards that were reported.
     told: BTreeSet<String>,
     untold: Vec<String>,
 }
 
-/// How often what could not be decided is looked at again.
+/// How often undecided ends and seals are checked again.
 const DECIDE_AGAIN: Duration = Duration::from_millis(200);
 
 impl Run {
-    /// Follows what happens in the run, from the beginning or from a cursor that [`RunFollow::next`] gave.
+    /// Follows the events of the run, from the beginning or from a cursor of [`RunFollow::next`].
     ///
     /// ```
     /// use std::time::Duration;
@@ -108,18 +108,18 @@ impl std::fmt::Debug for RunFollow {
 }
 
 impl RunFollow {
-    /// Ends the waiting, from any thread.
+    /// A handle that ends the wait, from any thread.
     pub fn stopper(&self) -> Stopper {
         self.follow.stopper()
     }
 
-    /// Behind everything that was told so far.
+    /// The cursor after everything that was reported so far.
     pub fn cursor(&self) -> String {
         let (held, announced) = (self.held.clone(), self.announced.clone());
         Cursor { position: self.follow.position().clone(), held, announced }.to_text()
     }
 
-    /// What happened next, and a cursor to go on behind it. Waits up to `timeout`; nothing if nothing happened.
+    /// The next event, and the cursor after it. Waits up to `timeout`; `None` if nothing happened.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<(RunEvent, String)>> {
         self.run.store().check_process()?;
         let started = Instant::now();
@@ -143,7 +143,8 @@ impl RunFollow {
                         self.announced.extend(announced);
                     }
                     _ => {
-                        // What could not be looked into is told again: the cursor must not stand behind it.
+                        // If the record cannot be checked, it is delivered again, so that the cursor does not skip
+                        // it.
                         let seen = self.seen(&followed).inspect_err(|_| self.follow.take_back())?;
                         self.held.extend(seen);
                     }
@@ -154,7 +155,7 @@ impl RunFollow {
         }
     }
 
-    /// What was asked for; nothing if one card cannot be read that would say it, which is told once.
+    /// The answer; `None` if the card that it is in cannot be read, which is reported once.
     fn or_tell<T>(&mut self, asked: Result<T>) -> Result<Option<T>> {
         let (said, trouble) = or_told(asked)?;
         if let Some(why) = trouble.map(|trouble| trouble.to_string())
@@ -165,14 +166,14 @@ impl RunFollow {
         Ok(said)
     }
 
-    /// Somebody's word that a group of this run is about to be sealed.
+    /// The announcement that a group of this run is about to be sealed.
     fn announcement(&self, followed: &Followed) -> Result<Option<Announced>> {
         if followed.bind.id != self.run.generation_id() {
             return Ok(None);
         }
         let note = match &followed.item {
             Item::Record(note) => note,
-            // It may have been the word that a group was sealed, which is all that tells of it.
+            // The damaged record may have announced a seal, and nothing else announces it.
             Item::Damaged(lost) => {
                 let path = segment_path(&followed.writer, lost.place.segment);
                 let found = "a note of the run cannot be read: a seal may be missed".to_owned();
@@ -199,16 +200,16 @@ impl RunFollow {
                     self.announced.remove(index);
                     return Ok(Some(RunEvent::Sealed { group }));
                 }
-                // Somebody else's word counts for this group.
+                // The seal names another announcement.
                 Some(false) => drop(self.announced.remove(index)),
-                // However long nothing is heard of whoever announced it: it may still seal the group.
+                // Wait, however long: the process that announced it may still seal the group.
                 None => index += 1,
             }
         }
         Ok(None)
     }
 
-    /// An END of this run, or nothing of interest.
+    /// An END of this run; `None` for all other records.
     fn seen(&mut self, followed: &Followed) -> Result<Option<Held>> {
         let Followed { writer, bind, item } = followed;
         if matches!(item, Item::Record(record) if record.kind() != Some(Kind::End)) {
@@ -231,7 +232,7 @@ impl RunFollow {
             Item::Gap(_) => return Ok(None),
         };
         let is_ours = match chain.as_ref().and_then(|chain| chain.link(bind.attempt)) {
-            // Frames of an attempt count only from the writer that its claim names.
+            // Records of an attempt count only if its claim names their writer.
             Some(link) => {
                 link.claim.writer == copied.unwrap_or(*writer)
                     && link
@@ -239,14 +240,14 @@ impl RunFollow {
                         .generation_id
                         .is_none_or(|generation_id| generation_id == self.run.generation_id())
             }
-            // Where the cards cannot be read, it is decided when they can.
+            // If the cards cannot be read now, this is decided when they can.
             None => chain.is_none_or(|chain| chain.links.is_empty()) && self.began_here(writer, bind)?,
         };
         let (episode, attempt) = (bind.id, bind.attempt);
         Ok(is_ours.then_some(Held { writer: *writer, episode, attempt, seq, why }))
     }
 
-    /// Nobody claims an episode without a name: its own beginning says which run it is in.
+    /// An episode without a name has no claim. Its first record says which run it is in.
     fn began_here(&mut self, writer: &Id, bind: &Bind) -> Result<bool> {
         let begin = self.follow.first_of(writer, bind)?;
         let Some(Item::Record(begin)) = begin else { return Ok(false) };
@@ -272,7 +273,7 @@ impl RunFollow {
         Ok(None)
     }
 
-    /// Whether an END counts; nothing if nobody can tell yet.
+    /// Whether an END counts; `None` if this is open.
     fn counts(&self, held: &Held) -> Result<Option<bool>> {
         let store = self.run.store();
         let chain = Chain::read(store.cards(), &held.episode)?;
@@ -283,14 +284,14 @@ impl RunFollow {
         let is_copy = owner != held.writer;
         let counted = link.and_then(|link| link.records).filter(|_| !is_copy);
         if counted.is_some_and(|counted| held.seq >= counted) {
-            // It was refused.
+            // The END was refused.
             return Ok(Some(false));
         }
         if let Some(base) = later.iter().find_map(|link| link.base.as_ref()) {
             if base.adopted.is_none() {
-                // It was taken over all the same: what ended so can be gone on from, and its own owner said it. After a
-                // final end only when somebody asked for it, and then the base says that the end counts; one of version
-                // 0.1 never does so.
+                // The attempt was taken over after this END. A resumable end still counts, if its own owner recorded
+                // it. A final end is taken over only on request, and then the base says that the END counts. A base
+                // of version 0.1 never says so.
                 return Ok(Some(!is_copy && (counted.is_some() || !is_final(&held.why))));
             }
             let is_in = base.spans.iter().any(|span| {
@@ -301,7 +302,7 @@ impl RunFollow {
             });
             return Ok(Some(is_in));
         }
-        // A copy counts once there is a base that rests on it; what its owner said counts once nobody can publish one
+        // A copy counts once a base rests on it. The owner's own END counts once no process can publish a base
         // without it.
         let in_question =
             later.iter().filter(|link| !link.is_void && (!is_copy || link.claim.writer == held.writer));

@@ -1,7 +1,7 @@
-//! Follows one attempt, step by step: what is there, and then what comes in, until it has ended.
+//! Follows one attempt, step by step: the recorded steps, then new ones, until it has ended.
 //!
-//! The follower stands before the first step is read, so nothing falls in between. A step is told as soon as it is
-//! durable: that it was the last is known only if its end came with it.
+//! The follower starts before the first step is read, so no step is missed. A step is reported as soon as it is
+//! durable; whether it was the last one is known only if the end came with it.
 
 use std::time::{Duration, Instant};
 
@@ -12,38 +12,38 @@ use crate::read::{EpisodeEvent, Events, Follow, FollowFrom, Item, RecordedStep, 
 use crate::segment::Liveness;
 use crate::store::view::View;
 
-/// How often is asked whether somebody still records it.
+/// How often it is checked whether the writer still records.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// What a follower of an attempt hears.
+/// What a follower of an attempt gets.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepNews {
-    /// A step.
+    /// The next step.
     Step(Box<RecordedStep>),
-    /// Nothing came while it waited.
+    /// Nothing came during the wait.
     Nothing,
-    /// The attempt has ended, or its recorder is gone: nothing more comes.
+    /// The attempt has ended, or its writer is gone. No more steps will come.
     Over,
 }
 
-/// Follows the steps of one attempt, with what it inherited.
+/// Follows the steps of one attempt, including inherited ones.
 #[derive(Debug)]
 pub struct StepFollow {
     events: Events<Arriving>,
-    /// Somebody else knows that nothing more comes; what is there is still told.
+    /// True if another process knows that nothing more comes. Steps that are there are still reported.
     is_left: bool,
     is_over: bool,
     asked: Instant,
 }
 
-/// The records of an attempt: those that it inherited, then its own as they come in.
+/// The records of an attempt: inherited ones, then its own as they arrive.
 #[derive(Debug)]
 struct Arriving {
     view: View,
     writer: Id,
-    /// The next record of what was inherited, and how many there are.
+    /// The next inherited record, and how many there are.
     inherited: (usize, usize),
-    /// The record that came last was inherited.
+    /// True if the last record was inherited.
     is_inherited: bool,
     follow: Follow,
     /// How long to wait for the next one.
@@ -58,7 +58,7 @@ impl Iterator for Arriving {
         self.is_inherited = at < inherited;
         if self.is_inherited {
             let item = self.view.line(at);
-            // Only what was read is behind us: a look that fails is made again.
+            // Advance only if the read succeeded; a failed read is repeated.
             self.inherited.0 += usize::from(item.is_ok());
             return Some(item);
         }
@@ -72,7 +72,7 @@ impl Iterator for Arriving {
 }
 
 impl View {
-    /// Follows the attempt from its first step on, whoever recorded that.
+    /// Follows the attempt from its first step on, including inherited steps.
     pub fn follow(self) -> Result<StepFollow> {
         let follow = self.store().follow_attempt(self.id(), self.number(), FollowFrom::Start)?;
         let (writer, inherited) = (self.writer(), (0, self.inherited_lines()));
@@ -84,7 +84,7 @@ impl View {
 }
 
 impl StepFollow {
-    /// Ends the waiting, from any thread.
+    /// A handle that ends the wait, from any thread.
     pub fn stopper(&self) -> Stopper {
         self.events.items().follow.stopper()
     }
@@ -105,7 +105,7 @@ impl StepFollow {
                 continue;
             }
             let left = timeout.saturating_sub(started.elapsed());
-            // Nobody waits for the next step to hear of this one: what is held back was given before this wait.
+            // The present step is never held back for the next one: held steps were returned before this wait.
             self.events.items_mut().wait = left.min(ASK_EVERY);
             if let Some(step) = self.next_step()? {
                 return Ok(StepNews::Step(step));
@@ -117,12 +117,12 @@ impl StepFollow {
         }
     }
 
-    /// The next step of those that have come; none if there is none just now, or the attempt is over.
+    /// The next step that has arrived; `None` if there is none now, or the attempt is over.
     fn next_step(&mut self) -> Result<Option<Box<RecordedStep>>> {
         while let Some(event) = self.events.next().transpose()? {
             match event {
                 EpisodeEvent::Step(step) => return Ok(Some(step)),
-                // One that was gone on from may have ended too; what counts here is the end of this one.
+                // The attempt that was resumed may have ended too. Only the end of this attempt counts here.
                 EpisodeEvent::End(_) if !self.events.items().is_inherited => {
                     self.is_over = true;
                     return Ok(None);
@@ -133,7 +133,7 @@ impl StepFollow {
         Ok(None)
     }
 
-    /// An end that the owner did not say is in no log.
+    /// An end that another process found is in no log, so it is looked up.
     fn ask(&mut self) -> Result<()> {
         if self.asked.elapsed() < ASK_EVERY {
             return Ok(());

@@ -1,10 +1,11 @@
-//! Lists what a store holds: each attempt with what it inherited, how it stands, and which of them counts.
+//! Lists the attempts of a store: with their inherited steps, their states, and which of them counts.
 //!
-//! Indexes and the names of cards say nearly all of it. Cards are read for episodes that were taken over and for
-//! attempts without an end, steps only where an attempt went on from the middle of another.
+//! Most of it comes from indexes and from the names of cards. Cards are read for episodes that were taken over and
+//! for attempts without an end; steps are read only if an attempt resumed in the middle of another one.
 //!
-//! The rule: whoever reads records and the names of cards together tells, per episode, when records rest on what is not there
-//! ([`Listed::trouble`]): on a claim, a base, a run's card, or on records that were inherited. A part is never summed up.
+//! The rule: a reader that combines records and names of cards reports, for each episode, if records depend on
+//! something that is missing ([`Listed::trouble`]): a claim, a base, a run's card, or inherited records. A sum over a
+//! part is never shown.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -21,26 +22,27 @@ use crate::segment::{Liveness, Summary};
 use crate::store::Store;
 use crate::store::run::Generation;
 
-/// What a list shows of an attempt.
+/// An attempt in a list.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Listed {
-    /// Which.
+    /// Which attempt.
     pub key: AttemptKey,
-    /// Its name, times, and how it ended, as it said or as somebody found. Steps and return are those of its lineage.
+    /// Its name, times, and how it ended, as its owner recorded or another process found. Steps and return include
+    /// inherited steps.
     pub summary: Summary,
-    /// How many records it has itself.
+    /// How many records of its own it has.
     pub records: u64,
-    /// Whether its writer is still there.
+    /// Whether its writer is alive.
     pub liveness: Liveness,
-    /// How many attempts at the episode really began.
+    /// How many attempts of the episode began.
     pub attempts: u32,
-    /// True for the attempt that counts: the newest that really began.
+    /// True for the attempt that counts: the newest that began.
     pub is_in_force: bool,
     /// Which generation of its run it is in.
     pub generation: Generation,
-    /// What is wrong: a card of the episode, or something that the attempt rests on, cannot be read or is not there. What
-    /// is known of it is shown all the same; what would be summed up of a part is not.
+    /// What is wrong: a card of the episode, or something that the attempt depends on, is missing or cannot be read.
+    /// The rest is still shown, except sums over a part.
     pub trouble: Option<Error>,
 }
 
@@ -51,12 +53,12 @@ impl AsRef<Listed> for Listed {
 }
 
 impl Listed {
-    /// How it ended; of one that nobody ended, whether somebody still can.
+    /// How it ended; without an end, whether it is running, silent or interrupted.
     pub fn state(&self) -> &str {
         match (&self.summary.why, self.liveness) {
             (Some(why), _) => why,
             (None, Liveness::Live) if self.is_in_force => "running",
-            // Another attempt really began, and its base is the proof.
+            // Another attempt began; its base proves it.
             (None, Liveness::Live) => Why::Superseded.name(),
             (None, Liveness::Unknown) => "silent",
             (None, Liveness::Dead) => "interrupted",
@@ -65,10 +67,10 @@ impl Listed {
 }
 
 impl Store {
-    /// All attempts in the store, sorted by episode and attempt. The catalog is brought up to date.
+    /// All attempts in the store, sorted by episode and attempt. Updates the catalog.
     pub fn list(&self, catalog: &mut Catalog) -> Result<Vec<Listed>> {
         self.check_process()?;
-        // Names first: all that bases rest on is in the logs that are looked at after them.
+        // Names first: everything that a listed base depends on is then in the logs that are read afterwards.
         let named = NamedClaims::list(self.cards(), None)?;
         catalog.refresh()?;
         let mut episodes: BTreeMap<Id, Vec<AttemptInfo>> = BTreeMap::new();
@@ -86,12 +88,13 @@ impl Store {
         Ok(out)
     }
 
-    /// The attempts at one episode, in order. The catalog is brought up to date.
+    /// The attempts of one episode, in order. Updates the catalog.
     pub fn list_one(&self, catalog: &mut Catalog, episode: &Id) -> Result<Vec<Listed>> {
         self.check_process()?;
         let named = match Chain::read(self.cards(), episode) {
             Ok(chain) => NamedClaims::of_chain(episode, &chain),
-            // The list of names says which there are, and what is wrong with them is told with each.
+            // The listing of names says which claims there are; what is wrong with them is reported with each
+            // attempt.
             Err(error) if error.is_of_one_file() => NamedClaims::list(self.cards(), Some(episode))?,
             Err(error) => return Err(error),
         };
@@ -107,7 +110,7 @@ impl Store {
         Ok(listed)
     }
 
-    /// Adds which generation of its run an episode is in, and what is wrong with that; each run is looked at once.
+    /// Adds the generation of the episode's run, and what is wrong with it. Each run is looked up once.
     fn tell_run(
         &self,
         listed: &mut [Listed],
@@ -163,7 +166,7 @@ impl Store {
             for mut info in found {
                 self.leave_out_what_was_refused(catalog, &mut info, counted)?;
                 let lost = lost_records(&info, counted).or_else(|| {
-                    // Of one that nobody ended there may be more, where nothing can be read.
+                    // If an attempt has no end, more records may be in a part that cannot be read.
                     let may_be_more = info.summary.why.is_none() && end.is_none() && counted.is_none();
                     may_be_more.then(|| catalog.unreadable(&info.key.writer)).flatten()
                 });
@@ -178,10 +181,10 @@ impl Store {
                     self.add_inherited(catalog, &mut one, base, &listed)?;
                 }
                 if is_part || (one.trouble.is_some() && attempt > 0) {
-                    // A part of it would be a wrong answer.
+                    // A sum over a part would be wrong.
                     one.summary.total_reward = None;
                 }
-                // What an owner said after it was told that it is out is not how the attempt ended.
+                // What an owner recorded after it was fenced is not the ending of the attempt.
                 if let Some((why, _)) = &end {
                     one.summary.why = Some(why.clone());
                 }
@@ -191,7 +194,7 @@ impl Store {
         Ok(listed)
     }
 
-    /// What was claimed of an episode, if it was ever taken over; or why that cannot be said.
+    /// The chain of an episode, if it was ever taken over; or why it cannot be read.
     fn chain_of(&self, episode: &Id, bases: &[u32], infos: &[AttemptInfo]) -> Result<(Chain, Option<Error>)> {
         let recorded = infos.iter().map(|info| info.key.attempt);
         if bases.is_empty() && recorded.clone().all(|attempt| attempt == 0) {
@@ -206,8 +209,8 @@ impl Store {
         Ok((chain, trouble))
     }
 
-    /// Sums an attempt up again if its log has more records than count: what its owner wrote after it was told that it is
-    /// out was refused.
+    /// Summarizes an attempt again if its log has more records than count: those that its owner wrote after it was
+    /// fenced were refused.
     fn leave_out_what_was_refused(
         &self,
         catalog: &Catalog,
@@ -230,7 +233,7 @@ impl Store {
         Ok(())
     }
 
-    /// An attempt that really began, and recorded nothing yet; or of which only the name of its base is known.
+    /// An attempt that began and has no records yet; or of which only the name of its base is known.
     fn without_records(
         &self,
         episode: &Id,
@@ -268,7 +271,7 @@ impl Store {
         let source = before.iter().find(|it| it.key.attempt == base.resumed && it.trouble.is_none());
         let inherited = match source.filter(|source| source.summary.steps == base.inherited) {
             Some(source) => Ok(source.summary.total_reward),
-            // It went on from the middle, or the log that it went on from was cut since.
+            // It resumed in the middle, or the log of the earlier attempt was cut since.
             None => self.return_up_to(catalog, &one.key, base.inherited),
         };
         let (inherited, trouble) = or_told(inherited)?;
@@ -278,7 +281,7 @@ impl Store {
         Ok(())
     }
 
-    /// The sum of the rewards of the first steps; none if there was none. An error if one of them is lost.
+    /// The sum of the rewards of the first steps; `None` if there is no reward. An error if one of the steps is lost.
     fn return_up_to(&self, catalog: &Catalog, key: &AttemptKey, steps: u64) -> Result<Option<f64>> {
         let lost = |what: String| Error::Damaged {
             path: format!("attempt {} at episode {}", key.attempt, key.episode),
@@ -304,7 +307,7 @@ impl Store {
     }
 }
 
-/// What an attempt has lost of its own, if a list can see that: records, or the reason of its end.
+/// What an attempt itself has lost, as far as a list can see: records, or the reason of its end.
 fn lost_records(info: &AttemptInfo, counted: Option<u32>) -> Option<Error> {
     let is_all_there = counted.is_some_and(|counted| info.records >= u64::from(counted));
     let found = if info.missing > 0 && !is_all_there {

@@ -1,4 +1,4 @@
-//! What counts of an episode, for those who read it.
+//! Reads an episode: the attempt that counts, with its inherited steps.
 
 pub(in crate::store) mod claimed;
 pub(in crate::store) mod cursor;
@@ -26,7 +26,7 @@ use crate::store::name::EpisodeName;
 use crate::store::run::Run;
 use crate::write::OUR_NAMES;
 
-/// An episode as it stands: the attempt that counts, with what it inherited.
+/// An episode: the attempt that counts, with its inherited steps.
 #[derive(Debug)]
 pub struct View {
     store: Store,
@@ -38,7 +38,7 @@ pub struct View {
 }
 
 impl Run {
-    /// What counts of an episode now.
+    /// The attempt of an episode that counts now.
     ///
     /// ```
     /// use keepstep::EpisodeName;
@@ -61,7 +61,7 @@ impl Run {
 }
 
 impl Store {
-    /// What counts of an episode now.
+    /// The attempt of an episode that counts now.
     pub fn view(&self, episode: &Id) -> Result<View> {
         self.check_process()?;
         self.show();
@@ -72,7 +72,7 @@ impl Store {
         }
         let (attempt, lineage) = match chain.in_force() {
             Some(link) => (link.claim.attempt, self.lineage_of(episode, &chain, link)?),
-            // Nobody claimed it: one without a name has one attempt, wherever it is.
+            // It has no claim: an episode without a name has one attempt, in any log.
             None => {
                 let catalog = self.catalog()?;
                 let what = || Error::NotFound { what: format!("episode {episode}") };
@@ -88,8 +88,8 @@ impl Store {
         Ok(View::new(self, *episode, chain, lineage, attempt))
     }
 
-    /// An error if an attempt has records, and its base is not there any more: what counts would be an earlier attempt, as if
-    /// it had never begun. Looks only where somebody claimed the episode behind the attempt that counts.
+    /// An error if an attempt has records and its base is missing: otherwise an earlier attempt would count, as if
+    /// this one had never begun. Checked only if there are claims after the attempt that counts.
     pub(in crate::store) fn refuse_lost_bases(&self, episode: &Id, chain: &Chain) -> Result<()> {
         let counts = chain.in_force().map_or(0, |link| link.claim.attempt);
         let without: Vec<&Link> = chain.behind(counts).iter().filter(|link| !link.is_void).collect();
@@ -100,7 +100,7 @@ impl Store {
         catalog.refresh_of(&without.iter().map(|link| link.claim.writer).collect::<Vec<_>>())?;
         for Link { claim, .. } in without {
             let own = catalog.own_part(episode, chain, claim.attempt)?;
-            // It may have been published since the chain was read: then it is there now.
+            // The base may have been published since the chain was read.
             if !own.lines().is_empty() && read_based(self.cards(), episode, claim.attempt)?.is_none() {
                 return Err(lost_base(episode, claim.attempt));
             }
@@ -108,7 +108,7 @@ impl Store {
         Ok(())
     }
 
-    /// What counts of an episode up to an attempt: what that one recorded only as far as it is known to be synced.
+    /// The lineage of an attempt. Its own records count only as far as they are known to be synced.
     fn lineage_of(&self, episode: &Id, chain: &Chain, link: &Link) -> Result<Lineage> {
         let (writers, attempt) = (writers_of(link), link.claim.attempt);
         let mut catalog = Catalog::unread(self.storage(), self.recovery());
@@ -124,7 +124,7 @@ impl Store {
 }
 
 impl Store {
-    /// An attempt at an episode, with what it inherited, as a catalog knows it: many can be read from one look.
+    /// An attempt of an episode, with its inherited steps, as a catalog knows it. Many can be read with one catalog.
     pub fn view_of(&self, catalog: &Catalog, key: &AttemptKey) -> Result<View> {
         self.check_process()?;
         let AttemptKey { episode, attempt, writer } = *key;
@@ -141,7 +141,7 @@ impl Store {
         let link = chain.link(attempt).filter(|_| counts);
         let lineage = match link {
             Some(link) => match catalog.lineage(&episode, &chain, attempt)? {
-                // What it inherited may be in a log that does not say yet how far it is synced.
+                // The inherited records may be in a log that does not say yet how far it is synced.
                 lineage if lineage.misses_what_it_inherited() => self.lineage_of(&episode, &chain, link)?,
                 lineage => lineage,
             },
@@ -150,8 +150,7 @@ impl Store {
         Ok(View::new(self, episode, chain, lineage, attempt))
     }
 
-    /// The attempts at an episode that really began, in order: the last is the one that counts. None if nobody ever
-    /// claimed it.
+    /// The attempts of an episode that began, in order; the last one counts. Empty if the episode was never claimed.
     pub fn began(&self, episode: &Id) -> Result<Vec<Began>> {
         self.check_process()?;
         let chain = Chain::read(self.cards(), episode)?;
@@ -164,14 +163,14 @@ impl Store {
         Ok(began.collect())
     }
 
-    /// Who a writer is, for people: its process and host, as it told them.
+    /// A writer as a text for people: its process and host.
     pub fn describe(&self, writer: &Id) -> String {
         self.leases().describe(writer)
     }
 }
 
-/// An error for an attempt that went on from another, and whose claim is gone: what it inherited is not known, and its own part
-/// alone would pass for all of it. The first inherits nothing.
+/// An error for an attempt that resumed another one and whose claim is missing: its inherited steps are unknown, and
+/// its own part alone would be taken for all of it. Attempt 0 inherits nothing.
 fn refuse_unclaimed(episode: &Id, chain: &Chain, attempt: u32) -> Result<()> {
     match chain.link(attempt) {
         None if attempt > 0 => Err(lost_claim(episode, attempt)),
@@ -179,24 +178,24 @@ fn refuse_unclaimed(episode: &Id, chain: &Chain, attempt: u32) -> Result<()> {
     }
 }
 
-/// An attempt that really began.
+/// An attempt that began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Began {
-    /// Which, and whose it is.
+    /// Which attempt, and its writer.
     pub key: AttemptKey,
-    /// The attempt that it goes on from, if it does.
+    /// The attempt that it resumed, if it did.
     pub resumed: Option<u32>,
     /// How many steps it inherited, FIRST counted.
     pub inherited: u64,
-    /// The one before had come to its end, as its taker found: nothing is recorded in this one.
+    /// True if its taker found that the previous attempt had ended. Then nothing is recorded in this one.
     pub was_over: bool,
 }
 
-/// What happened in an episode, in order.
+/// The events of an episode, in order.
 pub type EpisodeEvents<'v> = Events<Items<'v>>;
 
-/// The records that count for an episode, in order. One that cannot be read is the last.
+/// The records of an episode that count, in order. If one cannot be read, it is the last.
 #[derive(Debug)]
 pub struct Items<'v> {
     view: &'v View,
@@ -234,7 +233,7 @@ impl View {
         self.attempt
     }
 
-    /// All attempts that really began, in order.
+    /// All attempts that began, in order.
     pub fn attempts(&self) -> Vec<u32> {
         if self.chain.links.is_empty() {
             return vec![self.attempt];
@@ -242,23 +241,23 @@ impl View {
         self.chain.links.iter().filter(|link| link.is_in_force()).map(|link| link.claim.attempt).collect()
     }
 
-    /// Which steps come from which attempt, and by whom.
+    /// Which steps come from which attempt and writer.
     pub fn parts(&self) -> &[LineagePart] {
         &self.parts
     }
 
-    /// Of all notes on the episode, those that count for this attempt, sorted by what they are about.
+    /// The notes on the episode that count for this attempt, sorted by target.
     pub fn counting(&self, notes: &Notes) -> Vec<(NoteKey, NoteSaid)> {
         let mut found = Vec::new();
         for (key, said) in notes.iter() {
-            // The newest that this attempt knows of: one that it inherited may have been said again elsewhere.
+            // The newest that this attempt knows of: an inherited note may have been replaced in another attempt.
             let newest = said.iter().rev().find(|said| self.knows(key, said));
             found.extend(newest.map(|said| (key.clone(), said.clone())));
         }
         found
     }
 
-    /// True if a note is on the episode, on this attempt, or was recorded in what this attempt inherited.
+    /// True if a note is on the episode, on this attempt, or was recorded in the inherited part.
     fn knows(&self, key: &NoteKey, said: &NoteSaid) -> bool {
         let Some(attempt) = key.target.attempt.filter(|attempt| *attempt != self.attempt) else {
             return true;
@@ -269,36 +268,38 @@ impl View {
         said.is_own && self.parts.iter().any(is_inherited)
     }
 
-    /// How many steps it has, FIRST counted.
+    /// How many steps it has, FIRST included.
     pub fn steps(&self) -> u64 {
         self.lineage.borrow().steps()
     }
 
-    /// One step.
+    /// Reads one step.
     pub fn step(&self, index: u64) -> Result<RecordedStep> {
         self.store.check_process()?;
         self.lineage.borrow_mut().step(index)
     }
 
-    /// The calls that were made in it, in order.
+    /// The calls that were made, in order.
     pub fn calls(&self) -> Result<Vec<Call>> {
         self.store.check_process()?;
         let mut calls = self.lineage.borrow_mut().calls()?;
-        // Those that are ours keep a turn that failed.
+        // keepstep's own calls record failed tries of a turn.
         calls.retain(|call| call.name.as_deref().is_none_or(|name| !name.starts_with(OUR_NAMES)));
         Ok(calls)
     }
 
-    /// All of it.
+    /// Reads all of it.
     pub fn read(&self) -> Result<Attempt> {
         self.store.check_process()?;
         self.lineage.borrow_mut().read()
     }
 
-    /// How it ended: as somebody found, or as its owner said. None while it runs, or if nobody looked yet.
+    /// How it ended: as its owner recorded, or as another process found. `None` while it runs, or if no process has
+    /// looked yet.
     pub fn ending(&self) -> Result<Option<End>> {
         self.store.check_process()?;
-        // Whoever found it had told its owner, and then saw no end: one that came later was refused.
+        // The process that found the end had fenced the owner, and then saw no end. An end that came later was
+        // refused.
         let found = self.store.found_ending(&self.episode, self.attempt)?;
         if found.is_some() {
             return Ok(found);
@@ -309,18 +310,18 @@ impl View {
         }
         let adopted = self.chain.link(self.attempt).and_then(|link| link.base.as_ref()?.adopted.clone());
         let Some(why) = adopted else { return Ok(None) };
-        // As the one said it that ended.
+        // As the attempt that ended recorded it.
         let said = self.lineage.borrow_mut().inherited_end()?;
         Ok(Some(End { why: Some(why), ..said.unwrap_or_default() }))
     }
 
-    /// How the attempt began; of one that recorded nothing itself, how the one before it did.
+    /// How the attempt began. If it has no records of its own, how the previous one began.
     pub fn begin(&self) -> Result<Option<Begin>> {
         self.store.check_process()?;
         self.lineage.borrow_mut().begin()
     }
 
-    /// What is missing in it, for people: records that were there, and are in no log.
+    /// What is missing in it, as text for people: records that were there and are in no log.
     pub fn missing(&self) -> Vec<String> {
         let missing = |(part, gap): &(usize, Gap)| {
             let attempt = self.parts.get(*part).map_or(self.attempt, |part| part.span.attempt);
@@ -340,13 +341,13 @@ impl View {
         &self.store
     }
 
-    /// Who recorded the attempt, or was to.
+    /// The writer of the attempt, even if it recorded nothing.
     pub fn writer(&self) -> Id {
         let claimed = self.chain.link(self.attempt).map(|link| link.claim.writer);
         claimed.or(self.parts.last().map(|part| part.span.writer)).unwrap_or(Id::NONE)
     }
 
-    /// Its records up to here were inherited; the next is the attempt's own.
+    /// How many of its records were inherited; the next one is its own.
     pub(in crate::store) fn inherited_lines(&self) -> usize {
         self.lineage.borrow().own_lines(usize::MAX).start
     }
@@ -357,13 +358,13 @@ impl View {
         self.lineage.borrow_mut().item(at)
     }
 
-    /// A turn that was said and has no result.
+    /// A turn that has an intent and no result.
     pub fn pending(&self) -> Result<Option<RecordedStep>> {
         self.store.check_process()?;
         self.lineage.borrow_mut().pending()
     }
 
-    /// What happened in it, in order, without holding more than a step of it.
+    /// Its events, in order. Holds at most one step in memory.
     pub fn events(&self) -> EpisodeEvents<'_> {
         let cursor = LineageCursor::new(&self.lineage.borrow());
         Events::new(Items { view: self, cursor, has_failed: false })
@@ -375,7 +376,7 @@ impl View {
         part.map_or(self.attempt, |part| part.span.attempt)
     }
 
-    /// Another attempt at the episode, with what it inherited.
+    /// Another attempt of the episode, with its inherited steps.
     pub fn attempt(&self, attempt: u32) -> Result<View> {
         self.store.check_process()?;
         let what = || Error::NotFound { what: format!("attempt {attempt} at episode {}", self.episode) };

@@ -1,4 +1,4 @@
-//! The episodes of a run, filtered: what a reader, a trainer or a list wants to see.
+//! The episodes of a run, filtered.
 
 use keepstep_format::value::Value;
 
@@ -7,7 +7,7 @@ use crate::read::Catalog;
 use crate::store::run::Run;
 use crate::store::view::listing::Listed;
 
-/// Which episodes are wanted; what is not said does not matter.
+/// Which episodes to list. A field that is not set does not filter.
 ///
 /// ```
 /// use keepstep::EpisodeFilter;
@@ -23,15 +23,15 @@ pub struct EpisodeFilter {
     pub task: Option<String>,
     /// Of this iteration.
     pub iteration: Option<i64>,
-    /// That stand in one of these ways: how they ended, or what [`Listed::state`] calls them if they did not.
+    /// In one of these states: an ending, or another state of [`Listed::state`].
     pub ends: Option<Vec<String>>,
-    /// Whose rewards add up to at least and at most so much. One without a reward is not wanted then.
+    /// Whose rewards add up to a value from the first to the second number. Episodes without a reward are left out.
     pub reward: Option<(f64, f64)>,
-    /// Of which a step was acted by this policy version.
+    /// With a step of this policy version.
     pub policy: Option<Value>,
     /// Whose newest record is from this time or later, in microseconds since 1970.
     pub since: Option<i64>,
-    /// All attempts, not only the one that counts.
+    /// True to list all attempts, not only the one that counts.
     pub all_attempts: bool,
 }
 
@@ -48,19 +48,19 @@ impl EpisodeFilter {
         self
     }
 
-    /// Only episodes that stand in one of these ways.
+    /// Only episodes in one of these states.
     pub fn ends(mut self, ends: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.ends = Some(ends.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Only episodes whose rewards add up to at least and at most so much.
+    /// Only episodes whose rewards add up to a value from `at_least` to `at_most`.
     pub fn reward(mut self, at_least: f64, at_most: f64) -> Self {
         self.reward = Some((at_least, at_most));
         self
     }
 
-    /// Only episodes of which a step was acted by this policy version.
+    /// Only episodes with a step of this policy version.
     pub fn policy(mut self, policy: impl Into<Value>) -> Self {
         self.policy = Some(policy.into());
         self
@@ -72,7 +72,7 @@ impl EpisodeFilter {
         self
     }
 
-    /// Sets whether all attempts are wanted, not only the one that counts.
+    /// Sets whether to list all attempts, not only the one that counts.
     pub fn all_attempts(mut self, all_attempts: bool) -> Self {
         self.all_attempts = all_attempts;
         self
@@ -80,7 +80,7 @@ impl EpisodeFilter {
 }
 
 impl Run {
-    /// The episodes of the run that a filter wants, sorted by task, iteration, sample and attempt.
+    /// The episodes of the run that match a filter, sorted by task, iteration, sample and attempt.
     ///
     /// ```
     /// use keepstep::EpisodeFilter;
@@ -101,13 +101,13 @@ impl Run {
         self.episodes_in(&mut self.store().catalog()?, filter)
     }
 
-    /// As [`Run::episodes`], with a catalog of the caller's: it is brought up to date, and has what was found.
+    /// As [`Run::episodes`], with a catalog of the caller, which is updated.
     pub fn episodes_in(&self, catalog: &mut Catalog, filter: &EpisodeFilter) -> Result<Vec<Listed>> {
         self.store().check_process()?;
         let mut found = Vec::new();
         for mut listed in self.store().list(catalog)? {
             let (is_wanted, trouble) = or_told(self.wants(catalog, &listed, filter))?;
-            // What cannot be read may be what is wanted: it is listed, with what is wrong.
+            // What cannot be read may match, so it is listed, with its error.
             if is_wanted.unwrap_or(true) {
                 listed.trouble = listed.trouble.or(trouble);
                 found.push(listed);
@@ -120,13 +120,13 @@ impl Run {
         Ok(found)
     }
 
-    /// True if a filter wants an attempt.
+    /// True if an attempt matches a filter.
     pub fn wants(&self, catalog: &Catalog, listed: &Listed, filter: &EpisodeFilter) -> Result<bool> {
         self.store().check_process()?;
         Ok(self.fits(listed, filter) && self.has_policy(catalog, listed, filter.policy.as_ref())?)
     }
 
-    /// What a list knows is enough to tell.
+    /// Whether it matches, by what a list knows.
     fn fits(&self, listed: &Listed, filter: &EpisodeFilter) -> bool {
         let summary = &listed.summary;
         let is_in = |(least, most): (f64, f64)| {
@@ -141,7 +141,7 @@ impl Run {
             && filter.reward.is_none_or(is_in)
     }
 
-    /// Steps are read only for this.
+    /// Only this check reads steps.
     fn has_policy(&self, catalog: &Catalog, listed: &Listed, policy: Option<&Value>) -> Result<bool> {
         let Some(policy) = policy else { return Ok(true) };
         let view = self.store().view_of(catalog, &listed.key)?;

@@ -1,4 +1,4 @@
-//! Reading a store, from here: what recovery finds is handed to the readers.
+//! Reads a store: gives the readers what recovery finds.
 
 use std::sync::Arc;
 
@@ -14,31 +14,31 @@ use crate::store::Store;
 use crate::tend::{self, HealReport, Progress, Report};
 
 impl Store {
-    /// Whether the process of a writer is still there.
+    /// Whether the process of a writer is alive.
     pub fn liveness(&self, writer: &Id) -> Liveness {
         own::liveness(&**self.disk(), &self.id(), writer)
     }
 
-    /// What the store holds now; [`Catalog::refresh`] brings it up to date.
+    /// The catalog of the store now; [`Catalog::refresh`] updates it.
     pub fn catalog(&self) -> Result<Catalog> {
         self.check_process()?;
         self.show();
         Catalog::over(self.storage(), self.recovery())
     }
 
-    /// Everything that comes in, from all writers, as it becomes durable.
+    /// All records of all writers, as they become durable.
     pub fn follow(&self, from: FollowFrom) -> Result<Follow> {
         self.check_process()?;
         Follow::store(self.storage(), self.recovery(), from)
     }
 
-    /// What one attempt records, as it becomes durable; also one that has not begun yet.
+    /// The records of one attempt, as they become durable. The attempt need not have begun yet.
     pub fn follow_attempt(&self, episode: Id, attempt: u32, from: FollowFrom) -> Result<Follow> {
         self.check_process()?;
         Follow::attempt(self.storage(), self.recovery(), from, episode, attempt)
     }
 
-    /// Reads everything, checks everything, and says what is damaged and what that cost.
+    /// Reads and checks everything, and reports damage and what it cost.
     ///
     /// ```
     /// use keepstep::{Options, Store};
@@ -62,19 +62,19 @@ impl Store {
         tend::heal(&self.storage_as_it_is(), &*self.recovery(), progress)
     }
 
-    /// Whoever records and reads sees what it recorded.
+    /// Makes the records of this process visible to its own readers.
     pub(in crate::store) fn show(&self) {
         if let Some(writer) = self.current_writer() {
             writer.show();
         }
     }
 
-    /// For a reader: what is open in this store stays open for all.
+    /// For readers: files that are open in this store are shared.
     pub(in crate::store) fn storage(&self) -> Arc<Storage> {
         Arc::new(self.cards().for_another())
     }
 
-    /// For whoever checks or moves what is there: with nothing that was opened, or read, before.
+    /// For checks and moves: without files that were opened or read before.
     pub(in crate::store) fn storage_as_it_is(&self) -> Arc<Storage> {
         Arc::new(Storage::new(Arc::clone(self.disk()), self.id()))
     }
@@ -84,7 +84,7 @@ impl Store {
     }
 }
 
-/// Scans unsealed segments, asking the locks of this disk who is alive.
+/// Scans unsealed segments; the locks of this disk tell which writers are alive.
 pub(in crate::store) fn recovery(disk: &Arc<dyn Disk>, store: Id) -> Arc<Recovery> {
     let disk = Arc::clone(disk);
     Arc::new(Recovery::new(Box::new(move |writer: &Id| own::liveness(&*disk, &store, writer))))

@@ -1,4 +1,4 @@
-//! Puts records into blocks, their references pointing to where things stand now.
+//! Puts records into blocks, and adjusts their references to the new places.
 
 use keepstep_format::block::Block;
 use keepstep_format::commit::Bind;
@@ -23,9 +23,9 @@ pub(super) struct Filling<'f> {
     pub(super) storage: &'f Storage,
     pub(super) output: &'f mut Output,
     pub(super) block_bytes_max: usize,
-    /// The manifest that will say so; none if it is not to be told where records came from.
+    /// The manifest that will name this; `None` if origins are not recorded.
     moved_by: Option<u64>,
-    /// What stands in front, for all.
+    /// The shared values at the front of the segment.
     shared: Moves,
 }
 
@@ -39,13 +39,13 @@ impl<'f> Filling<'f> {
         Self { storage, output, block_bytes_max, moved_by, shared: Moves::default() }
     }
 
-    /// Puts the shared values in front.
+    /// Puts the shared values at the front.
     pub(super) fn put_shared(&mut self, sources: &mut Sources, shared: &Shared) -> Result<(), Failed> {
         let mut block = Block::default();
         shared.each(|log, place, part| {
             let bodies = sources.bodies(&log).ok_or(Failed::Damaged(log))?;
             let body = bodies.body(place.segment, place.offset).ok_or(Failed::Damaged(log))?;
-            // One block, so that reading an episode leads to one place beside its own; more only for what is huge.
+            // One block, so that an episode needs one other place to be read; more only for huge values.
             if block.bytes() > 0 && block.bytes() + part.bytes.len() > 2 * self.block_bytes_max {
                 self.flush(&mut block, 0, 0)?;
             }
@@ -58,7 +58,7 @@ impl<'f> Filling<'f> {
         self.flush(&mut block, 0, 0)
     }
 
-    /// Puts all that a writer recorded of an episode.
+    /// Puts everything that a writer recorded of an episode.
     pub(super) fn put_unit(&mut self, sources: &mut Sources, unit: &Unit) -> Result<(), Failed> {
         let mut own = Moves::default();
         for subject in &unit.subjects {
@@ -113,8 +113,8 @@ impl<'f> Filling<'f> {
         Ok(())
     }
 
-    /// Says where records stood in the log of their writer, and which manifest replaced it: so a follower knows what it
-    /// has told, wherever that was moved. What 0.1 moved has lost its place for good.
+    /// Records where the records were in the log of their writer, and which manifest replaced it, so that a follower
+    /// knows which ones it has reported. Records that 0.1 moved have lost their places.
     fn put_origins(&mut self, unit: &Unit, subject: &Subject, run: &[At]) -> Vec<(u8, Value)> {
         let moved_by = if unit.log == Id::NONE { subject.moved_by } else { self.moved_by };
         let origins: Option<Vec<(u64, u64)>> = run.iter().map(|at| at.origin).collect();
@@ -133,7 +133,7 @@ impl<'f> Filling<'f> {
     }
 }
 
-/// References, pointing to where things stand now.
+/// The references, adjusted to the new places.
 fn moved(moves: &[&Moves], log: Id, references: &[Reference]) -> Result<Vec<Reference>, Failed> {
     let translate = |reference: &Reference| {
         let place = moves.iter().find_map(|moves| moves.find(log, &reference.place));

@@ -1,6 +1,6 @@
-//! Deletes what a manifest has named for long enough.
+//! Deletes files that a manifest has named for long enough.
 //!
-//! First the name of that manifest is made safe: were it lost with the power, what it replaced would count again.
+//! The name of that manifest is synced first. If a power cut removed it, the replaced logs would count again.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,7 +14,7 @@ use crate::segment::manifest::Doomed;
 use crate::segment::names::{GROUPED, SCANS, TEMPORARY, compacted_path, parse_segment_path};
 use crate::segment::{Manifest, Storage};
 
-/// Deletes what is due, and says which files are gone for good.
+/// Deletes what is due, and returns which files are gone for good.
 pub(super) fn delete_due(
     storage: &Storage,
     manifest: &Manifest,
@@ -41,7 +41,7 @@ pub(super) fn delete_due(
         gone.insert(doomed.path.clone());
     }
     for dir in dirs {
-        // Only then may a manifest forget them: a file that comes back would count again.
+        // Only now may a manifest forget them: a file that comes back would count again.
         match storage.disk().settle(&dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             synced => synced.doing("sync", &dir)?,
@@ -50,11 +50,11 @@ pub(super) fn delete_due(
     Ok(gone)
 }
 
-/// Writers whose files are deleted get a word about it first, in their own folders: where no manifest says what became of
-/// their logs, as in a copy without what `compact` made, nothing would tell them from writers that never recorded.
+/// Before the files of a writer are deleted, a card in its folder says that its log was compacted. In a copy of the
+/// store without `grouped/` and manifests, it would otherwise look as if the writer had never recorded.
 fn say_compacted(storage: &Storage, manifest: &Manifest, due: &[&Doomed]) -> Result<()> {
     let writers: BTreeSet<Id> = due.iter().filter_map(|it| Some(parse_segment_path(&it.path)?.0)).collect();
-    // Manifests keep the names of closed logs for ever: only of those can one be missed.
+    // Manifests keep the names of closed logs for ever, so only those need the card.
     let closed = writers.iter().filter(|it| manifest.closed.contains_key(it));
     let paths: Vec<String> = closed.map(compacted_path).collect();
     let mut new = Vec::new();
@@ -70,7 +70,7 @@ fn say_compacted(storage: &Storage, manifest: &Manifest, due: &[&Doomed]) -> Res
 /// For people: the name of the file says it.
 const WAS_COMPACTED: &str = "What was recorded here is in the folder `grouped` of the store.\n";
 
-/// Only what `compact` may replace is ever deleted, whatever a manifest says, and nothing that counts.
+/// Deletes only what `compact` may replace, whatever a manifest says, and nothing that counts.
 fn may_go(manifest: &Manifest, path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let is_clean = path.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
@@ -82,7 +82,7 @@ fn may_go(manifest: &Manifest, path: &str) -> bool {
     is_clean && is_ours
 }
 
-/// Deletes a file; how long it was, if it was there.
+/// Deletes a file; returns its length, if it was there.
 fn remove(storage: &Storage, path: &str) -> Result<Option<u64>> {
     let not_there = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
     let bytes = match storage.disk().open(path) {

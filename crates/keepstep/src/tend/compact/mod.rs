@@ -1,7 +1,9 @@
-//! Regroups the logs of writers that are gone by episode, compressed in blocks, while readers read and writers write.
+//! Rewrites the logs of exited writers, grouped by episode and compressed in blocks, while readers read and writers
+//! write.
 //!
-//! Nothing that counts is ever changed or missing: what is made is whole and synced before a manifest names it, and what
-//! it replaces is deleted only when that manifest has been safe for a while. Of a writer all or nothing is taken.
+//! Nothing that counts is ever changed or missing: new segments are whole and synced before a manifest names them,
+//! and the old ones are deleted only after that manifest was synced for a while. The log of a writer is taken as a
+//! whole or not at all.
 
 mod blocks;
 mod delete;
@@ -31,7 +33,7 @@ pub(super) use publish::put_in_force;
 use sources::Sources;
 pub(super) use sources::Wanted;
 
-/// How many times a race is lost before it counts as trouble.
+/// How often a race may be lost before this is an error.
 const TRIES_MAX: usize = 16;
 
 /// How a store is compacted.
@@ -39,17 +41,17 @@ const TRIES_MAX: usize = 16;
 #[must_use]
 #[non_exhaustive]
 pub struct CompactOptions {
-    /// How long what was replaced stays, for readers that opened it before.
+    /// How long replaced files stay, for readers that opened them before.
     pub grace: Duration,
-    /// About how long a segment becomes.
+    /// About how many bytes a segment has.
     pub segment_bytes_max: u64,
-    /// About how much of one episode is compressed as one piece.
+    /// About how many bytes of one episode are compressed as one piece.
     pub block_bytes_max: usize,
-    /// So much is regrouped before it is published; a store that is larger takes several rounds.
+    /// How many bytes are rewritten before they are published. A larger store takes several rounds.
     pub round_bytes_max: u64,
 }
 
-/// The same, and how it is broken on purpose, for tests that must notice.
+/// The options, and the rules that tests break on purpose.
 #[derive(Debug, Clone)]
 pub(crate) struct CompactSetup {
     pub(crate) options: CompactOptions,
@@ -64,16 +66,16 @@ impl Deref for CompactSetup {
     }
 }
 
-/// Ways to get it wrong.
+/// Rules that a test can break.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
-    /// What is replaced is deleted before the manifest says so.
+    /// Replaced logs are deleted before the manifest names them.
     pub(crate) deletes_first: bool,
-    /// What is pruned is not looked at again after that was announced.
+    /// Episodes to prune are not checked again after the announcement.
     pub(crate) prunes_what_it_saw: bool,
-    /// Logs are replaced because their writers seem gone: nobody is asked.
+    /// Logs of writers that seem gone are replaced without asking them.
     pub(crate) asks_nobody: bool,
-    /// Nobody can tell afterwards where a record stood before, as 0.1 did it.
+    /// The origins of records are not kept, as in 0.1.
     pub(crate) forgets_origins: bool,
 }
 
@@ -89,25 +91,25 @@ impl Default for CompactOptions {
 }
 
 impl CompactOptions {
-    /// Sets how long what was replaced stays, for readers that opened it before.
+    /// Sets how long replaced files stay, for readers that opened them before.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Sets about how long a segment becomes.
+    /// Sets about how many bytes a segment has.
     pub fn segment_bytes_max(mut self, bytes: u64) -> Self {
         self.segment_bytes_max = bytes;
         self
     }
 
-    /// Sets about how much of one episode is compressed as one piece.
+    /// Sets about how many bytes of one episode are compressed as one piece.
     pub fn block_bytes_max(mut self, bytes: usize) -> Self {
         self.block_bytes_max = bytes;
         self
     }
 
-    /// Sets how much is regrouped before it is published.
+    /// Sets how many bytes are rewritten before they are published.
     pub fn round_bytes_max(mut self, bytes: u64) -> Self {
         self.round_bytes_max = bytes;
         self
@@ -118,41 +120,41 @@ impl CompactOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeftAlone {
-    /// Whose; nobody's, if it is what `compact` made earlier.
+    /// Its writer; `Id::NONE` for segments that `compact` made earlier.
     pub writer: Id,
-    /// Why.
+    /// Why it was left alone.
     pub why: String,
 }
 
-/// What compacting did.
+/// What `compact` did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CompactReport {
-    /// The logs of so many writers were regrouped.
+    /// How many writers' logs were rewritten.
     pub logs: u64,
-    /// So many segments were replaced.
+    /// How many segments were replaced.
     pub segments_replaced: u64,
     /// How many bytes these had.
     pub bytes_before: u64,
-    /// So many segments were made.
+    /// How many segments were made.
     pub segments_made: u64,
     /// How many bytes these have.
     pub bytes_after: u64,
-    /// So many records were moved.
+    /// How many records were moved.
     pub records: u64,
-    /// In so many blocks, the shared ones counted.
+    /// How many blocks they are in, shared ones included.
     pub blocks: u64,
-    /// So many files were deleted, which an earlier call had named.
+    /// How many files were deleted that an earlier call had named.
     pub files_deleted: u64,
     /// How many bytes these had.
     pub bytes_deleted: u64,
-    /// So many files are named for deletion, and wait.
+    /// How many files are named for deletion and still wait.
     pub files_waiting: u64,
-    /// Logs that were not touched: their writer is alive, or something in them is damaged.
+    /// Logs that were left alone: their writer is alive, or something in them is damaged.
     pub left_alone: Vec<LeftAlone>,
 }
 
-/// Regroups all that can be.
+/// Rewrites everything that can be.
 pub(crate) fn compact(
     storage: &Arc<Storage>,
     closer: &dyn CloseLogs,
@@ -164,7 +166,7 @@ pub(crate) fn compact(
     Ok(report)
 }
 
-/// Regroups what is wanted, round by round; what was pruned is left out, for ever.
+/// Rewrites what is wanted, round by round. Pruned episodes are left out.
 pub(super) fn rewrite(
     storage: &Arc<Storage>,
     closer: &dyn CloseLogs,
@@ -208,7 +210,7 @@ enum Round {
 /// Why a round was given up.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// Something in this log cannot be read: it is left as it is, so that what is damaged can still be restored.
+    /// Something in this log cannot be read. It is left as it is, so that damaged data can still be restored.
     Damaged(Id),
     /// Something else.
     Error(Error),
@@ -220,7 +222,7 @@ impl From<Error> for Failed {
     }
 }
 
-/// One round: what is read, and what it is based on.
+/// One round: its sources, and the manifest that it is based on.
 struct Plan<'p> {
     storage: &'p Arc<Storage>,
     manifest: &'p Manifest,
@@ -247,7 +249,7 @@ impl Plan<'_> {
             made.remove(storage);
             return Err(failed);
         }
-        // If this fails nobody knows whether the manifest is in force: then what was made has to stay.
+        // If this fails, it is unknown whether the manifest is in force, so the new segments must stay.
         match publish::publish(&self, &made)? {
             Published::Done { files_waiting } => {
                 self.sources.tell(report);

@@ -1,4 +1,4 @@
-//! Writes the segments: whole and sealed before they have a name.
+//! Writes the new segments: each is whole and sealed before it gets its name.
 
 use std::io;
 
@@ -24,19 +24,19 @@ use crate::segment::names::{GROUPED, list_segments, parse_segment_path, segment_
 use crate::segment::{Manifest, Storage};
 use crate::tend::report::Progress;
 
-/// So many frames are listed by one commit.
+/// How many frames one commit lists.
 const COMMIT_FRAMES_MAX: usize = 4096;
-/// So much is written at a time.
+/// How many bytes are written at a time.
 const WRITE_BYTES: usize = 1 << 20;
 
 /// What was made in a round.
 #[derive(Debug, Default)]
 pub(super) struct Made {
-    /// Segments, and how long they are.
+    /// The segments, and their lengths.
     pub(super) segments: Vec<(u64, u64)>,
     records: u64,
     blocks: u64,
-    /// Somebody else took a number.
+    /// True if another process took a number.
     pub(super) lost_race: bool,
 }
 
@@ -48,7 +48,8 @@ impl Made {
         report.blocks += self.blocks;
     }
 
-    /// Takes back what no manifest names: nobody reads it. What stays behind is named for deletion by the next round.
+    /// Removes segments that no manifest names and no process reads. If one stays, the next round names it for
+    /// deletion.
     pub(super) fn remove(&self, storage: &Storage) {
         for (number, _) in &self.segments {
             let _ = storage.disk().remove(&segment_path(&Id::NONE, *number));
@@ -87,7 +88,7 @@ pub(super) fn write_all(
     Ok(())
 }
 
-/// Half of the way is looking, half is writing.
+/// Progress: reading is half of the work, writing the other half.
 struct Pace<'p> {
     tell: &'p mut dyn FnMut(Progress),
     bytes_done: u64,
@@ -101,7 +102,7 @@ impl Pace<'_> {
     }
 }
 
-/// A number that no segment ever had: a reader with an old manifest must not find something new under it.
+/// A number that no segment ever had: a reader with an old manifest must not find new records under it.
 fn next_number(storage: &Storage, manifest: &Manifest) -> Result<u64> {
     let there = list_segments(storage.disk(), &Id::NONE)?.into_iter().chain(manifest.held.keys().copied());
     let doomed = manifest.to_delete.iter().filter_map(|it| parse_segment_path(&it.path));
@@ -109,7 +110,7 @@ fn next_number(storage: &Storage, manifest: &Manifest) -> Result<u64> {
     Ok(there.chain(doomed).max().map_or(0, |last| last + 1))
 }
 
-/// As many units as fit one segment, and whose shared values fit one block; and the units behind them.
+/// As many units as fit one segment, and whose shared values fit one block; and the remaining units.
 fn next_batch<'u>(
     storage: &Storage,
     sources: &mut Sources,
@@ -134,12 +135,12 @@ fn next_batch<'u>(
     Ok((units, shared, &[]))
 }
 
-/// A segment in the making.
+/// A segment that is being written.
 pub(super) struct Output {
     log: Box<dyn GrowingLog>,
     number: u64,
     salt: u64,
-    /// Bytes that are not written yet, and where they go.
+    /// Bytes that are not written yet, and their offset.
     buffer: Vec<u8>,
     written_to: u64,
     /// Frames since the last commit.
@@ -149,7 +150,7 @@ pub(super) struct Output {
     pub(super) lists: Vec<u8>,
     slots: u32,
     blocks: u64,
-    /// Bytes of the sources that were moved since somebody asked.
+    /// Bytes of the sources that were moved since the last report.
     pub(super) bytes_passed: u64,
 }
 
@@ -184,7 +185,7 @@ impl Output {
         })
     }
 
-    /// Where the next frame will stand.
+    /// Where the next frame will be.
     pub(super) fn offset(&self) -> u64 {
         self.written_to + self.buffer.len() as u64
     }
@@ -193,7 +194,7 @@ impl Output {
         self.bytes_passed += bytes;
     }
 
-    /// Gives a number to what a writer recorded of an attempt.
+    /// Assigns a slot to the records of a writer and a subject.
     pub(super) fn bind(&mut self, writer: &Id, bind: &Bind) -> Result<u32> {
         self.slots += 1;
         let mut body = Vec::new();
@@ -261,7 +262,7 @@ impl Output {
         let records: u64 = records.map(|(_, entry)| u64::from(entry.count)).sum();
         match self.log.publish(&path) {
             Ok(true) => {}
-            // Somebody who gives what is left behind no time took this for it: it is made again.
+            // A process that deletes leftovers without a grace period deleted this file: it is made again.
             Err(error) if error.kind() == io::ErrorKind::NotFound => made.lost_race = true,
             published => made.lost_race = !published.doing("publish", &path)?,
         }
@@ -272,7 +273,8 @@ impl Output {
         made.blocks += self.blocks;
         made.records += records;
         match check_again(storage, self.number, self.written_to) {
-            // Swept away under its name: whoever did that has published a manifest, so ours would come too late.
+            // It was deleted after it got its name. The process that did so has published a manifest, so ours would
+            // be too late.
             Err(error) if error.is_gone() => made.lost_race = true,
             checked => checked?,
         }
@@ -280,10 +282,10 @@ impl Output {
     }
 }
 
-/// What was written must be what is read, before anything rests on it.
+/// Reads the segment back before anything depends on it.
 fn check_again(storage: &Storage, number: u64, bytes: u64) -> Result<()> {
     let path = segment_path(&Id::NONE, number);
-    // Not from the files that are kept open: only what is in force is, since a number that was taken back is used again.
+    // Not from the files that are kept open: those are in force, and the number of a removed segment is used again.
     let file = storage.disk().open(&path).doing("open", &path)?;
     let found = file.bytes().doing("measure", &path)?;
     if found == bytes {

@@ -1,4 +1,4 @@
-//! Puts what was made in force, by one create-only card.
+//! Puts new segments in force, by one create-only card.
 
 use keepstep_format::Id;
 use keepstep_format::card::kind;
@@ -18,15 +18,15 @@ use crate::segment::{Manifest, Storage};
 /// How deep folders are nested at most.
 const DEPTH_MAX: usize = 3;
 
-/// What came of it.
+/// The result of publishing.
 pub(super) enum Published {
-    /// It is in force, or there was nothing to say.
+    /// The manifest is in force, or there was nothing to publish.
     Done { files_waiting: u64 },
-    /// Somebody else was faster.
+    /// Another process was faster.
     Taken,
 }
 
-/// Publishes the next manifest, if there is anything new to say.
+/// Publishes the next manifest, if there is anything new.
 pub(super) fn publish(plan: &Plan<'_>, made: &Made) -> Result<Published> {
     if made.lost_race {
         return Ok(Published::Taken);
@@ -96,7 +96,7 @@ fn next_manifest(plan: &Plan<'_>, made: &Made) -> Result<Manifest> {
     plan.sources.paths(storage)?.into_iter().for_each(&mut doom);
     for number in list_segments(storage.disk(), &Id::NONE)? {
         if !held.contains_key(&number) {
-            // Whoever made it was killed, or loses the race to this manifest.
+            // The process that made it was killed, or loses the race to this manifest.
             doom(segment_path(&Id::NONE, number));
         }
     }
@@ -108,7 +108,7 @@ fn next_manifest(plan: &Plan<'_>, made: &Made) -> Result<Manifest> {
     Ok(if plan.options.faults.asks_nobody { next } else { next.with_closed(plan.sources.closed()) })
 }
 
-/// The highest number stays named although its file is gone, so that it is never given out again.
+/// The highest number stays named although its file is gone, so that it is never used again.
 fn last_number_to_keep(
     before: &Manifest,
     held: &std::collections::BTreeMap<u64, u64>,
@@ -122,8 +122,8 @@ fn last_number_to_keep(
     (number(last)? > highest.unwrap_or(0) || highest.is_none()).then(|| last.clone())
 }
 
-/// Files in the making that somebody left behind. Who they belong to cannot be told, except in a writer's own folder; but
-/// making one takes moments, and the grace period is longer.
+/// Temporary files that were left behind. Their owners are unknown, except in a writer's own folder; but making one
+/// takes moments, and the grace period is longer.
 fn leftovers(plan: &Plan<'_>) -> Result<Vec<String>> {
     let mut found = Vec::new();
     find_temporary(plan.storage, "", 0, &mut found)?;
@@ -140,7 +140,7 @@ fn find_temporary(storage: &Storage, dir: &str, depth: usize, found: &mut Vec<St
     for entry in storage.disk().list(dir).doing("list", dir)? {
         let path = disk::join(dir, &entry.name);
         if entry.is_dir {
-            // The folder of a writer that is alive is nobody else's business.
+            // The folder of a live writer is left alone.
             if path != WRITERS && depth < DEPTH_MAX {
                 find_temporary(storage, &path, depth + 1, found)?;
             }

@@ -1,7 +1,7 @@
-//! Values that several episodes refer to: they are stored once more, in front of all, so that reading an episode never
-//! leads into another one.
+//! Values that several episodes refer to. They are stored once, at the front, so that reading an episode never leads
+//! into another one.
 //!
-//! A value is moved as it is, byte by byte; only where its own references point is written anew.
+//! A value is moved byte by byte; only its own references are rewritten.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use crate::segment::Storage;
 use crate::segment::bodies::OpenRecord;
 use crate::segment::record::Unreadable;
 
-/// Where the beginning of something moved stood: segment, offset, start in the body.
+/// Where the beginning of something moved was: segment, offset, start in the body.
 type Start = (u64, u64, u64);
 
-/// What was moved, and where it stands now.
+/// What was moved, and where it is now.
 #[derive(Debug, Default)]
 pub(super) struct Moves {
     moved: BTreeMap<(Id, Start), Moved>,
@@ -30,14 +30,14 @@ pub(super) struct Moves {
 struct Moved {
     end: u64,
     base: u64,
-    /// The block that it stands in now.
+    /// The block that it is in now.
     offset: u64,
     new_start: u64,
     new_base: u64,
 }
 
 impl Moves {
-    /// Notes that a part of the body at (segment, offset) stands elsewhere now.
+    /// Notes that a part of the body at (segment, offset) was moved.
     pub(super) fn note(&mut self, log: Id, (segment, offset): (u64, u64), part: &Part, to: (u64, &Part)) {
         let (new_offset, new) = to;
         let moved = Moved {
@@ -50,7 +50,7 @@ impl Moves {
         self.moved.insert((log, (segment, offset, part.bytes.start as u64)), moved);
     }
 
-    /// Where a place is now; nothing if it was not moved.
+    /// Where a place is now; `None` if it was not moved.
     pub(super) fn find(&self, log: Id, place: &Place) -> Option<Place> {
         let Place { segment, offset, inner, base } = *place;
         let ((found, start), moved) = self.moved.range(..=(log, (segment, offset, inner))).next_back()?;
@@ -68,19 +68,19 @@ pub(super) struct Shared {
     pub(super) bytes: usize,
 }
 
-/// What a unit is, before it is moved.
+/// What is known of a unit before it is moved.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     /// How many bytes its records take.
     pub(super) bytes: u64,
-    /// What it wants of others.
+    /// The values of other units that it refers to.
     wanted: BTreeMap<(Id, Place), Part>,
-    /// How much that is.
+    /// How many bytes these have.
     pub(super) shared_bytes: usize,
 }
 
 impl Shared {
-    /// Looks at a unit: how large it is, and what it wants that is not there yet.
+    /// Measures a unit, and finds the values that it needs and that are not shared yet.
     pub(super) fn look_at(
         &self,
         storage: &Storage,
@@ -104,7 +104,7 @@ impl Shared {
         Ok(look)
     }
 
-    /// Wants a value, and all that it refers to.
+    /// Adds a value, and everything that it refers to.
     fn want(&self, sources: &mut Sources, log: Id, place: Place, look: &mut Look) -> Result<(), Failed> {
         let mut places = vec![place];
         while let Some(place) = places.pop() {
@@ -121,13 +121,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes what a unit wants.
+    /// Adds the values that a unit needs.
     pub(super) fn take(&mut self, look: Look) {
         self.bytes += look.shared_bytes;
         self.wanted.extend(look.wanted);
     }
 
-    /// Gives all values in order, so that each comes after those that it refers to. Those inside of others are left out.
+    /// Passes all values to `each`, in order: each comes after those that it refers to. Values inside of others are
+    /// left out.
     pub(super) fn each(
         &self,
         mut give: impl FnMut(Id, &Place, &Part) -> Result<(), Failed>,
@@ -167,6 +168,6 @@ pub(super) fn open(sources: &mut Sources, log: Id, at: &At) -> Result<OpenRecord
         Unreadable::Io(error) => Failed::Error(error),
         _ => Failed::Damaged(log),
     })?;
-    // An index that speaks of another record than the one that stands there is not to be believed.
+    // If the index names another record than the one that is there, it cannot be trusted.
     if (record.kind, record.seq) == (at.kind, at.seq) { Ok(record) } else { Err(Failed::Damaged(log)) }
 }

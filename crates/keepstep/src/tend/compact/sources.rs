@@ -1,7 +1,7 @@
-//! Which logs can be regrouped: those that are closed for good, if nothing in them is damaged.
+//! Finds the logs that can be rewritten: those that are closed for good and have no damage.
 //!
-//! Of a writer all segments are taken, or none: its later segments refer to its earlier ones. That a writer seems gone is
-//! only a reason to close its log: what counts is what is there once it is closed.
+//! All segments of a writer are taken, or none: its later segments refer to earlier ones. That a writer seems gone is
+//! only a reason to close its log. What counts is what is in the log after it is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,33 +15,33 @@ use crate::segment::names::{list_writers, scan_path, segment_path};
 use crate::segment::{Contents, Liveness, Log, Manifest, ScanUnsealed, Segment, Storage};
 use crate::tend::closing::CloseLogs;
 
-/// Of what `compact` made, so many short segments are left before they are put together.
+/// How many short segments that `compact` made are left before they are merged.
 const SHORT_SEGMENTS_MAX: usize = 8;
-/// For so many logs what was fetched is kept.
+/// For how many logs fetched data is kept.
 const BODIES_MAX: usize = 4;
-/// How much of it.
+/// How many bytes of it.
 const CACHE_BYTES_MAX: usize = 8 << 20;
-/// Records of one episode stand far apart in a log that many share, so little is read ahead.
+/// In a log that many episodes share, the records of one episode are far apart, so little is read ahead.
 const READ_BYTES: usize = 4 << 10;
 
-/// What is to be regrouped.
+/// What to rewrite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::tend) enum Wanted {
-    /// Everything that was not yet.
+    /// Everything that was not rewritten yet.
     All,
-    /// Only logs, and segments of what `compact` made, that have something of these episodes.
+    /// Only logs, and segments that `compact` made, that have records of these episodes.
     Episodes(BTreeSet<Id>),
 }
 
 /// The logs that are read in one round.
 pub(super) struct Sources {
     logs: BTreeMap<Id, Log>,
-    /// Which segments of what `compact` made earlier are taken.
+    /// Which segments that `compact` made earlier are taken.
     grouped: BTreeSet<u64>,
-    /// There is more than fits one round.
+    /// True if there is more than fits one round.
     pub(super) has_more: bool,
     pub(super) left_alone: Vec<LeftAlone>,
-    /// Writers that are not there, and whose log was replaced, or never began.
+    /// Writers that are gone, and whose logs were replaced or never began.
     pub(super) empty: Vec<Id>,
     bodies: BTreeMap<Id, LogBodies>,
 }
@@ -72,7 +72,7 @@ impl Sources {
                 found.left_alone.push(LeftAlone { writer, why: why.clone() });
                 continue;
             }
-            // What was seen before it was closed is forgotten: it may have grown since.
+            // What was read before the log was closed is forgotten: it may have grown since.
             let mut log = Log::new(Arc::clone(storage), writer);
             log.refresh(closer.scan_closed())?;
             match why_not(&log) {
@@ -86,7 +86,7 @@ impl Sources {
         Ok(found)
     }
 
-    /// The logs that are worth closing: those of writers that seem gone, and that can be regrouped as far as that shows.
+    /// The logs that are worth closing: their writers seem gone, and nothing seems to prevent rewriting them.
     fn find_gone(
         &mut self,
         storage: &Arc<Storage>,
@@ -124,7 +124,8 @@ impl Sources {
         Ok(seem_gone)
     }
 
-    /// The writers whose logs are replaced as a whole, with the last segment of each and its length: what counts of them.
+    /// The writers whose logs are replaced as a whole, with the last segment of each and its length: what counts of
+    /// them.
     pub(super) fn closed(&self) -> impl Iterator<Item = (Id, (u64, u64))> {
         let logs = self.logs.values().filter(|log| *log.writer() != Id::NONE);
         logs.filter_map(|log| {
@@ -133,7 +134,7 @@ impl Sources {
         })
     }
 
-    /// Takes short segments that `compact` made earlier, if they are many, and those that hold what is to go.
+    /// Takes short segments that `compact` made earlier, if there are many, and those with pruned episodes.
     fn find_grouped(
         &mut self,
         storage: &Arc<Storage>,
@@ -149,7 +150,7 @@ impl Sources {
         let short = manifest.held.values().filter(|bytes| is_short(**bytes)).count();
         let pruned = Wanted::Episodes(manifest.pruned_episodes().copied().collect());
         let is_taken = |segment: &&Segment| match wanted {
-            // What was noted as pruned, by somebody who was killed before it could go, goes now.
+            // Episodes that were noted as pruned by a process that was killed before it could rewrite them.
             Wanted::All => {
                 (short > SHORT_SEGMENTS_MAX && is_short(segment.file_bytes))
                     || is_wanted(&log, Some(segment.number), &pruned)
@@ -169,7 +170,7 @@ impl Sources {
         Ok(self.segments().map(|(_, segment)| segment.file_bytes).sum())
     }
 
-    /// The segments that are replaced, and whose they are.
+    /// The segments that are replaced, and their writers.
     pub(super) fn segments(&self) -> impl Iterator<Item = (Id, &Segment)> {
         self.logs.values().flat_map(move |log| {
             let is_taken =
@@ -202,7 +203,7 @@ impl Sources {
         }
     }
 
-    /// The paths of all that is replaced, and of what was published about it.
+    /// The paths of all files that are replaced, and of the cards about them.
     pub(super) fn paths(&self, storage: &Storage) -> Result<Vec<String>> {
         let mut paths = Vec::new();
         for (writer, segment) in self.segments() {
@@ -226,7 +227,7 @@ fn is_wanted(log: &Log, only: Option<u64>, wanted: &Wanted) -> bool {
     })
 }
 
-/// Why a log cannot be regrouped, if it cannot.
+/// Why a log cannot be rewritten, if it cannot.
 fn why_not(log: &Log) -> Option<String> {
     for segment in log.segments() {
         let mut later = log.segments().filter(|later| later.number > segment.number);
@@ -242,7 +243,7 @@ fn why_not(log: &Log) -> Option<String> {
     None
 }
 
-/// What is wrong with a segment, as far as that shows without reading its records.
+/// What is wrong with a segment, as far as is known without reading its records.
 fn trouble_of(segment: &Segment, goes_on: bool) -> Option<&'static str> {
     if segment.head().is_none_or(|head| head.is_damaged) {
         return Some("its header is damaged");

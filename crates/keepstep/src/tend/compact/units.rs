@@ -1,4 +1,4 @@
-//! What stays together: all that one writer recorded of one episode, and where its records stand.
+//! The units of a rewrite: everything that one writer recorded of one episode, and where its records are.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::error::{Error, Result};
 use crate::segment::summing::Summed;
 use crate::segment::{Contents, Log, Storage, Summary};
 
-/// All that one writer recorded of one episode, stream or run.
+/// Everything that one writer recorded of one episode, stream or run.
 #[derive(Debug)]
 pub(super) struct Unit {
-    /// The log that it is read from; nobody's, if `compact` made it.
+    /// The log that it is read from; `Id::NONE` if `compact` made it.
     pub(super) log: Id,
     pub(super) subjects: Vec<Subject>,
 }
@@ -24,23 +24,23 @@ pub(super) struct Subject {
     pub(super) writer: Id,
     pub(super) bind: Bind,
     pub(super) summary: Summary,
-    /// The manifest that replaced the log of its writer; none if that is the next one, or nobody said.
+    /// The manifest that replaced the log of its writer; `None` if that is the next one, or if it is unknown.
     pub(super) moved_by: Option<u64>,
     segments: Vec<u64>,
 }
 
-/// A record, and where it stands now.
+/// A record, and where it is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct At {
     pub(super) segment: u64,
     pub(super) offset: u64,
     pub(super) seq: u32,
     pub(super) kind: u8,
-    /// Where it stood in the log of its writer. None if 0.1 moved it, which did not say.
+    /// Where it was in the log of its writer. `None` if 0.1 moved it, which did not record that.
     pub(super) origin: Option<(u64, u64)>,
 }
 
-/// All units of a round, siblings beside one another.
+/// All units of a round; samples of one task are next to one another.
 #[derive(Debug, Default)]
 pub(super) struct Units {
     pub(super) list: Vec<Unit>,
@@ -95,7 +95,7 @@ fn note(
 }
 
 impl Unit {
-    /// Siblings have the same prompt, so they stand beside one another.
+    /// Samples of one task have the same prompt, so they are placed next to one another.
     fn sort_key(&self) -> impl Ord + '_ {
         let first = self.subjects.first();
         let name = first.map(|it| {
@@ -107,7 +107,7 @@ impl Unit {
 }
 
 impl Subject {
-    /// Its records that count, in order of their sequence.
+    /// Its records that count, in order of their sequence numbers.
     pub(super) fn records(&self, storage: &Storage, log: &Log) -> Result<Vec<At>> {
         let mut records: Vec<At> = Vec::new();
         for &number in &self.segments {
@@ -147,7 +147,7 @@ impl Subject {
                 at <= from || segment.exists_at(record.offset)
             });
         }
-        // What was written again after a segment was given up counts where it was written last.
+        // A record that was written again after a segment was given up counts at its last place.
         records.sort_by_key(|record| (record.seq, record.segment, record.offset));
         records.reverse();
         records.dedup_by_key(|record| record.seq);

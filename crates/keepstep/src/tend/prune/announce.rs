@@ -1,8 +1,9 @@
-//! Says that episodes are about to be pruned, before it is looked whether anybody has them.
+//! Announces that episodes will be pruned, before their owners are checked.
 //!
-//! Whoever prunes announces, then looks for claims, then notes; whoever takes an episode over claims, then looks for an
-//! announcement and withdraws it. So one of the two sees the other, and since manifests come one by one, a note cannot
-//! follow an announcement that was withdrawn. To drop an announcement is always safe: then less is pruned.
+//! `prune` announces, then looks for claims, then notes the episodes as pruned. A process that takes an episode over
+//! claims it, then looks for an announcement and withdraws it. So one of the two sees the other. Manifests are
+//! published one by one, so a note cannot follow an announcement that was withdrawn. Dropping an announcement is
+//! always safe: then less is pruned.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +13,12 @@ use crate::error::{Error, Result};
 use crate::segment::{Announced, Manifest, Pruned, Storage};
 use crate::tend::compact::put_in_force;
 
-/// How many times a race is lost before it counts as trouble.
+/// How often a race may be lost before this is an error.
 const TRIES_MAX: usize = 64;
-/// Whoever announced something so long ago was killed before it could note it.
+/// An announcement that is this old was made by a process that was killed before it could note it.
 const ANNOUNCED_MAX_US: i64 = 24 * 3600 * 1_000_000;
 
-/// Announces that these episodes are about to go.
+/// Announces that these episodes will be pruned.
 pub(super) fn announce(storage: &Storage, episodes: &BTreeSet<Id>, by: Id) -> Result<()> {
     let time = storage.disk().now_us();
     let is_fresh = |it: &&Announced| time.saturating_sub(it.time) < ANNOUNCED_MAX_US;
@@ -28,7 +29,7 @@ pub(super) fn announce(storage: &Storage, episodes: &BTreeSet<Id>, by: Id) -> Re
     })
 }
 
-/// Notes what is still announced by us, and takes back the rest of what we announced.
+/// Notes the episodes that we still announce as pruned, and withdraws our other announcements.
 pub(super) fn note(storage: &Storage, by: &Id, notes: &[Pruned]) -> Result<()> {
     amend(storage, |before| {
         let (ours, others): (Vec<_>, Vec<_>) = before.pruning.iter().cloned().partition(|it| it.by == *by);
@@ -43,7 +44,8 @@ pub(super) fn note(storage: &Storage, by: &Id, notes: &[Pruned]) -> Result<()> {
     })
 }
 
-/// For whoever has claimed an episode: nobody prunes it from here on. An error if it was pruned before.
+/// For a process that has claimed an episode: the episode is not pruned from now on. An error if it was pruned
+/// before.
 pub(crate) fn keep_from_pruning(storage: &Storage, episode: &Id) -> Result<()> {
     amend(storage, |before| {
         before.refuse_pruned(episode)?;
@@ -55,7 +57,7 @@ pub(crate) fn keep_from_pruning(storage: &Storage, episode: &Id) -> Result<()> {
     })
 }
 
-/// Publishes what should follow the newest manifest; again, if somebody else was faster.
+/// Publishes the manifest that `follow` makes of the newest one; repeated if another process was faster.
 fn amend(storage: &Storage, follow: impl Fn(&Manifest) -> Result<Option<Manifest>>) -> Result<()> {
     for _ in 0..TRIES_MAX {
         let before = storage.renew_manifest()?;

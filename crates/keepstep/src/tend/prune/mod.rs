@@ -1,8 +1,9 @@
-//! Deletes episodes because somebody asked for it, and leaves a note that says when and why.
+//! Deletes episodes on request, and leaves a note that says when and why.
 //!
-//! An episode goes as a whole or not at all. It is gone for readers with the manifest that has the note; its bytes go
-//! when the logs that hold them were regrouped without it and the grace period is over. What somebody opens meanwhile
-//! stays: pruning is announced first, then whoever seems gone is kept from going on, then it is looked again who has what.
+//! An episode is deleted as a whole or not at all. It disappears for readers with the manifest that has the note. Its
+//! bytes are deleted after its logs were rewritten without it and the grace period is over. An episode that is opened
+//! meanwhile stays: pruning is announced first, then writers that seem gone are stopped, then the owners are checked
+//! again.
 
 mod announce;
 mod size;
@@ -21,7 +22,7 @@ use crate::segment::{Pruned, Storage};
 
 pub(crate) use announce::keep_from_pruning;
 
-/// Which episodes are to go: those that fit all that is said. What is not said fits all.
+/// Which episodes to delete: those that match every field that is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
@@ -30,15 +31,15 @@ pub struct PruneFilter {
     pub run: Option<String>,
     /// Of this run, by its generation id.
     pub generation_id: Option<Id>,
-    /// One of these; none are all.
+    /// One of these; empty means all.
     pub episodes: Vec<Id>,
-    /// Whose newest attempt ended in one of these ways; none are all, also those that did not end.
+    /// Whose newest attempt has one of these endings; empty means all, also those without an end.
     pub endings: Vec<String>,
     /// Whose newest record is older than this.
     pub older_than: Option<Duration>,
-    /// Why, for whoever looks for them later.
+    /// The reason, shown when a pruned episode is opened later.
     pub reason: String,
-    /// How long their bytes stay, for readers that opened them before. None: as long as `compact` keeps what it replaced.
+    /// How long their bytes stay, for readers that opened them before. `None` is the grace period of `compact`.
     pub grace: Option<Duration>,
 }
 
@@ -61,7 +62,7 @@ impl PruneFilter {
         self
     }
 
-    /// Only episodes whose newest attempt ended in one of these ways.
+    /// Only episodes whose newest attempt has one of these endings.
     pub fn endings(mut self, endings: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.endings = endings.into_iter().map(Into::into).collect();
         self
@@ -73,19 +74,19 @@ impl PruneFilter {
         self
     }
 
-    /// Sets why they go, for whoever looks for them later.
+    /// Sets the reason, shown when a pruned episode is opened later.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.reason = reason.into();
         self
     }
 
-    /// Sets how long their bytes stay; `None` is as long as `compact` keeps what it replaced.
+    /// Sets how long their bytes stay; `None` is the grace period of `compact`.
     pub fn grace(mut self, grace: impl Into<Option<Duration>>) -> Self {
         self.grace = grace.into();
         self
     }
 
-    /// An error if it says nothing: then everything would go.
+    /// An error if no field is set: otherwise everything would be deleted.
     pub(crate) fn check(&self) -> Result<()> {
         let says_something = self.run.is_some()
             || self.generation_id.is_some()
@@ -102,7 +103,7 @@ impl PruneFilter {
         })
     }
 
-    /// True if an episode fits.
+    /// True if an episode matches.
     fn fits(&self, episode: &Candidate, now: i64) -> bool {
         let age = episode.last_time.map(|time| now.saturating_sub(time));
         let is_old = |least: Duration| age.is_some_and(|age| age >= least.as_micros() as i64);
@@ -114,11 +115,11 @@ impl PruneFilter {
     }
 }
 
-/// An episode, as far as it matters to pruning.
+/// An episode that may be pruned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Candidate {
-    /// Which.
+    /// Its id.
     pub episode: Id,
     /// The name of its run.
     pub run: Option<String>,
@@ -132,19 +133,20 @@ pub struct Candidate {
     pub sample: Option<i64>,
     /// Its attempts.
     pub attempts: Vec<u32>,
-    /// How the newest of them ended.
+    /// How the newest attempt ended.
     pub why: Option<String>,
-    /// When something was recorded in it last, in microseconds since 1970.
+    /// The time of its last record, in microseconds since 1970.
     pub last_time: Option<i64>,
     /// How many records it has.
     pub records: u64,
-    /// Why it cannot go: somebody may still be recording it.
+    /// Why it cannot be deleted: it may still be recorded.
     pub running: Option<String>,
-    /// It cannot go since a card of it cannot be read: `running` says which.
+    /// True if it cannot be deleted because a card of it cannot be read: `running` says which.
     pub is_damaged: bool,
-    /// Writers that seem gone, and never said how the newest attempt ended: their logs have to be closed first.
+    /// Writers that seem gone and did not end the newest attempt. Their logs have to be closed first.
     pub left_by: Vec<Id>,
-    /// Attempts behind it that were claimed by somebody who seems gone, and never began: nobody may begin them any more.
+    /// Later attempts that were claimed by a writer that seems gone and never began. They must be kept from
+    /// beginning.
     pub claimed: Vec<u32>,
 }
 
@@ -156,33 +158,33 @@ impl Candidate {
     }
 }
 
-/// What pruning did, or would do.
+/// What `prune` did, or would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PruneReport {
-    /// Nothing was done.
+    /// True if nothing was changed.
     pub is_dry_run: bool,
-    /// The episodes that go.
+    /// The episodes that are deleted.
     pub episodes: Vec<Candidate>,
-    /// Those that fit the filter and stay, since they are still running.
+    /// Episodes that match the filter and stay, since they may be running.
     pub refused: Vec<Candidate>,
-    /// How many bytes the records of those that go take now.
+    /// How many bytes the records of the deleted episodes take now.
     pub bytes: u64,
-    /// What regrouping the rest did.
+    /// What rewriting the logs did.
     pub compacted: CompactReport,
 }
 
-/// Knows the episodes of a store. `store` does.
+/// Knows the episodes of a store. `store` implements it.
 pub(crate) trait Episodes {
-    /// All as they are now.
+    /// All episodes as they are now.
     fn look(&self) -> Result<Vec<Candidate>>;
 
-    /// Sees to it that nobody who seems gone goes on with these: closes logs, and keeps claims from becoming attempts.
-    /// Gives the episodes that somebody goes on with all the same, and why.
+    /// Stops writers that seem gone from continuing these episodes: closes logs, and keeps claims from becoming
+    /// attempts. Returns the episodes that a process continues all the same, and why.
     fn stop(&self, episodes: &[Candidate]) -> Result<BTreeMap<Id, String>>;
 }
 
-/// Prunes the episodes that fit. With `is_dry_run` nothing is changed.
+/// Prunes the episodes that match. With `is_dry_run`, nothing is changed.
 pub(crate) fn prune(
     storage: &Arc<Storage>,
     closer: &dyn CloseLogs,
@@ -205,13 +207,13 @@ pub(crate) fn prune(
     if is_dry_run {
         return Ok(report);
     }
-    // Also what an earlier call noted and could not regroup.
+    // Also episodes that an earlier call noted and could not rewrite.
     ids.extend(storage.renew_manifest()?.pruned_episodes());
     rewrite(storage, closer, how, &Wanted::Episodes(ids), &mut report.compacted, progress)?;
     Ok(report)
 }
 
-/// Notes the episodes as pruned, but for those that somebody opened meanwhile: these are refused.
+/// Notes the episodes as pruned. Those that were opened meanwhile are refused.
 fn note(
     storage: &Storage,
     how: &CompactSetup,

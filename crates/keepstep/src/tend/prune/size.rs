@@ -11,7 +11,7 @@ use crate::segment::window::RECORD_BYTES;
 use crate::segment::{Contents, ScanUnsealed, Segment, Storage};
 use crate::tend::verify::open_logs;
 
-/// The bytes of all frames that hold records of these episodes. What cannot be read counts nothing.
+/// The bytes of all frames that hold records of these episodes. Frames that cannot be read count as 0.
 pub(super) fn bytes_of(
     storage: &Arc<Storage>,
     scan: &dyn ScanUnsealed,
