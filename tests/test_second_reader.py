@@ -107,6 +107,23 @@ def test_a_log_goes_on_across_segments_and_copies_stand_apart(store):
     assert seqs(found) == seqs(found, Key(2, EPISODE, 0, W)) == [0, 1, 2]
 
 
+def test_a_log_that_was_closed_ends_there_whatever_its_writer_adds(store):
+    """The first answer "closed" decides, in the order of the numbers; "alive" before it means nothing."""
+    segment, ends = three_commits(store)
+    store.save(W, segment)
+    later = store.segment(W, 1)
+    later.bind(1, LOG)
+    steps(later, 9, 3)
+    store.save(W, later)
+    answers = {2: "alive", 9: ends[1], 10: ends[2]}
+    for number, said in answers.items():
+        closed = {50: "closed", 63: W, 81: 0, 84: said} if isinstance(said, int) else {50: said, 63: W}
+        store.card(f"mail/{W.hex()}/{number}.answer", Card.ANSWER, closed)
+    found = Store(store.path, verify=True)
+    assert seqs(found) == [0, 1, 2, 3, 4, 5]
+    assert found.damage == []
+
+
 def test_a_record_of_many_chunks_is_put_together(store):
     segment = store.segment(W, 0)
     segment.bind(1, LOG)

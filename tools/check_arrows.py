@@ -35,7 +35,7 @@ CIRCLES: dict[str, list[list[str]]] = {
         ["cards", "heals", "manifest", "storage"],
     ],
     "write": [["decide", "log"]],
-    "read": [["attempt", "catalog", "events", "fold", "places", "records", "step"]],
+    "read": [["attempt", "catalog", "places", "records"]],
     "own": [["closing", "mailbox"]],
     "tend": [["bases", "named", "subjects", "verify"]],
 }

@@ -42,7 +42,7 @@ FOR_ADAPTERS = [
         "check_same",
         "diverged",
     ),
-    *("Door", "BlockingDoor", "AwaitingDoor", "run_blocking", "in_thread", "is_on_loop"),
+    *("Caller", "BlockingCaller", "AsyncCaller", "run_blocking", "in_thread", "is_on_loop"),
     *("logger", "shown", "warn_caller", "GrowingList", "int32_bytes", "float32_bytes"),
 ]
 

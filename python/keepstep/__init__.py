@@ -1,4 +1,4 @@
-"""keepstep keeps every step of an agent's rollout, so that no crash costs more than the step in flight."""
+"""keepstep keeps every step of an agent's rollout on disk. A crash costs at most the step in flight."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""keepstep keeps every step of an agent's rollout, so that no crash costs more than the step in flight.
+"""keepstep keeps every step of an agent's rollout on disk. A crash costs at most the step in flight.
 
 This file is the whole public surface. `python -m mypy.stubtest keepstep` and the tests keep it true.
 """
@@ -229,7 +229,8 @@ class Opts(TypedDict, total=False):
     new_policy: Literal["continue", "restart", "refuse"]
     """What to do if the last step had another policy: resume (the default), begin again from step 0, or raise."""
     retry: Collection[Why]
-    """Endings to resume from that are final otherwise: `["truncated"]`. Possible only while the group is not sealed."""
+    """Endings to resume from that are final otherwise: `["truncated"]`. Possible only while the group is not sealed. Every
+    ending but `finished` is accepted; those other than `truncated` are resumed anyway."""
     parent: str
     """The ref of the episode that this one is part of, for sub-agents."""
     meta: Mapping[str, Any]
@@ -366,7 +367,7 @@ class Run:
             since: only those with a step since this time, in seconds since 1970.
             attempts: the last attempt at each episode, or all attempts. With `last`, following may leave out the end
                 of an attempt that was resumed.
-            after: continue after this cursor. That is exact, also in another process.
+            after: continue after this cursor, or from the beginning with `""`. That is exact, also in another process.
             follow: first all that ended before, from the beginning or from the cursor; then wait for more, for ever.
         """
 
@@ -428,7 +429,7 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Progress:
-    """How far a plan is. Each planned episode is not begun, running, interrupted, ended, pruned or damaged."""
+    """How far a plan is. Each planned episode is not begun, running, interrupted, ended, absent, pruned or damaged."""
 
     planned: int = 0
     """How many episodes the plan has."""
@@ -444,12 +445,14 @@ class Progress:
     """Of those that ended: they are over and lack a note that the plan needs. `Run.unscored` yields them."""
     given_up: Sequence[GivenUp] = ()
     """Of those that ended: they were `errored` as often in a row as is allowed. `remaining` yields the other `errored` ones."""
+    absent: Sequence[str] = ()
+    """Their groups were sealed without them, so they could not join any more. `remaining` does not yield them."""
     pruned: int = 0
     """They were deleted."""
     damaged: int = 0
     """What is recorded of them cannot be read: `keepstep verify` says more."""
     done: int = 0
-    """How many are over and scored. Those that were given up or pruned are not done, but nothing remains to do for them."""
+    """How many are over and scored. Those that were given up, are absent or were pruned are not done, but nothing remains to do for them."""
     left: int = 0
     """How many still have something to do."""
 
@@ -534,7 +537,7 @@ class Turn(Scope):
         """Records the result of the action. It is encoded now, and durable when the turn is left."""
 
     def discard(self, reason: str) -> None:
-        """Discards the turn, on record: it becomes no step. The next turn gets its index and the results of its calls."""
+        """Discards the turn, on record: it becomes no step. The next turn gets its index. Calls with a key keep their results; calls without one are made anew."""
 
 class Episode(Scope):
     """One attempt at an episode. It is opened when it is entered, or when it is first used."""
@@ -708,13 +711,27 @@ class Stream:
     """An append-only set of entries that many processes share until one of them freezes it."""
 
     def put(self, id: str, value: Any) -> Receipt:
-        """Adds an entry. Adding the same one again is fine; another value under the same id is refused."""
+        """Adds an entry. Adding the same one again is fine; another value under the same id is refused.
 
-    def read(self) -> Mapping[str, Any]:
-        """The entries that are in it now, by id."""
+        The order of keys and the types count: unlike arguments of calls, values are not compared as data.
+        """
 
-    def freeze(self) -> Mapping[str, Any]:
-        """Closes the stream for good and returns its entries. After that, `put` raises `Fenced`."""
+    def read(self, *, partial: bool = False) -> Mapping[str, Any]:
+        """The entries that are in it now, by id.
+
+        Two processes that did not see each other may have put two values under one id; entries may also be lost to damage.
+        Then it raises `BadInput` or `Damaged`; with `partial=True` it gives the other entries, and logs what is left out.
+        """
+
+    def freeze(self, *, partial: bool = False) -> Mapping[str, Any]:
+        """Closes the stream for good and returns its entries, as `read` does. After that, `put` raises `Fenced`.
+
+        If entries were lost, the stream is closed and not frozen; `partial=True` freezes the others. If an id has several
+        values, the stream is frozen, also if this raises.
+        """
+
+    def conflicts(self) -> Mapping[str, Sequence[Any]]:
+        """The ids that were put with several values, with all of these. They are not among the entries."""
 
     def drop(self) -> None:
         """Hides the stream for good. Its bytes stay: nothing deletes streams yet."""

@@ -35,6 +35,7 @@ class Calling:
         "_native",
         "_place",
         "_returns",
+        "_tried",
         "_turn",
         "_written",
     )
@@ -50,7 +51,8 @@ class Calling:
         returns: Any,
     ) -> None:
         self._episode, self._native = episode, episode._native
-        self._turn = self._native.steps
+        self._turn, self._tried = self._native.turn_try()
+        episode._flights.begin_try(self._tried)
         self._name, self._fn, self._args, self._kwargs, self._key = name, fn, args, kwargs, key
         self._place = Place(episode, self._turn, name, key)
         self._written: Written | None = None
@@ -90,6 +92,10 @@ class Calling:
             self._native.record_call(found, came, False, True)
         except (Ended, Closed) as over:
             self._tell_late(over)
+        except BaseException:
+            # Made again, it is the same call. If only its wait was interrupted, that finds its result.
+            self._episode._flights.fail(self._place, self._tried, found, self._fn)
+            raise
         return False, given
 
     def awaited(self) -> Any:
@@ -129,7 +135,7 @@ class Calling:
         finally:
             flights.end(flight)
             if not is_made:
-                flights.fail(self._place, call, self._fn)
+                flights.fail(self._place, self._tried, call, self._fn)
                 if awaited:
                     _close(make())
 
@@ -142,15 +148,20 @@ class Calling:
         if self._kwargs:
             arguments = {"args": arguments, "kwargs": self._kwargs}
         flights, is_called_so = self._episode._flights, functools.partial(self._is_called_so, arguments)
-        was_awaited: bool | None = None
-        if self._key is not None or (found := flights.again(self._place, self._fn, is_called_so)) is None:
+        failed = None
+        if self._key is None:
+            failed = flights.again(self._place, self._tried, self._fn, is_called_so)
+        if failed is None:
             was_awaited, found = self._native.known(self._name, self._key, arguments)
+        else:
+            was_awaited, found = self._native.known_again(failed)
         if was_awaited is not None:
             self._episode._is_unread = False
             self._answered()
         # With arguments, only calls that are made now can be compared: a recorded call has nothing to compare with.
         if self._key is None and (was_awaited is None or not arguments):
-            self._written = Written(found if arguments else None, self._fn, weakref.ref(caller()))
+            who = weakref.ref(caller())
+            self._written = Written(found if arguments else None, self._fn, who, self._tried)
             flights.write(self._place, self._written)
         return was_awaited, found
 
@@ -160,7 +171,7 @@ class Calling:
     def _answered(self) -> None:
         """The engine compares arguments. Without arguments, only the functions tell calls with one key apart."""
         if not self._args and not self._kwargs:
-            self._episode._flights.answer(self._place, self._fn)
+            self._episode._flights.answer(self._place, self._tried, self._fn)
 
     def _make(self, call: Any) -> Any:
         try:
@@ -171,7 +182,7 @@ class Calling:
 
     def _failed(self, call: Any, raised: BaseException) -> None:
         """Records an error. What a cancelled call did is not known, so that is not recorded. Both may be tried again."""
-        self._episode._flights.fail(self._place, call, self._fn)
+        self._episode._flights.fail(self._place, self._tried, call, self._fn)
         if isinstance(raised, Exception):
             self._record_failed(call, raised)
 
@@ -186,6 +197,9 @@ class Calling:
             await self._native.record_call(call, recorded, awaited, False)
         except (Ended, Closed) as over:
             self._tell_late(over)
+        except BaseException:
+            self._episode._flights.fail(self._place, self._tried, call, self._fn)
+            raise
         return given
 
     def _came(self, call: Any, value: Any) -> tuple[Any, Any]:

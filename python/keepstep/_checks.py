@@ -24,22 +24,31 @@ def wrong(name: str, given: object, fix: str) -> BadInput:
     """The error for an argument of a wrong type or value."""
     shown = repr_of(given)
     shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
-    kind = "text" if isinstance(given, str) else type(given).__name__
-    return BadInput(f"{name}: is the {kind} {shown}: {fix}")
+    # The quotes of a string say what it is.
+    kind = "" if given is None or isinstance(given, str) else f"the {type(given).__name__} "
+    return BadInput(f"{name} is {kind}{shown}: {fix}")
 
 
 def text(name: str, given: Any, *, empty: bool = True) -> str:
     """A text."""
     if not isinstance(given, str):
-        raise wrong(name, given, "give a text")
+        raise wrong(name, given, "give a string")
     try:
         given.encode()
     except UnicodeEncodeError as error:
-        fix = f"give a text that UTF-8 can encode: character {error.start} is half of a surrogate pair"
+        fix = f"give a string that UTF-8 can encode: character {error.start} is half of a surrogate pair"
         raise wrong(name, given, fix) from None
     if not given and not empty:
-        raise BadInput(f"{name}: is empty: give a text")
+        raise BadInput(f"{name} is empty: give a string")
     return given
+
+
+def own_name(name: str, given: Any) -> str:
+    """A name of a note or a call: a text that is not empty, and not reserved. The engine has the rule."""
+    from . import _core
+
+    _core.check_name(name, text(name, given))
+    return str(given)
 
 
 def text_or_none(name: str, given: Any) -> str | None:
@@ -80,8 +89,26 @@ def number_or_none(name: str, given: Any, fix: str = "give a number") -> float |
         raise wrong(name, given, fix) from None
     except OverflowError:
         raise wrong(name, given, f"a float cannot hold it: {fix}") from None
-    if isinstance(given, numbers.Integral) and int(given) != number:
+    # Those of NumPy would be rounded to be compared.
+    exact = int(given) if isinstance(given, numbers.Integral) else given
+    if number == number and _differs(exact, number):
         raise wrong(name, given, f"a float cannot hold it exactly: {fix}")
+    return number
+
+
+def _differs(exact: Any, number: float) -> bool:
+    try:
+        return bool(exact != number)
+    except Exception:
+        # It cannot be compared with a number, though it is one.
+        return False
+
+
+def bound_or_none(name: str, given: Any, fix: str) -> float | None:
+    """A number that others are compared with, or nothing. NaN is refused: every comparison with it is false."""
+    number = number_or_none(name, given, fix)
+    if number is not None and number != number:
+        raise wrong(name, given, fix)
     return number
 
 
@@ -102,7 +129,7 @@ def pair_or_none(name: str, given: Any) -> tuple[float, float] | None:
         return None
     if isinstance(given, (str, bytes)) or not isinstance(given, Collection) or len(given) != 2:
         raise wrong(name, given, fix)
-    least, most = (number_or_none(name, one, fix) for one in given)
+    least, most = (bound_or_none(name, one, fix) for one in given)
     if least is None or most is None:
         raise wrong(name, given, fix)
     return least, most
@@ -118,9 +145,9 @@ def flag(name: str, given: Any) -> bool:
 def texts(name: str, given: Any, *, empty: bool = True) -> list[str]:
     """Several texts. A single one is refused: it would be read letter by letter."""
     if isinstance(given, (str, bytes)):
-        raise BadInput(f"{name}: is the text {given!r}: give a collection, such as [{given!r}]")
+        raise BadInput(f"{name} is {given!r}: give a collection, such as [{given!r}]")
     if not isinstance(given, Iterable):
-        raise wrong(name, given, "give a list of texts")
+        raise wrong(name, given, "give a list of strings")
     return [text(f"{name}[{at}]", one, empty=empty) for at, one in enumerate(given)]
 
 
@@ -136,7 +163,7 @@ def some_of(name: str, given: Any, known: Collection[str]) -> list[str]:
     words = texts(name, given)
     for word in words:
         if word not in known:
-            raise BadInput(f"{name}: has {word!r}: give some of {', '.join(sorted(known))}")
+            raise BadInput(f"{name} has {word!r}: give some of {', '.join(sorted(known))}")
     return words
 
 

@@ -50,7 +50,7 @@ def ending_by(ask: Callable[[Any, Any], Ending | None] | None, env: Any, result:
     if said is None:
         return None
     if not isinstance(said, Ending):
-        raise BadInput(f"ending: returned {said!r}: return a keepstep.Ending, or None")
+        raise BadInput(f"ending returned {said!r}: return a keepstep.Ending, or None")
     return said if said.said_by else said._replace(said_by="ending=")
 
 

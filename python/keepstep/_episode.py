@@ -16,7 +16,7 @@ from . import _checks
 from ._calls import Calling, check_function, settled
 from ._endings import Why, error_of, why_of
 from ._flights import Flights
-from ._log import logger, shown
+from ._log import counted, logger, shown
 from ._loops import submit_in_thread, warn_caller, warn_if_on_loop
 from ._scope import Scope
 from ._steps import Both
@@ -40,6 +40,7 @@ class Episode(Scope):
     __slots__ = (
         "__weakref__",
         "_flights",
+        "_is_silent",
         "_is_told",
         "_is_unread",
         "_last",
@@ -71,6 +72,8 @@ class Episode(Scope):
         self._is_told = is_told
         # True while it has inherited steps that the program has not looked at.
         self._is_unread = False
+        # True if it was left without end(), and keepstep ended it.
+        self._is_silent = False
         self._last: Any = None
         self._trajectory: list[Any] | None = None
         self._flights = Flights()
@@ -108,10 +111,11 @@ class Episode(Scope):
     @property
     def pending(self) -> Turn | None:
         """A turn with an intent and no result: the attempt was interrupted, or the last try was kept."""
-        said = self._looked_at.pending
-        if said is None:
+        pending = self._looked_at.pending
+        if pending is None:
             return None
-        return Turn(self, said, self._on_error, index=self._native.steps)
+        said, number = pending
+        return Turn(self, said, self._on_error, index=self._native.steps, number=number)
 
     @property
     def history(self) -> Sequence[Step]:
@@ -190,7 +194,7 @@ class Episode(Scope):
             **kwargs: its keyword arguments. To pass one that is named `key` or `returns`, wrap the function in a
                 lambda.
         """
-        _checks.text("name", name)
+        _checks.own_name("name", name)
         if key is not None:
             _checks.text("key", key, empty=False)
         check_function(name, fn)
@@ -202,7 +206,7 @@ class Episode(Scope):
 
     def note(self, name: str, value: Any, *, source: str, step: int | None = None) -> Any:
         """Adds a note to this attempt, or to one of its steps. Returns at once."""
-        _checks.text("name", name, empty=False)
+        _checks.own_name("name", name)
         _checks.text("source", source, empty=False)
         return self._keep(self._native.note(name, value, source, _checks.whole_or_none("step", step)))
 
@@ -337,7 +341,8 @@ class Episode(Scope):
             if native.ended is not None:
                 return self._last
             if raised is None:
-                self._warn_of_silence()
+                # If another attempt has the episode, this raises Fenced, and there is nothing to warn of.
+                self._is_silent = True
                 return native.end("aborted", None, None, "left without end()")
             # This episode is fenced: nothing more can be recorded. `Fenced` of another episode is an error like any other.
             if native.is_fenced:
@@ -348,6 +353,10 @@ class Episode(Scope):
                 raise
             self._note_failure()
             return None
+
+    def _told(self, raised: BaseException | None) -> None:
+        if self._is_silent and raised is None:
+            self._warn_of_silence()
 
     def _left(self) -> None:
         # A forked child has nothing to release, and a closed store has released everything.
@@ -388,7 +397,7 @@ class Episode(Scope):
         if native is None:
             return f"<Episode {self._ref}: not opened yet>"
         try:
-            return f"<Episode {native.ref}: {native.steps} steps, {native.ended or 'running'}>"
+            return f"<Episode {native.ref}: {counted(native.steps, 'step')}, {native.ended or 'running'}>"
         except Forked:
             return f"<Episode {native.ref}: belongs to the process that this one was forked from>"
 
@@ -396,7 +405,7 @@ class Episode(Scope):
 def _nothing_given(verb: str) -> BadInput:
     """An empty step would count as a turn, and say nothing."""
     fields = ", ".join(sorted(typing.get_type_hints(Both)))
-    return BadInput(f"{verb}: has no fields: give some of {fields}")
+    return BadInput(f"{verb} has no fields: give some of {fields}")
 
 
 def _with_advice(over: Ended) -> Ended:
@@ -478,4 +487,4 @@ class History(Sequence["Step"]):
         return step_of(self._native.history(index))
 
     def __repr__(self) -> str:
-        return f"<History of {self._native.ref}: {len(self)} steps>"
+        return f"<History of {self._native.ref}: {counted(len(self), 'step')}>"

@@ -51,6 +51,8 @@ class Written(NamedTuple):
     fn: Any
     # The task or thread, which may be gone. The calls of one task or thread come in the order of its program.
     who: weakref.ref[Any]
+    # The try of a turn that it began in.
+    tried: int
 
     def is_like(self, other: Written) -> bool:
         """True if a resumed attempt that makes the two calls in another order would swap their results without an error.
@@ -91,19 +93,30 @@ _warned: set[str] = set()
 class Flights:
     """The running calls of one episode."""
 
-    __slots__ = ("_answered", "_failed", "_is_left", "_keyed", "_now", "_turn", "_written")
+    __slots__ = ("_answered", "_failed", "_is_left", "_keyed", "_now", "_tried", "_written")
 
     def __init__(self) -> None:
         self._now: set[Flight] = set()
         self._keyed: dict[Place, Flight] = {}
-        # By name: the calls of the turn without a key.
+        # The newest try of a turn; the engine numbers them. A call belongs to the try that it began in, and is compared
+        # with others of it only, also if it ends when the next one has begun.
+        self._tried = 0
+        # By name: the calls of the try without a key.
         self._written: dict[str, deque[Written]] = {}
-        # Those of them that failed, with their functions: trying one again is the same call.
-        self._failed: dict[str, deque[tuple[Any, Any]]] = {}
-        # By name and key: the functions of the calls of the turn that have a result and no arguments.
-        self._answered: dict[tuple[str, str], Any] = {}
-        self._turn = 0
+        # Those of them that failed, by try and name, with their functions: trying one again is the same call.
+        self._failed: dict[tuple[int, str], deque[tuple[Any, Any]]] = {}
+        # By try, name and key: the functions of the calls that have a result and no arguments.
+        self._answered: dict[tuple[int, str, str], Any] = {}
         self._is_left = False
+
+    def begin_try(self, tried: int) -> None:
+        """A call begins in this try. In a new one, calls are numbered from the first on, and may have new function objects."""
+        with _lock:
+            if tried > self._tried:
+                self._tried = tried
+                self._written.clear()
+                self._failed.clear()
+                self._answered.clear()
 
     def begin(self, flight: Flight) -> Flight | None:
         """Begins a call and returns None, or returns the call that is already running with the same key."""
@@ -132,49 +145,36 @@ class Flights:
         if place.name in _warned:
             return
         with _lock:
-            self._go_to(place.turn)
-            self._written.setdefault(place.name, deque(maxlen=COMPARED_MAX)).append(written)
+            if written.tried == self._tried:
+                self._written.setdefault(place.name, deque(maxlen=COMPARED_MAX)).append(written)
         self._warn_of_order(place, written)
 
-    def _go_to(self, turn: int) -> None:
-        if self._turn != turn:
-            self._written.clear()
-            self._failed.clear()
-            self._answered.clear()
-            self._turn = turn
+    def fail(self, place: Place, tried: int, call: Any, fn: Any) -> None:
+        """Remembers a call that failed, was cancelled or could not be recorded: it has its number in the turn, and no result."""
+        with _lock:
+            if place.key is None:
+                failed = self._failed.setdefault((tried, place.name), deque(maxlen=COMPARED_MAX))
+                failed.append((call, fn))
+            elif self._answered.get(answered := (tried, place.name, place.key)) is fn:
+                del self._answered[answered]
 
-    def fail(self, place: Place, call: Any, fn: Any) -> None:
-        """Remembers a call without a key that failed or was cancelled: it has its number in the turn, and no result."""
-        if place.key is None:
-            with _lock:
-                self._go_to(place.turn)
-                self._failed.setdefault(place.name, deque(maxlen=COMPARED_MAX)).append((call, fn))
-
-    def again(self, place: Place, fn: Any, is_called_so: Callable[[Any], bool]) -> Any:
+    def again(self, place: Place, tried: int, fn: Any, is_called_so: Callable[[Any], bool]) -> Any:
         """The failed call that this one tries again, if there is one: a resumed attempt makes only one of them."""
         with _lock:
-            self._go_to(place.turn)
-            alike = [it for it in self._failed.get(place.name, ()) if _is_same_call(it[1], fn)]
-        for tried in alike:
-            if is_called_so(tried[0]):
+            alike = [it for it in self._failed.get((tried, place.name), ()) if _is_same_call(it[1], fn)]
+        for failed in alike:
+            if is_called_so(failed[0]):
                 with _lock, contextlib.suppress(KeyError, ValueError):
-                    self._failed[place.name].remove(tried)
-                    return tried[0]
+                    self._failed[tried, place.name].remove(failed)
+                    return failed[0]
         return None
 
-    def try_again(self) -> None:
-        """The whole turn is tried again: its calls are numbered from the first on, and may have new function objects."""
-        with _lock:
-            self._failed.clear()
-            self._answered.clear()
-
-    def answer(self, place: Place, fn: Any) -> None:
+    def answer(self, place: Place, tried: int, fn: Any) -> None:
         """Refuses the result of a key to a different call, as far as the functions show that it is different."""
         if place.key is None:
             return
         with _lock:
-            self._go_to(place.turn)
-            known = self._answered.setdefault((place.name, place.key), fn)
+            known = self._answered.setdefault((tried, place.name, place.key), fn)
         if not _is_same_call(known, fn):
             raise BadInput(
                 f"key: {place.key!r} is the key of another call of {place.name!r} in this turn, which has its result already: "
@@ -186,7 +186,7 @@ class Flights:
         with _lock:
             if any(written.is_like(other) for other in self._beside(flight.place)):
                 raise BadInput(
-                    f"key: is missing: {flight.place} is made while another call of that name runs in the same turn, and "
+                    f"key is missing: {flight.place} is made while another call of that name runs in the same turn, and "
                     "nothing would tell the two apart when the attempt is resumed: give each a key=, such as the id of the "
                     "tool call"
                 )
@@ -205,7 +205,7 @@ class Flights:
         if place.name in _warned:
             return
         with _lock:
-            earlier = self._written.get(place.name, ()) if self._turn == place.turn else ()
+            earlier = self._written.get(place.name, ()) if self._tried == written.tried else ()
             # Mostly all calls have one caller, whose references are one object.
             others = [it for it in earlier if it.who is not written.who]
             beside = {id(it) for it in self._beside(place)}

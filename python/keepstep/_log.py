@@ -20,9 +20,19 @@ _HOSTILE = re.compile(
 )
 
 
+def counted(number: int, noun: str) -> str:
+    """A count with its noun: "1 step", "2 steps"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def shown(text: str) -> str:
     """The text in one line, safe on a terminal: recorded text may be hostile, and logs are read on terminals."""
     return _HOSTILE.sub(_escaped, text)
+
+
+def printable(text: str) -> str:
+    """The same over several lines."""
+    return "\n".join(map(shown, text.split("\n"))) if _HOSTILE.search(text) else text
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+from .errors import BadInput, Diverged
+
 
 class NullReceipt:
     """A receipt for something that was not recorded."""
@@ -47,6 +49,13 @@ class NullRecorded:
     def difference(self, made: Any) -> None:
         return None
 
+    def shown(self, name: str) -> str:
+        """One of its fields, as data."""
+        from . import _core
+
+        back = self.back()
+        return _core._shown(back[name], _core.Context()) if name in back else "nothing"
+
 
 class NullResult(NullRecorded):
     """The same for the result of a call, which is refused if it could not be read back."""
@@ -78,7 +87,19 @@ class NullCall:
 class NullEpisode:
     """An episode that remembers how many steps it has, and its state."""
 
-    __slots__ = ("_failed", "_has_first", "_kept", "_said", "_state", "ended", "is_fenced", "ref", "steps")
+    __slots__ = (
+        "_failed",
+        "_has_first",
+        "_kept",
+        "_number",
+        "_said",
+        "_state",
+        "_tried",
+        "ended",
+        "is_fenced",
+        "ref",
+        "steps",
+    )
     attempt = 0
     resumed: int | None = None
     inherited = 0
@@ -94,6 +115,10 @@ class NullEpisode:
         self._said: dict[str, Any] | None = None
         # True if the intent is kept for the next try, since this one failed.
         self._kept = False
+        # As in the engine: rises when a turn is said, adopted, left or settled.
+        self._number = 0
+        # Likewise: rises when calls are numbered from the first on again.
+        self._tried = 0
         self._state: dict[str, Any] = {}
 
     @property
@@ -105,8 +130,8 @@ class NullEpisode:
         return self._said is not None
 
     @property
-    def pending(self) -> dict[str, Any] | None:
-        return NullRecorded(self._said).back() if self._kept else None
+    def pending(self) -> tuple[dict[str, Any], int] | None:
+        return (NullRecorded(self._said).back(), self._number) if self._kept else None
 
     def state(self, name: str) -> tuple[Any] | None:
         return (self._state[name],) if name in self._state else None
@@ -120,33 +145,67 @@ class NullEpisode:
 
     def submit(self, given: dict[str, Any]) -> NullReceipt:
         self.steps += 1
+        self._tried += 1
         if "state" in given:
             self._state.update(given["state"])
         return RECEIPT
 
     step = submit
 
-    def say(self, given: dict[str, Any], waits: bool) -> tuple[int, bool, NullRecorded, None]:
+    def say(self, given: dict[str, Any], waits: bool) -> tuple[int, bool, NullRecorded, None, int]:
+        if self._kept:
+            self._check_same(given)
         was_kept, self._kept = self._kept, False
         if self._said is None or not was_kept:
             self._said = given
-        return self.steps, was_kept, NullRecorded(self._said), None
+        self._number += 1
+        return self.steps, was_kept, NullRecorded(self._said), None, self._number
 
-    def result(self, given: dict[str, Any], waits: bool) -> NullReceipt:
-        self._said, self._kept = None, False
+    def result(self, given: dict[str, Any], waits: bool, number: int | None = None) -> NullReceipt:
+        self._settle(number)
         self._failed += "error" in given
         return self.submit(given)
 
-    def discard(self, reason: str) -> NullReceipt:
+    def discard(self, reason: str, number: int | None = None) -> NullReceipt:
+        self._settle(number)
+        return RECEIPT
+
+    def _check_same(self, given: dict[str, Any]) -> None:
+        """As in a store: a pending turn is adopted with the intent that it was said with."""
+        said, now = NullRecorded(self._said), NullRecorded(given)
+        for name in given:
+            before, after = said.shown(name), now.shown(name)
+            if before != after:
+                raise Diverged(
+                    f"turn {self.steps} diverged in {name}: {before} was recorded, and now it is {after}; discard it with "
+                    "episode.pending.discard(reason)"
+                )
+
+    def _settle(self, number: int | None) -> None:
+        self._check_number(number)
         self._said, self._kept = None, False
+        self._number += 1
+        self._tried += 1
+
+    def _check_number(self, number: int | None) -> None:
+        if number not in (None, self._number):
+            raise BadInput("turn is not under way: it was left, has its result, or was discarded")
+
+    def keep(self, error: Any, number: int) -> NullReceipt:
+        self.leave_turn(number)
         return RECEIPT
 
-    def keep(self, error: Any) -> NullReceipt:
-        self._kept = True
-        return RECEIPT
+    def leave_turn(self, number: int) -> None:
+        if number == self._number:
+            self._kept = self._said is not None
+            self._number += 1
+            self._tried += 1
 
-    def adopt(self) -> None:
+    def adopt(self, number: int) -> int:
+        self._check_number(number)
         self._kept = False
+        self._number += 1
+        return self._number
 
     def item(self, value: Any) -> NullReceipt:
         self.steps += 1
@@ -154,6 +213,12 @@ class NullEpisode:
 
     def known(self, name: str, key: str | None, arguments: Any) -> tuple[None, NullCall]:
         return None, NullCall(arguments)
+
+    def known_again(self, call: NullCall) -> tuple[None, NullCall]:
+        return None, call
+
+    def turn_try(self) -> tuple[int, int]:
+        return self.steps, self._tried
 
     def is_called_so(self, call: NullCall, arguments: Any) -> bool:
         return False
@@ -255,10 +320,13 @@ class NullStream:
     def put(self, id: str, value: Any) -> NullReceipt:
         return RECEIPT
 
-    def read(self) -> dict[str, Any]:
-        return {}
+    def read(self, partial: bool) -> tuple[dict[str, Any], list[str]]:
+        return {}, []
 
     freeze = read
+
+    def conflicts(self) -> dict[str, list[Any]]:
+        return {}
 
     def drop(self) -> None:
         pass

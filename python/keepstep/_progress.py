@@ -46,7 +46,7 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Progress:
-    """How far a plan is. Each planned episode is not begun, running, interrupted, ended, pruned or damaged."""
+    """How far a plan is. Each planned episode is not begun, running, interrupted, ended, absent, pruned or damaged."""
 
     planned: int = 0
     """How many episodes the plan has."""
@@ -62,12 +62,14 @@ class Progress:
     """Of those that ended: they are over and lack a note that the plan needs. `Run.unscored` yields them."""
     given_up: Sequence[GivenUp] = ()
     """Of those that ended: they were `errored` as often in a row as is allowed. `remaining` yields the other `errored` ones."""
+    absent: Sequence[str] = ()
+    """Their groups were sealed without them, so they could not join any more. `remaining` does not yield them."""
     pruned: int = 0
     """They were deleted."""
     damaged: int = 0
     """What is recorded of them cannot be read: `keepstep verify` says more."""
     done: int = 0
-    """How many are over and scored. Those that were given up or pruned are not done, but nothing remains to do for them."""
+    """How many are over and scored. Those that were given up, are absent or were pruned are not done, but nothing remains to do for them."""
     left: int = 0
     """How many still have something to do."""
 
@@ -82,7 +84,7 @@ class Progress:
         ]
         told = ", ".join(f"{count} {what}" for count, what in counts if count)
         # Nothing remains to do for these, but they are not done.
-        rest = [(len(self.given_up), "given up"), (self.pruned, "pruned")]
+        rest = [(len(self.given_up), "given up"), (len(self.absent), "absent"), (self.pruned, "pruned")]
         done = f"{self.done} of {self.planned} done"
         done += "".join(f", {count} {what}" for count, what in rest if count)
         return f"<Progress {done}{': ' if told else ''}{told}>"
@@ -93,8 +95,9 @@ def progress_of(told: Mapping[str, Any]) -> Progress:
     given_up = tuple(GivenUp(*each) for each in told["given_up"])
     ended = MappingProxyType(dict(told["ended"]))
     # The engine's `done` counts all episodes for which nothing remains to do.
-    done = told["planned"] - told["left"] - len(given_up) - told.get("pruned", 0)
-    return Progress(**{**told, "ended": ended, "given_up": given_up, "done": done})
+    absent = tuple(told.get("absent", ()))
+    done = told["planned"] - told["left"] - len(given_up) - len(absent) - told.get("pruned", 0)
+    return Progress(**{**told, "ended": ended, "given_up": given_up, "absent": absent, "done": done})
 
 
 # What this process has logged about jobs: the store, the run, the kind of trouble, and the episode.

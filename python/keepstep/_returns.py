@@ -324,7 +324,7 @@ def back_of(fn: Callable[..., Any], returns: Any) -> Back | None:
             return _back(returns)
         except CannotName as cannot:
             raise BadInput(
-                f"returns: is {returns!r}, but {cannot} cannot be made from recorded data: give a pydantic model, "
+                f"returns is {returns!r}, but {cannot} cannot be made from recorded data: give a pydantic model, "
                 "a dataclass, a named tuple, an enum, or a list or dict of such; or register it with keepstep.register"
             ) from None
     try:

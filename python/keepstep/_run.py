@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from . import _checks
 from ._endings import RETRIED, Why
 from ._episode import Episode
+from ._log import logger, shown
 from ._loops import submit_in_thread, warn_if_on_loop
 from ._progress import Progress, log_given_up, log_held, progress_of
 from ._sealing import Sealing
@@ -117,7 +118,8 @@ class Run:
         named = _checks.texts("tasks", tasks, empty=False)
         samples = _checks.whole("samples", samples, 1, _checks.SAMPLES_MAX)
         iteration = _checks.whole("iteration", iteration)
-        self._core.plan(named, samples, iteration, _checks.texts("needs", needs, empty=False))
+        notes = [_checks.own_name("needs", note) for note in _checks.texts("needs", needs)]
+        self._core.plan(named, samples, iteration, notes)
 
     def remaining(self, *, retry: Collection[Why] = (), max_attempts: int = 3, pause_s: float = 1.0) -> Jobs:
         """Yields the episodes of the plan that are still to be run, each claimed for this process.
@@ -178,7 +180,7 @@ class Run:
             step: the step, if `ref` does not name it.
         """
         _checks.text("ref", ref)
-        _checks.text("name", name, empty=False)
+        _checks.own_name("name", name)
         _checks.text("source", source, empty=False)
         return self._core.annotate(ref, _checks.whole_or_none("step", step), name, value, source)
 
@@ -208,7 +210,7 @@ class Run:
             since: only those with a step since this time, in seconds since 1970.
             attempts: the last attempt at each episode, or all attempts. With `last`, following may leave out the end
                 of an attempt that was resumed.
-            after: continue after this cursor. That is exact, also in another process.
+            after: continue after this cursor, or from the beginning with `""`. That is exact, also in another process.
             follow: first all that ended before, from the beginning or from the cursor; then wait for more, for ever.
         """
         from . import _views
@@ -250,23 +252,23 @@ class Run:
     def __reduce__(self) -> tuple[Callable[..., Run], tuple[Any, ...]]:
         # The config of the null store's runs is recorded nowhere, so it is sent along.
         config = self.config if self._store.where is None else None
-        return _reopen, (self._store._how, self.name, self._core.generation_id, config)
+        return _reopen, (self._store._options, self.name, self._core.generation_id, config)
 
     def __repr__(self) -> str:
         generation = f", generation {self.generation}" if self.generation else ""
         return f"<Run {self.name!r}{generation} in {self._store.where}>"
 
 
-def _reopen(how: Any, name: str, generation_id: str, config: Mapping[str, Any] | None) -> Run:
+def _reopen(options: Any, name: str, generation_id: str, config: Mapping[str, Any] | None) -> Run:
     from ._store import shared_store
 
-    store = shared_store(how)
-    if how.where is None:
+    store = shared_store(options)
+    if options.where is None:
         return store.run(name, config=config)
     for run in store.runs():
         if run._core.generation_id == generation_id:
             return run
-    raise NotFound(f"run {name!r} ({generation_id}) is not in {how.where} any more")
+    raise NotFound(f"run {name!r} ({generation_id}) is not in {options.where} any more")
 
 
 class Job:
@@ -471,17 +473,40 @@ class Stream:
         self._core = native
 
     def put(self, id: str, value: Any) -> Any:
-        """Adds an entry. Adding the same one again is fine; another value under the same id is refused."""
+        """Adds an entry. Adding the same one again is fine; another value under the same id is refused.
+
+        The order of keys and the types count: unlike arguments of calls, values are not compared as data.
+        """
         _checks.text("id", id, empty=False)
         return self._core.put(id, value)
 
-    def read(self) -> Mapping[str, Any]:
-        """The entries that are in it now, by id."""
-        return dict(self._core.read())
+    def read(self, *, partial: bool = False) -> Mapping[str, Any]:
+        """The entries that are in it now, by id.
 
-    def freeze(self) -> Mapping[str, Any]:
-        """Closes the stream for good and returns its entries. After that, `put` raises `Fenced`."""
-        return dict(self._core.freeze())
+        Two processes that did not see each other may have put two values under one id; entries may also be lost to damage.
+        Then it raises `BadInput` or `Damaged`; with `partial=True` it gives the other entries, and logs what is left out.
+        """
+        return self._logged(self._core.read(_checks.flag("partial", partial)))
+
+    def freeze(self, *, partial: bool = False) -> Mapping[str, Any]:
+        """Closes the stream for good and returns its entries, as `read` does. After that, `put` raises `Fenced`.
+
+        If entries were lost, the stream is closed and not frozen; `partial=True` freezes the others. If an id has several
+        values, the stream is frozen, also if this raises.
+        """
+        return self._logged(self._core.freeze(_checks.flag("partial", partial)))
+
+    def conflicts(self) -> Mapping[str, Sequence[Any]]:
+        """The ids that were put with several values, with all of these. They are not among the entries."""
+        found: Mapping[str, Sequence[Any]] = self._core.conflicts()
+        return found
+
+    @staticmethod
+    def _logged(found: tuple[dict[str, Any], list[str]]) -> dict[str, Any]:
+        entries, left_out = found
+        for told in left_out:
+            logger.warning("left out: %s", shown(told))
+        return entries
 
     def drop(self) -> None:
         """Hides the stream for good. Its bytes stay: nothing deletes streams yet."""

@@ -32,6 +32,7 @@ class Scope:
             receipt = self._leave(raised)
             if receipt is not None:
                 self._settle(receipt, raised)
+            self._told(raised)
         finally:
             self._left()
 
@@ -46,6 +47,7 @@ class Scope:
             receipt = self._leave(raised)
             if receipt is not None:
                 await receipt
+            self._told(raised)
         except Exception:
             if raised is None:
                 raise
@@ -72,6 +74,9 @@ class Scope:
     def _leave(self, raised: BaseException | None) -> Any:
         """Queues what leaving records, and returns the receipt to wait for. Never waits itself."""
         raise NotImplementedError
+
+    def _told(self, raised: BaseException | None) -> None:
+        """Called when what leaving recorded is durable: only now may anything be said of it."""
 
     def _left(self) -> None:
         """Called after leaving, even if that failed: releases what others may wait for."""

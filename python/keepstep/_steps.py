@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypedDict, overload
 
+from ._log import counted
 from ._tokens import Tokens
 
 # An item of a recording list that is a mapping with one of these keys is an action.
@@ -187,7 +188,7 @@ class Steps(Sequence[Step]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"<{len(self)} steps>"
+        return f"<{counted(len(self), 'step')}>"
 
     def _repr_html_(self) -> str:
         first = [self[index] for index in range(min(len(self), 20))]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Level = Literal["kill", "power", "machine"]
 
 
-class How(NamedTuple):
+class StoreOptions(NamedTuple):
     """How a store was opened: what another process needs to open it again."""
 
     where: str | None
@@ -65,7 +65,7 @@ def open(
     if where is not None:
         where = place_of(where)
     if isinstance(skip, str):
-        raise BadInput(f"skip: is the text {skip!r}: give a collection of field names, skip=[{skip!r}]")
+        raise BadInput(f"skip is {skip!r}: give a collection of field names, skip=[{skip!r}]")
     known = typing.get_type_hints(Both)
     for field in skip:
         if field not in known:
@@ -75,10 +75,10 @@ def open(
     if level is not None:
         _checks.one_of("level", level, typing.get_args(Level))
     if isinstance(redact, str):
-        raise BadInput(f"redact: is the text {redact!r}: give a sequence of names, redact=[{redact!r}]")
+        raise BadInput(f"redact is {redact!r}: give a sequence of names, redact=[{redact!r}]")
     strict = _checks.flag("strict", strict)
     lease_s, stall_s = _checks.seconds("lease_s", lease_s, zero=False), _checks.seconds("stall_s", stall_s)
-    return Store(How(where, level, strict, lease_s, stall_s, redact, tuple(skip)))
+    return Store(StoreOptions(where, level, strict, lease_s, stall_s, redact, tuple(skip)))
 
 
 def place_of(where: str | PathLike[str]) -> str:
@@ -92,7 +92,7 @@ def place_of(where: str | PathLike[str]) -> str:
         raise _checks.wrong("where", where, f"{fix}: os.fsdecode turns bytes into text")
     _checks.text("where", given)
     if not given:
-        raise BadInput(f"where: is empty: {fix}")
+        raise BadInput(f"where is empty: {fix}")
     if "\0" in given:
         raise _checks.wrong("where", given, f"{fix}: a path cannot contain NUL")
     _core.refuse_address(given)
@@ -102,28 +102,32 @@ def place_of(where: str | PathLike[str]) -> str:
 class Store:
     """A directory that many processes may record to at once."""
 
-    __slots__ = ("__weakref__", "_core", "_how")
+    __slots__ = ("__weakref__", "_core", "_options")
 
-    def __init__(self, how: How) -> None:
-        self._how = how
+    def __init__(self, options: StoreOptions) -> None:
+        self._options = options
         self._core: Any
-        if how.where is None:
+        if options.where is None:
             self._core = NullStore()
             return
-        context = _core.Context(strict=how.strict, redact=how.redact, skip=list(how.skip))
+        context = _core.Context(strict=options.strict, redact=options.redact, skip=list(options.skip))
         self._core = _core.Store(
-            how.where, level=how.level, lease_s=how.lease_s, stall_s=how.stall_s, context=context
+            options.where,
+            level=options.level,
+            lease_s=options.lease_s,
+            stall_s=options.stall_s,
+            context=context,
         )
         with _lock:
             _closers[:] = [closer for closer in _closers if not closer.is_gone]
             _closers.append(self._core.closer())
         for warning in self._core.warnings:
-            warn_caller(f"{how.where}: {warning}", RuntimeWarning)
+            warn_caller(f"{options.where}: {warning}", RuntimeWarning)
 
     @property
     def where(self) -> str | None:
         """The directory; None for the null store."""
-        return self._how.where
+        return self._options.where
 
     @property
     def level(self) -> Level | None:
@@ -203,8 +207,8 @@ class Store:
     ) -> None:
         self.close()
 
-    def __reduce__(self) -> tuple[Callable[[How], Store], tuple[How]]:
-        return shared_store, (self._how,)
+    def __reduce__(self) -> tuple[Callable[[StoreOptions], Store], tuple[StoreOptions]]:
+        return shared_store, (self._options,)
 
     def __repr__(self) -> str:
         return "<Store: null>" if self.where is None else f"<Store {self.where}>"
@@ -212,18 +216,18 @@ class Store:
 
 # Of all stores in use: an episode uses its store even if the Store object itself is gone.
 _closers: list[_core.Closer] = []
-_shared: dict[tuple[int, How], Store] = {}
+_shared: dict[tuple[int, StoreOptions], Store] = {}
 _lock = threading.RLock()
 
 
-def shared_store(how: How) -> Store:
+def shared_store(options: StoreOptions) -> Store:
     """The store for runs that other processes sent to this one: opened once."""
-    if how.where is None:
-        return Store(how)
+    if options.where is None:
+        return Store(options)
     with _lock:
-        key = (os.getpid(), how._replace(redact=repr(how.redact)))
+        key = (os.getpid(), options._replace(redact=repr(options.redact)))
         if key not in _shared:
-            _shared[key] = Store(how)
+            _shared[key] = Store(options)
         return _shared[key]
 
 

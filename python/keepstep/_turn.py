@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from ._foreign import message_of
 from ._scope import Scope
 from ._steps import Said
 from ._tokens import Tokens
-from .errors import BadInput
+from .errors import BadInput, Closed, Forked
 
 if TYPE_CHECKING:
     from ._episode import Episode
@@ -23,7 +24,7 @@ ON_ERROR = ("fail", "keep")
 def check_on_error(given: str) -> str:
     """Refuses an unknown value of `on_error`."""
     if given not in ON_ERROR:
-        raise BadInput(f"on_error: is {given!r}: give one of {', '.join(map(repr, ON_ERROR))}")
+        raise BadInput(f"on_error is {given!r}: give " + " or ".join(f'"{it}"' for it in ON_ERROR))
     return given
 
 
@@ -35,6 +36,8 @@ class Turn(Scope):
         "_entered",
         "_episode",
         "_index",
+        "_left_by",
+        "_number",
         "_on_error",
         "_recorded",
         "_said",
@@ -44,7 +47,13 @@ class Turn(Scope):
     )
 
     def __init__(
-        self, episode: Episode, said: dict[str, Any], on_error: str = "fail", *, index: int | None = None
+        self,
+        episode: Episode,
+        said: dict[str, Any],
+        on_error: str = "fail",
+        *,
+        index: int | None = None,
+        number: int = -1,
     ) -> None:
         self._episode = episode
         self._said = said
@@ -52,6 +61,10 @@ class Turn(Scope):
         # The recorded intent: read back when it is used.
         self._recorded: Any = None
         self._index = index
+        # Which turn of the episode it is, once there is one: nothing is recorded for another by this handle.
+        self._number = number
+        # How it was left, if it was: then it stays pending, and another handle makes it again.
+        self._left_by: str | None = None
         self._entered = False
         self._settled: Any = None
         self._end = "has its result"
@@ -62,7 +75,7 @@ class Turn(Scope):
     def index(self) -> int:
         """The index of the step that the turn becomes."""
         if self._index is None:
-            raise BadInput("turn: has no index before it is entered: use `with episode.turn(...) as turn`")
+            raise BadInput("turn has no index before it is entered: use `with episode.turn(...) as turn`")
         return self._index
 
     @property
@@ -80,18 +93,22 @@ class Turn(Scope):
     def result(self, **result: Any) -> None:
         """Records the result of the action. It is encoded now, and durable when the turn is left."""
         self._check_open("result")
-        self._settled = self._episode._native.result(result, False)
+        self._settled = self._episode._native.result(result, False, self._number)
 
     def discard(self, reason: str) -> None:
-        """Discards the turn, on record: it becomes no step. The next turn gets its index and the results of its calls."""
+        """Discards the turn, on record: it becomes no step. The next turn gets its index. Calls with a key keep their results; calls without one are made anew."""
         self._check_open("discard")
-        self._settled = self._episode._native.discard(_checks.text("reason", reason))
-        self._episode._flights.try_again()
+        self._settled = self._episode._native.discard(_checks.text("reason", reason), self._number)
         self._end = "was discarded"
 
     def _check_open(self, what: str) -> None:
         if self._settled is not None:
             raise BadInput(f"{what}: turn {self._index} {self._end} already: enter the next turn first")
+        if self._left_by is not None:
+            raise BadInput(
+                f"{what}: turn {self._index} was left {self._left_by}, and may have been made again since: take "
+                "episode.pending, if it is still pending"
+            )
         if not self._entered and not self.adopted:
             raise BadInput(f"{what}: the turn has not been entered: use `with episode.turn(...) as turn`")
 
@@ -106,25 +123,44 @@ class Turn(Scope):
         said = native.say(self._said, False)
         self._take(said)
         if said[3] is not None:
-            await said[3]
+            try:
+                await said[3]
+            except BaseException:
+                self._leave_pending("while it was entered")
+                raise
 
     def _may_enter(self) -> bool:
         """True if its intent must be recorded first; that of a pending turn is on record."""
         if self._entered:
-            raise BadInput("turn: was entered before: make a new one with `episode.turn(...)`")
+            raise BadInput("turn was entered before: make a new one with `episode.turn(...)`")
         self._entered = True
         if self._index is None:
             return True
-        self._episode._native.adopt()
+        self._number = self._episode._native.adopt(self._number)
         return False
 
-    def _take(self, said: tuple[int, bool, Any, Any]) -> None:
-        self._index, self.adopted, self._recorded, _ = said
-        self._episode._said(self.adopted)
+    def _take(self, said: tuple[int, bool, Any, Any, int]) -> None:
+        self._index, self.adopted, self._recorded, _, self._number = said
+        try:
+            self._episode._said(self.adopted)
+        except BaseException:
+            # A warning that is an error, or Ctrl-C.
+            self._leave_pending("while it was entered")
+            raise
+
+    def _leave_pending(self, how: str) -> None:
+        """Leaves the turn to whoever makes it next. Nobody else leaves what was not entered, so entering does it too."""
+        self._left_by = how
+        # In a forked child, and after the store was closed, there is nothing to leave.
+        with contextlib.suppress(Forked, Closed):
+            self._episode._native.leave_turn(self._number)
 
     def _leave(self, raised: BaseException | None) -> Any:
         if self._settled is not None:
             return self._settled
+        native = self._episode._native
+        if raised is None or why_of(raised) != "errored":
+            self._leave_pending("without a result" if raised is None else f"by {type(raised).__name__}")
         if raised is None:
             raise BadInput(
                 f"turn: turn {self._index} was left without a result, and stays pending: "
@@ -134,14 +170,12 @@ class Turn(Scope):
             # Cancelled or told to stop: nobody knows what the action did, so the turn stays pending.
             return None
         self.error = f"{type(raised).__name__}: {message_of(raised)}"
-        native = self._episode._native
         try:
             if self._on_error == "keep":
-                self._settled = native.keep(error_of(raised))
-                self._episode._flights.try_again()
+                self._settled = native.keep(error_of(raised), self._number)
                 self._end = "was kept for the next try"
             else:
-                self._settled = native.result({"error": error_of(raised)}, False)
+                self._settled = native.result({"error": error_of(raised)}, False, self._number)
         except Exception:
             self._note_failure()
         return self._settled

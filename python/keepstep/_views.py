@@ -180,6 +180,7 @@ class View:
 
     def notes_on(self, step: int) -> Mapping[str, Any]:
         """Notes on one step, by name. If several sources gave one, the newest counts."""
+        step = _checks.whole("step", step)
         found = sorted((it for it in self._notes if it[0] == step), key=lambda it: it[3])
         return MappingProxyType({name: value for _, name, _, _, value in found})
 
@@ -332,9 +333,7 @@ def episodes(
         "ends": states,
         "reward": _checks.pair_or_none("reward", reward),
         "policy": policy,
-        "since": _checks.number_or_none(
-            "since", since, "give seconds since 1970, such as time.time() - 3600"
-        ),
+        "since": _checks.bound_or_none("since", since, "give seconds since 1970, such as time.time() - 3600"),
         "all_attempts": _checks.one_of("attempts", attempts, ("last", "all")) == "all",
     }
     if not isinstance(core_run, _core.Run):

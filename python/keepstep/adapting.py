@@ -6,7 +6,7 @@ All adapters in `keepstep.adapters` use this module, and nothing else that is no
   exception, `ending_by` calls the user's own function, `text_of` returns the text that is recorded of an exception.
 - **Waiting while the queue to the disk is full** (`Busy`). `put_waiting` blocks, `await_durable` does not block the loop.
 - **One store for each path and process.** `SharedStore` opens it once, however many clients a framework makes.
-- **Blocking and async in one piece of code.** `Door` and its two kinds, `run_blocking`, `in_thread`, `is_on_loop`.
+- **Blocking and async in one piece of code.** `Caller` and its two kinds, `run_blocking`, `in_thread`, `is_on_loop`.
 - **Replays.** `check_same` compares a step with the recorded one; `diverged` makes the error for other differences.
 - **Logs and warnings.** `logger` needs recorded text passed through `shown`; `warn_caller` does that by itself.
 """
@@ -30,16 +30,16 @@ from ._loops import in_thread, is_on_loop, warn_caller
 from ._store import place_of
 from ._trajectory import GrowingList
 from .errors import Busy
-from .wrappers._doors import AwaitingDoor, BlockingDoor, Door, run_blocking
+from .wrappers._callers import AsyncCaller, BlockingCaller, Caller, run_blocking
 from .wrappers._resuming import ENDING, check_same, diverged
 from .wrappers._samples import samples_of
 
 __all__ = [
     "ENDING",
     "FINAL",
-    "AwaitingDoor",
-    "BlockingDoor",
-    "Door",
+    "AsyncCaller",
+    "BlockingCaller",
+    "Caller",
     "GrowingList",
     "SharedStore",
     "Where",

@@ -1,8 +1,14 @@
 """The errors of keepstep, by what you can do next: retry, reopen, fix the input, stop, restore data."""
 
+from ._log import printable
+
 
 class KeepstepError(Exception):
     """The base class of all errors of keepstep."""
+
+    def __str__(self) -> str:
+        # It may quote recorded text, which is hostile, and tracebacks are read on terminals.
+        return printable(super().__str__())
 
 
 class Busy(KeepstepError):

@@ -10,14 +10,15 @@ Other languages are for reading only.
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 FENCE = re.compile(r"^```(?P<language>\w*)(?P<rest>[^\n]*)\n(?P<code>.*?)^```$", re.M | re.S)
 NOT_RUN = re.compile(r"<!-- not run:(?P<reason>[^\n]*)-->\n\Z")
@@ -81,10 +82,26 @@ def run_page(text: str, name: str, folder: Path) -> int:
 def run_python(block: Block, name: str, namespace: dict[str, Any]) -> str:
     """Runs a block; a traceback names the line of the page."""
     code = compile("\n" * (block.line - 1) + block.code, name, "exec")
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        exec(code, namespace)
-    return out.getvalue()
+    # What the programs that it starts print is shown in the same place.
+    with tempfile.TemporaryFile("w+") as out, _standard_output(out.fileno()) as stdout:
+        with contextlib.redirect_stdout(stdout):
+            exec(code, namespace)
+        stdout.flush()
+        out.seek(0)
+        return out.read()
+
+
+@contextlib.contextmanager
+def _standard_output(file: int) -> Iterator[TextIO]:
+    """Everything that this process and its children print goes to a file, in order."""
+    before = os.dup(1)
+    os.dup2(file, 1)
+    try:
+        with open(file, "w", buffering=1, closefd=False) as stdout:
+            yield stdout
+    finally:
+        os.dup2(before, 1)
+        os.close(before)
 
 
 def run_shell(block: Block, name: str, folder: Path) -> str:

@@ -62,7 +62,9 @@ def test_a_live_owner_is_busy_and_named(store: keepstep.Store, run: keepstep.Run
     with outside.start(HOLD, store.where) as holder:
         assert holder.stdout is not None and holder.stdin is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(keepstep.Busy, match=f"process {holder.pid}"):
+        with pytest.raises(
+            keepstep.Busy, match=f'process {holder.pid}.*busy="wait" waits for it, busy="take" takes it over'
+        ):
             run.episode("t").__enter__()
         with run.episode("t", busy="take") as episode:
             assert (episode.attempt, episode.state("n")) == (1, 1)

@@ -137,7 +137,7 @@ def test_a_group_is_sealed_all_or_none(store: keepstep.Store, run: keepstep.Run)
         episode.end("errored", error="x")
     with pytest.raises(keepstep.KeepstepError):
         group.seal(source="trainer").wait()
-    with pytest.raises(keepstep.BadInput, match="is the text"):
+    with pytest.raises(keepstep.BadInput, match=r"is '0\.5'"):
         group.seal({"shop/t#0.0": "0.5"}, source="trainer", least=2)  # type: ignore[dict-item]
     with pytest.raises(keepstep.NotFound):
         group.seal({"other/t#0.0": 0.5}, source="trainer", least=2)
@@ -250,6 +250,29 @@ def test_a_stream_takes_each_entry_once(store: keepstep.Store, run: keepstep.Run
         stream.put("call-3", 1).wait()
     assert stream.freeze() == {"call-1": {"ids": [1, 2]}, "call-2": [b"x"]}
     stream.drop()
+
+
+def test_an_id_with_two_values_costs_that_id(store: keepstep.Store, run: keepstep.Run) -> None:
+    """Two stores put one id without seeing each other: no other entry could be read after that, and `freeze` failed."""
+    with keepstep.open(store.where) as other:
+        streams = [run.stream("tokens"), other.run(run.name).stream("tokens")]
+        # Each has looked a moment ago, and does not look again so soon.
+        for number, stream in enumerate(streams):
+            stream.put(f"own {number}", number).wait()
+        try:
+            for number, stream in enumerate(streams):
+                stream.put("shared", number).wait()
+        except keepstep.BadInput:
+            return
+        rest = {"own 0": 0, "own 1": 1}
+        for stream in streams:
+            with pytest.raises(keepstep.BadInput, match='"shared"'):
+                stream.read()
+            assert stream.read(partial=True) == rest
+            assert stream.conflicts() == {"shared": [0, 1]}
+        with pytest.raises(keepstep.BadInput, match="the frozen stream"):
+            streams[0].freeze()
+        assert streams[1].freeze(partial=True) == rest
 
 
 def put_in_process(run: keepstep.Run, worker: int) -> None:

@@ -61,7 +61,7 @@ def test_a_store_pickles_with_how_it_was_opened(tmp_path: Path) -> None:
     with keepstep.open(tmp_path / "runs", level="kill", strict=True, skip=["info"]) as store:
         one, two = pickle.loads(pickle.dumps(store)), pickle.loads(pickle.dumps(store))
         assert one is two
-        assert (one.where, one.level, one._how) == (store.where, "kill", store._how)
+        assert (one.where, one.level, one._options) == (store.where, "kill", store._options)
 
 
 def test_a_run_that_is_gone_is_told(tmp_path: Path) -> None:

@@ -133,20 +133,22 @@ def test_a_pending_turn_can_be_given_up_on_record(store: keepstep.Store, run: ke
     assert "the shop closed" in str(found)
 
 
-def test_what_a_turn_that_was_given_up_had_asked_for_is_not_asked_again(run: keepstep.Run) -> None:
-    """Calls go by the index of their turn, and the next turn has that of the one that was given up."""
+def test_what_a_turn_that_was_given_up_had_asked_for_by_key_is_not_asked_again(run: keepstep.Run) -> None:
+    """A key is one call of that index, and the next turn has the index; a call without a key is a new one."""
     ask = Counting()
     with pytest.raises(KeyboardInterrupt):
         with run.episode("t") as episode:
-            episode.call("llm", ask, "a")
+            episode.call("llm", ask, "a", key="first")
+            episode.call("llm", ask, "b")
             with episode.turn(action="buy"):
                 raise KeyboardInterrupt
     with run.episode("t") as episode:
         assert episode.pending is not None
         episode.pending.discard("the shop closed")
-        assert episode.call("llm", ask, "a") == {"answer": ["a"]}
+        assert episode.call("llm", ask, "a", key="first") == {"answer": ["a"]}
+        assert episode.call("llm", ask, "c") == {"answer": ["c"]}
         episode.end("finished")
-    assert ask.calls == [("a",)]
+    assert ask.calls == [("a",), ("b",), ("c",)]
 
 
 def test_going_on_from_an_earlier_step_leaves_what_came_behind_it(run: keepstep.Run) -> None:
@@ -200,6 +202,26 @@ def test_leaving_a_turn_without_a_result_is_an_error(run: keepstep.Run, how: str
         assert episode.pending is not None
         episode.pending.result(observation="late")
         assert episode.turns == 1
+        episode.end("finished")
+
+
+@pytest.mark.parametrize("records", [True, False], ids=["a store", "the null store"])
+@pytest.mark.parametrize("raised", [None, KeyboardInterrupt("stop")], ids=["left", "stopped"])
+def test_a_turn_that_stays_pending_is_pending_at_once(
+    run: keepstep.Run, records: bool, raised: BaseException | None
+) -> None:
+    """Views had it as pending, and the episode itself did not: a loop that went on could not take it up again."""
+    run = run if records else keepstep.open(None).run("shop")
+    with run.episode("t") as episode:
+        with pytest.raises(KeyboardInterrupt if raised else keepstep.BadInput), episode.turn(action="buy"):
+            if raised is not None:
+                raise raised
+        assert episode.pending is not None
+        assert (episode.pending.index, episode.pending.said["action"]) == (0, "buy")
+        with episode.turn(action="buy") as again:
+            assert again.adopted
+            again.result(reward=1.0)
+        assert (episode.pending, episode.turns) == (None, 1)
         episode.end("finished")
 
 

@@ -185,6 +185,40 @@ def test_a_nan_reward_is_taken_with_a_warning_once(run: keepstep.Run) -> None:
     assert repr(run.store.find("shop/t").steps[0].reward) == "nan"
 
 
+@pytest.mark.parametrize("wrong", [float("nan"), "0.1"])
+def test_advice_about_a_number_can_be_followed(store: keepstep.Store, wrong: Any) -> None:
+    """The warning about NaN in a reward term advised None, which is refused there; so did the error about a text."""
+    nan = wrong != wrong
+
+    def told(give: Callable[[], Any]) -> str:
+        if nan:
+            with pytest.warns(RuntimeWarning, match="is NaN") as warned:
+                give()
+            return str(warned[0].message)
+        with pytest.raises(keepstep.BadInput) as raised:
+            give()
+        return str(raised.value)
+
+    run = store.run("shop")
+    with run.episode("t") as episode:
+        assert "None" in told(lambda: episode.step(action=1, reward=wrong))
+        episode.step(action=1, reward=None)
+        said = told(lambda: episode.step(action=1, reward_terms={"goal": wrong, "format": 0.1}))
+        assert "None" not in said and "leave out" in said
+        episode.step(action=1, reward_terms={"format": 0.1})
+        with pytest.raises(keepstep.BadInput, match="leave out"):
+            episode.step(action=1, reward_terms={"goal": None})
+        episode.end("finished")
+    # Each context warns once for a field.
+    with keepstep.open(str(store.where)) as again:
+        run = again.run("shop")
+        if nan:
+            assert "None" in told(lambda: run.annotate("shop/t#0.0", "score", wrong, source="me"))
+            run.annotate("shop/t#0.0", "score", None, source="me").wait()
+        group = run.group("t", size=1)
+        assert "None" not in told(lambda: group.seal({group.refs[0]: wrong}, source="me"))
+
+
 def test_followers_wait_for_nothing_that_never_comes(run: keepstep.Run) -> None:
     """`episodes(follow=True, ends=["crashed"])` waited for ever: crashed is found, and said by nobody."""
     for ends in (["crashed"], ["superseded", "finished"]):

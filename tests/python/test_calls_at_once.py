@@ -54,7 +54,7 @@ def test_tasks_that_nothing_tells_apart_are_refused_before_they_are_made(run: ke
             for refused in came[1:]:
                 assert isinstance(refused, BadInput)
                 assert (
-                    "key: is missing" in str(refused) and "'tool'" in str(refused) and "key=" in str(refused)
+                    "key is missing" in str(refused) and "'tool'" in str(refused) and "key=" in str(refused)
                 )
             episode.end("finished")
 
@@ -72,7 +72,7 @@ def test_threads_that_nothing_tells_apart_are_refused_before_they_are_made(run: 
     with ThreadPoolExecutor(1) as threads, run.episode("t") as episode:
         first = threads.submit(lambda: episode.call("tool", slow))
         assert begun.wait(60)
-        with pytest.raises(BadInput, match="key: is missing"):
+        with pytest.raises(BadInput, match="key is missing"):
             episode.call("tool", lambda: pytest.fail("was made"))
         assert episode.call("other", lambda: "other") == "other", "another name is another call"
         assert episode.call("tool", lambda: "k", key="k") == "k", "and so is one with a key"
@@ -259,12 +259,17 @@ def test_what_others_were_asked_for_is_recorded_although_one_failed(kept: keepst
 
 
 def test_leaving_waits_until_it_is_cancelled(kept: keepstep.Run) -> None:
+    opened: list[keepstep.Episode] = []
+
     async def attempt() -> None:
         async with kept.episode("t") as episode:
+            opened.append(episode)
             await gathered(episode, [], asyncio.Event())
 
     async def main() -> None:
         task = asyncio.create_task(attempt())
+        while not opened or not opened[0]._flights._is_left:
+            await asyncio.sleep(0.01)
         done, _ = await asyncio.wait([task], timeout=0.1)
         assert not done
         task.cancel()

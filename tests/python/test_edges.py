@@ -6,13 +6,13 @@ Whatever they believe of it, nothing that it was acknowledged is lost.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import keepstep
 import pytest
+import store_files
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
@@ -35,7 +35,7 @@ def slip_by_second_handle(path: Path) -> None:
 
 
 def slip_by_copy(path: Path) -> None:
-    shutil.copytree(path, path.with_name("copy"))
+    store_files.copy(path, path.with_name("copy"))
 
 
 def slip_by_reading(path: Path) -> None:

@@ -304,3 +304,16 @@ def test_a_group_comes_when_it_is_sealed(where):
         sealing.start()
         assert next(coming).ref == "r/t#0"
         sealing.join()
+
+
+def test_stop_ends_a_wait_in_another_thread(where, recorder):
+    """A cancelled `afollow` left its thread waiting, and that kept asking without a pause."""
+    with keepstep.open(where) as store:
+        follow = find(store)._core.follow()
+        assert follow.next(10)["observation"] == "begin"
+        waiting = threading.Thread(target=follow.next, args=(10,), daemon=True)
+        waiting.start()
+        follow.stop()
+        waiting.join(5)
+        assert not waiting.is_alive()
+        assert follow.is_over

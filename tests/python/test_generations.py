@@ -108,7 +108,7 @@ def test_an_old_generation_is_opened_by_its_number(where: Path) -> None:
         assert store.run("ev").generation == 1
         with pytest.raises(keepstep.ConfigChanged):
             store.run("ev", generation=0, config={"v": 1})
-        with pytest.raises(keepstep.NotFound, match=r"generation 7 of run.*it has 0, 1"):
+        with pytest.raises(keepstep.NotFound, match=r"generation 7 of run.*it has generations 0 and 1"):
             store.run("ev", generation=7)
         with pytest.raises(keepstep.NotFound):
             store.run("nobody", generation=0)

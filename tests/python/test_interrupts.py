@@ -53,6 +53,15 @@ def test_a_stalled_wait_ends_with_ctrl_c(tmp_path: pathlib.Path, what: str) -> N
         store.close()
         with keepstep.open(tmp_path / "runs") as store:
             assert [step.action for step in store.find("r/t").steps] == [1, 2, 3]
+    elif what == "turn":
+        # Its intent is written once there is room, so the turn is pending: for readers, and for the episode itself.
+        assert episode.pending is not None
+        with episode.pending as turn:
+            assert turn.said["action"] == 2
+            turn.result(reward=1.0)
+        store.close()
+        with keepstep.open(tmp_path / "runs") as store:
+            assert [step.action for step in store.find("r/t").steps] == [1, 2]
     else:
         store.close()
 

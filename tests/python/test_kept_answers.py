@@ -166,7 +166,7 @@ def test_by_default_a_failed_turn_is_a_failed_step(run: keepstep.Run) -> None:
 
 def test_what_on_error_takes(run: keepstep.Run) -> None:
     """A misspelt one is refused before anything is opened."""
-    with pytest.raises(keepstep.BadInput, match="on_error: is 'kep': give one of 'fail', 'keep'"):
+    with pytest.raises(keepstep.BadInput, match='on_error is \'kep\': give "fail" or "keep"'):
         run.episode("t", on_error="kep")  # type: ignore[arg-type]
     with run.episode("t") as episode:
         with pytest.raises(keepstep.BadInput, match="on_error"):
@@ -285,3 +285,78 @@ def test_a_tool_that_ends_after_its_turn_was_left_is_quiet(
 async def _soon(value: str) -> str:
     await asyncio.sleep(0)
     return value
+
+
+async def _kept_while_it_runs(episode: keepstep.Episode, task: Any, started: asyncio.Event) -> None:
+    """A turn that is kept while one of its calls is still under way."""
+    async with episode.turn(action="a"):
+        task.append(asyncio.ensure_future(task.pop()()))
+        await started.wait()
+        raise RuntimeError("another tool failed")
+
+
+def test_a_call_that_comes_late_does_not_refuse_the_next_try(run: keepstep.Run) -> None:
+    """It put its old function beside its key after the turn was kept, so the new one was "another call"."""
+
+    async def main() -> None:
+        started, go = asyncio.Event(), asyncio.Event()
+
+        async def is_late() -> str:
+            started.set()
+            await go.wait()
+            return "late"
+
+        async def is_new() -> str:
+            raise AssertionError("the late one has its result")
+
+        async with run.episode("t", on_error="keep") as episode:
+            task: Any = [lambda: episode.call("tool", is_late, key="k")]
+            with pytest.raises(RuntimeError):
+                await _kept_while_it_runs(episode, task, started)
+            go.set()
+            assert await task[0] == "late"
+            async with episode.turn(action="a") as turn:
+                assert await episode.call("tool", is_new, key="k") == "late"
+                # Within one try, it is still refused.
+                with pytest.raises(keepstep.BadInput, match="another call"):
+                    await episode.call("tool", is_late, key="k")
+                turn.result(observation="o")
+            await episode.end("finished")
+
+    asyncio.run(main())
+
+
+def test_a_call_that_fails_late_does_not_number_the_next_try(run: keepstep.Run) -> None:
+    """The next try took over its number, and the call behind that got the same: a resumed attempt was Diverged."""
+
+    async def main() -> None:
+        started, go = asyncio.Event(), asyncio.Event()
+
+        async def tool(question: str) -> str:
+            if not go.is_set():
+                started.set()
+                await go.wait()
+                raise ValueError("late")
+            return f"answer to {question}"
+
+        async def ask(episode: keepstep.Episode) -> list[str]:
+            return [await episode.call("tool", tool, question) for question in ("one", "two", "three")]
+
+        with pytest.raises(RuntimeError, match="killed"):
+            async with run.episode("t", on_error="keep") as episode:
+                task: Any = [lambda: episode.call("tool", tool, "one")]
+                with pytest.raises(RuntimeError):
+                    await _kept_while_it_runs(episode, task, started)
+                go.set()
+                with pytest.raises(ValueError):
+                    await task[0]
+                async with episode.turn(action="a"):
+                    first = await ask(episode)
+                    raise RuntimeError("killed")
+        async with run.episode("t", on_error="keep") as episode:
+            async with episode.turn(action="a") as turn:
+                assert await ask(episode) == first
+                turn.result(observation="o")
+            await episode.end("finished")
+
+    asyncio.run(main())

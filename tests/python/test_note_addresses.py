@@ -51,7 +51,7 @@ def test_what_is_not_there_is_refused_with_the_names_that_are_near(noted: keepst
     """A misspelt task, a sample, an attempt and a step that are not there were acknowledged, and never seen again."""
     refused(noted, "x/chekout#0.0", "x/chekout#0.0", "x/checkout#0.0")
     refused(noted, "x/full#0.7", "x/full#0.")
-    refused(noted, "x/checkout#0.0~9", "attempt 9", "attempt 0")
+    refused(noted, "x/checkout#0.0~9", "attempt 9 of x/checkout#0.0 is", "its only attempt is 0")
     refused(noted, "x/checkout#0.0@99", "step 99", "1 step")
     refused(noted, "x/checkout#0.0", "step 99", step=99)
     refused(noted, "x/checkout#0.0~0@1", "step 1")

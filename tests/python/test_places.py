@@ -23,6 +23,15 @@ def test_an_address_is_refused_and_makes_no_folder(
         assert store.where == str(tmp_path / "s3:" / "x")
 
 
+def test_a_file_is_no_place_for_a_store(tmp_path: pathlib.Path) -> None:
+    """It said "Not a directory (os error 20)", and not what to do."""
+    (tmp_path / "agent.py").write_text("")
+    with pytest.raises(keepstep.BadInput, match="it is a file: give a directory"):
+        keepstep.open(tmp_path / "agent.py")
+    with pytest.raises(keepstep.BadInput, match="part of the path is a file: give a directory"):
+        keepstep.open(tmp_path / "agent.py" / "runs")
+
+
 def test_the_most_that_the_storage_gives_is_the_default(tmp_path: pathlib.Path) -> None:
     """A store in memory is opened at `kill`, with one warning; asked for `power` it is refused."""
     memory = pathlib.Path("/dev/shm")

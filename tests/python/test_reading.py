@@ -81,6 +81,27 @@ def test_a_view_says_what_was_recorded(store):
     assert (last.reward, last.observation, last.tokens) == (None, None, None)
 
 
+def test_a_resumed_episode_began_with_its_first_step(store):
+    """Its steps and its reward were those of the whole episode, and its first time was that of the last attempt."""
+    run = store.run("r")
+    with pytest.raises(KeyboardInterrupt), run.episode("t") as episode:
+        episode.step(action=1, reward=1.0)
+        raise KeyboardInterrupt
+    with run.episode("t") as episode:
+        episode.step(action=2, reward=float(episode.turns))
+        episode.end("finished")
+    view = store.find("r/t")
+    assert (view.attempt, view.reward) == (1, 2.0)
+    assert view.first_time <= view.steps[0].time <= view.steps[1].time <= view.last_time
+    with run.episode("t2") as episode:
+        episode.end("aborted")
+    with run.episode("t2", resume="restart") as episode:
+        episode.step(action=2)
+        episode.end("finished")
+    again = store.find("r/t2")
+    assert again.first_time > store.find("r/t2~0").last_time, "a restart begins anew"
+
+
 def test_steps_are_a_sequence_and_each_is_read_alone(store):
     record(store.run("r"), "t", rewards=[float(it) for it in range(9)])
     view = store.find("r/t")
@@ -263,7 +284,7 @@ def test_a_ref_that_names_nothing_or_several_says_so(store):
     with pytest.raises(keepstep.BadInput, match=r"r/t#0\.0, r/t#0\.1"):
         store.find("r/t")
     for nothing in ("r/u", "r/t#0.2", "r/t#0.0~1", "q/t#0.0", "f" * 32, "no-such"):
-        with pytest.raises(keepstep.NotFound, match="an episode called"):
+        with pytest.raises(keepstep.NotFound, match=r"an episode called|is not there"):
             store.find(nothing)
     with pytest.raises(keepstep.BadInput, match=r"take steps\[1\]"):
         store.find("r/t#0.0@1")

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import keepstep
 import pytest
+import slow_disk
 
 
 class Down(Exception):
@@ -216,3 +218,48 @@ def test_an_empty_key_is_refused(run: keepstep.Run) -> None:
         with pytest.raises(keepstep.BadInput, match="key"):
             episode.call("look", lambda: 1, key="")
         episode.end("finished")
+
+
+@pytest.mark.parametrize("how", ["with", "async"])
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_call_whose_result_could_not_be_written_is_the_same_when_it_is_made_again(
+    tmp_path: Path, how: str, key: str | None
+) -> None:
+    """The disk took nothing: the next try got another number, and a resumed attempt was Diverged; with a key, it was refused."""
+    made: list[str] = []
+    asked = ("one", "two", "three")
+
+    def asking(question: str) -> Callable[[], Any]:
+        def ask() -> str:
+            made.append(question)
+            return f"{question}!"
+
+        async def aask() -> str:
+            made.append(question)
+            return f"{question}!"
+
+        fn = ask if how == "with" else aask
+        # A new function object inside another tells calls of one key apart.
+        return fn if key is None else lambda: fn()
+
+    def ask(episode: keepstep.Episode, question: str) -> Any:
+        came = episode.call("llm", asking(question), key=key and f"{key}{question}")
+        if how == "with":
+            return came
+
+        async def awaited() -> Any:
+            return await came
+
+        return asyncio.run(awaited())
+
+    with keepstep.open(tmp_path / "runs", stall_s=0.2) as store:
+        with pytest.raises(Crashed), store.run("shop").episode("t") as episode:
+            with slow_disk.stopped(), pytest.raises(keepstep.KeepstepError):
+                ask(episode, "one")
+            assert [ask(episode, question) for question in ("one", "two")] == ["one!", "two!"]
+            raise Crashed
+        assert made == ["one", "one", "two"]
+        with store.run("shop").episode("t") as episode:
+            assert [ask(episode, question) for question in asked] == [f"{it}!" for it in asked]
+            episode.end("finished")
+    assert made == ["one", "one", "two", "three"]

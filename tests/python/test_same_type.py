@@ -263,7 +263,7 @@ def test_what_could_not_come_back_is_refused_when_it_is_recorded(run: keepstep.R
 def test_a_class_that_nobody_can_make_is_refused_before_the_call(run: keepstep.Run) -> None:
     """Nothing is asked, and paid for, whose answer could not be given again."""
     with run.episode("t") as episode:
-        with pytest.raises(keepstep.BadInput, match=r"returns: is .*Odd.*register"):
+        with pytest.raises(keepstep.BadInput, match=r"returns is .*Odd.*register"):
             episode.call("llm", pytest.fail, returns=Odd)
         episode.end("finished")
 

@@ -318,7 +318,7 @@ def test_a_turn_says_what_it_can_of_an_exception_without_a_text(run: keepstep.Ru
 
 
 def test_arguments_without_a_text_are_refused_as_others_are(run: keepstep.Run) -> None:
-    with pytest.raises(keepstep.BadInput, match="sample: is the MuteValue"):
+    with pytest.raises(keepstep.BadInput, match="sample is the MuteValue"):
         run.episode("t", sample=MuteValue())  # type: ignore[arg-type]
 
 
@@ -578,7 +578,7 @@ def test_a_name_in_place_of_names_is_told_how_to_give_it(
     tmp_path: Path, name: str, run: keepstep.Run
 ) -> None:
     """It said that a text is not a sequence, which it is."""
-    with pytest.raises(keepstep.BadInput, match=rf"{name}: is the text 'info': .*{name}=\['info'\]"):
+    with pytest.raises(keepstep.BadInput, match=rf"{name} is 'info': .*{name}=\['info'\]"):
         keepstep.open(tmp_path, **{name: "info"})
     with pytest.raises(keepstep.BadInput, match=r"skip=\['info'\]"):
         keepstep.record(GymCorridor(), run, task="t", skip="info")

@@ -1,4 +1,4 @@
-"""The guide on tables says which columns are JSON text, as the tables themselves do."""
+"""The guide on tables lists their columns, and says which are JSON text, as the tables themselves do."""
 
 from __future__ import annotations
 
@@ -20,3 +20,11 @@ def test_the_guide_names_the_columns_of_json_text(run: keepstep.Run, of: str) ->
     row = re.search(rf"^\| `{of}` \| (.*) \|$", GUIDE.read_text(), re.MULTILINE)
     assert row is not None
     assert re.findall(r"`(\w+)`", row.group(1)) == found
+
+
+@pytest.mark.parametrize("of", ["episodes", "steps", "tokens", "notes"])
+def test_the_guide_lists_the_columns(run: keepstep.Run, of: str) -> None:
+    """A first user found no list of them."""
+    listed = re.search(rf"^- \*\*`{of}`\*\*, [^:]*:(.*?)\.$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    assert listed is not None
+    assert re.findall(r"`(\w+)`", listed.group(1)) == list(run.table(of).columns)  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ def record(run: keepstep.Run, task: str, *, sample: int = 0, why: str = "finishe
     ],
 )
 def test_what_opens_a_store_is_told_by_its_name(tmp_path: Path, argument: str, value: Any) -> None:
-    with pytest.raises(BadInput, match=f"^{argument}: "):
+    with pytest.raises(BadInput, match=f"^{argument} is "):
         keepstep.open(tmp_path / "store", **{argument: value})
     assert not (tmp_path / "store").exists()
 
@@ -56,7 +56,7 @@ def test_what_is_final_is_not_offered_as_a_retry(run: keepstep.Run) -> None:
         lambda retry: run.group("a", size=1).claim(retry=retry),
     ]
     for ask in asked:
-        with pytest.raises(BadInput, match="retry: has 'trunc': give some of") as told:
+        with pytest.raises(BadInput, match="retry has 'trunc': give some of") as told:
             ask(["trunc"])
         assert "finished" not in str(told.value)
 

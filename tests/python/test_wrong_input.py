@@ -10,6 +10,7 @@ from typing import Any
 
 import keepstep
 import pytest
+import store_files
 from keepstep.errors import BadInput, KeepstepError, NotFound
 
 HALF = "a\ud800b"
@@ -166,9 +167,9 @@ def told_by(do: Callable[[], Any], field: str) -> None:
 @pytest.mark.parametrize("what", OF_RUN)
 def test_what_is_asked_of_a_run(run: keepstep.Run, what: str) -> None:
     field, do = OF_RUN[what]
-    before = sorted(Path(str(run.store.where)).rglob("*"))
+    before = store_files.published(run.store.where)
     told_by(lambda: do(run), field)
-    assert not [it for it in sorted(Path(str(run.store.where)).rglob("*")) if it not in before]
+    assert not [it for it in store_files.published(run.store.where) if it not in before]
 
 
 @pytest.mark.parametrize("what", OF_EPISODE)

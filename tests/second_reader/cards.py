@@ -30,6 +30,7 @@ class Card(IntEnum):
     FREEZE = 11
     DROP = 12
     MANIFEST = 13
+    ANSWER = 14
 
 
 @dataclass(frozen=True)

@@ -137,10 +137,13 @@ class Store:
         # The log of a closed writer was replaced whole: what else stands in its folder was never acknowledged.
         is_closed = writer in self._closed
         files = [each for each in _numbered(folder, ".seg") if self._counts(each[0]) and not is_closed]
+        last, end = self._end_of(writer)
+        files = [each for each in files if last is None or each[1] <= last]
         segments = self._read_segments(files, writer)
         for number, segment in segments.items():
             later = [other for n, other in segments.items() if n > number]
             voids = [other.header.voided_from for other in later if other.header.voided_segment == number]
+            voids += [end] if number == last else []
             superseded = any(other.has_frame and other.header.voided_segment != number for other in later)
             segment.judge(void_from=min(voids, default=None), superseded=superseded)
             self._check_length(segment, later)
@@ -148,6 +151,15 @@ class Store:
         for segment in segments.values():
             self._take(opener, segment)
         self.segments[writer] = segments
+
+    def _end_of(self, writer: bytes) -> tuple[int | None, int]:
+        """Where somebody closed a log: the last segment that counts, and its length. The first such answer decides."""
+        folder = f"mail/{writer.hex()}"
+        for file, _ in _numbered(self.path / folder, ".answer"):
+            card = read_card(self.path, f"{folder}/{file.name}", self.id, Card.ANSWER)
+            if card[50] == "closed":
+                return card[81], card[84]
+        return None, 0
 
     def _counts(self, file: Path) -> bool:
         """What a manifest names for deletion does not exist, also while it is still there."""

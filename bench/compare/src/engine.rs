@@ -75,6 +75,9 @@ pub trait Episode: Send {
     /// Adds to the list that this episode's turns have as their prompt. Records nothing: it is the user's own list.
     fn hear(&mut self, item: Item<'_>);
 
+    /// Drops the oldest items of that list.
+    fn forget(&mut self, oldest: usize);
+
     /// Submits a step: the *whole* list so far as its prompt, and this response. As a user would, it hands the engine the
     /// whole list every time, and tells it nothing about what is old in it.
     fn turn(&mut self, response: &[Item<'_>]);

@@ -122,6 +122,10 @@ impl Episode for KeepstepEpisode {
         self.history.push(to_value(item).shared());
     }
 
+    fn forget(&mut self, oldest: usize) {
+        self.history.drain(..oldest);
+    }
+
     fn turn(&mut self, response: &[Item<'_>]) {
         let prompt = Value::List(Arc::new(self.history.clone()));
         let response = Value::list(response.iter().map(|item| to_value(*item)));

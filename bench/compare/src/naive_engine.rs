@@ -64,7 +64,8 @@ struct NaiveEpisode {
     log: Arc<Log>,
     task: u64,
     /// The messages as JSON, with commas between them.
-    history: Vec<u8>,
+    /// The items, each as JSON.
+    history: Vec<Vec<u8>>,
 }
 
 impl Episode for NaiveEpisode {
@@ -80,13 +81,20 @@ impl Episode for NaiveEpisode {
     fn wait(&mut self) {}
 
     fn hear(&mut self, item: Item<'_>) {
-        push_json(&mut self.history, item);
+        let mut json = Vec::new();
+        push_json(&mut json, item);
+        self.history.push(json);
+    }
+
+    fn forget(&mut self, oldest: usize) {
+        self.history.drain(..oldest);
     }
 
     fn turn(&mut self, response: &[Item<'_>]) {
         let mut said = Vec::new();
         response.iter().for_each(|item| push_json(&mut said, *item));
-        let line = [b"{\"prompt\":[", &self.history[..], b"],\"response\":[", &said[..], b"]}\n"].concat();
+        let prompt = self.history.join(&b","[..]);
+        let line = [b"{\"prompt\":[", &prompt[..], b"],\"response\":[", &said[..], b"]}\n"].concat();
         self.submit(&line);
     }
 

@@ -1,4 +1,4 @@
-//! What can be typed: the verbs, in the order in which people meet them.
+//! The arguments of the command: the verbs, in the order in which people need them.
 
 use clap::{Parser, Subcommand};
 
@@ -12,8 +12,8 @@ use crate::verbs::{
 #[command(
     name = "keepstep",
     version,
-    about = "Keeps every step of an agent's rollout, so that no crash costs more than the step in flight.",
-    after_help = "STORE is a directory. Without one it is $KEEPSTEP_STORE, or else ./runs.
+    about = "Keeps every step of an agent's rollout on disk. A crash costs at most the step in flight.",
+    after_help = "STORE is a directory. The default is $KEEPSTEP_STORE, then ./runs.
 
 REF is what you want to see:
   shop-agent                   a run

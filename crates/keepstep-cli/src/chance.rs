@@ -1,4 +1,4 @@
-//! Chance that can be had again: the same seed gives the same numbers on every machine.
+//! Random numbers that can be repeated: the same seed gives the same numbers on every machine.
 
 /// A stream of numbers (SplitMix64).
 #[derive(Debug, Clone)]
@@ -41,10 +41,10 @@ impl Chance {
     }
 }
 
-/// A seed for those who did not give one. Small enough to be typed again.
+/// A new seed, for callers without one. Small enough to be typed again.
 pub(crate) fn new_seed() -> u64 {
     let mut random = [0; 4];
-    // Without randomness the clock must do: it is printed, and can be given back.
+    // Without randomness the clock is used: the seed is printed, and can be given again.
     if getrandom::fill(&mut random).is_err() {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         return now.map_or(1, |time| u64::from(time.subsec_nanos()));

@@ -1,4 +1,4 @@
-//! Other processes of this program: started with a pipe each way, and never left behind.
+//! Other processes of this program: started with a pipe each way, and never left running.
 //!
 //! They die with their parent: the kernel kills them, and where it cannot, they see the end of their stdin.
 
@@ -14,13 +14,13 @@ use crate::failure::{Failure, Outcome};
 /// A process that this one started. Dropping it kills it.
 pub(crate) struct Started {
     child: Child,
-    /// While this is open the child goes on.
+    /// The child runs while this is open.
     stdin: Option<ChildStdin>,
 }
 
-/// Starts this program again with a hidden verb; gives what it prints.
+/// Starts this program again with a hidden verb, and returns what it prints.
 ///
-/// Only ever from the main thread: the kernel kills a child when the *thread* that started it ends.
+/// Only call this from the main thread: the kernel kills a child when the *thread* that started it ends.
 pub(crate) fn start<A: AsRef<OsStr>>(
     program: &Program,
     verb: &str,
@@ -52,18 +52,18 @@ impl Started {
         self.signal(rustix::process::Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Lets it continue.
     pub(crate) fn go_on(&self) {
         self.signal(rustix::process::Signal::CONT);
     }
 
     fn signal(&self, signal: rustix::process::Signal) {
         let id = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
-        // It is our child, and nobody waited for it yet: the number is still its own.
+        // It is our child, and was not waited for yet, so the number is still its own.
         let _ = id.map(|id| rustix::process::kill_process(id, signal));
     }
 
-    /// Asks it to stop in good order, by the end of its stdin.
+    /// Asks it to stop normally, by the end of its stdin.
     pub(crate) fn ask_to_stop(&mut self) {
         self.stdin = None;
     }
@@ -88,7 +88,7 @@ impl Drop for Started {
     }
 }
 
-/// In the child: dies with the parent, and says when it should stop.
+/// In the child: dies with the parent, and tells when it should stop.
 pub(crate) fn live_with_parent() -> Arc<AtomicBool> {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));

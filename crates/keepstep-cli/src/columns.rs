@@ -1,4 +1,5 @@
-//! How wide a text is on a terminal, and how it is made to fit: cut where it is one of many, broken where all of it is wanted.
+//! How wide a text is on a terminal, and how it is made to fit: cut if it is one of many, broken if all of it is
+//! wanted.
 //!
 //! Colours take no room. Chinese, Japanese, Korean and most emoji take two columns; marks that go onto a letter take none.
 

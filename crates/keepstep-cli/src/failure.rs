@@ -1,4 +1,4 @@
-//! How a verb went: its exit code, and for a failure what happened and a hint.
+//! How a verb ended: its exit code, and for a failure what happened and a hint.
 
 use std::io;
 
@@ -6,13 +6,13 @@ use keepstep::{Error, Remedy};
 
 use crate::screen::{Screen, shown};
 
-/// What a verb gives back.
+/// What a verb returns.
 pub(crate) type Outcome<T = Exit> = Result<T, Failure>;
 
 /// The exit codes of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Done; a torn end, which nobody was promised, counts as done.
+    /// Done. A torn end, which was never acknowledged, counts as done.
     Done,
     /// Failed.
     Failed,
@@ -32,7 +32,7 @@ impl Exit {
         }
     }
 
-    /// The one that says more of what went wrong.
+    /// The worse one of two.
     pub(crate) fn worse(self, other: Self) -> Self {
         if other.code() > self.code() { other } else { self }
     }
@@ -41,9 +41,9 @@ impl Exit {
 /// Why a verb failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// To be told: what happened, and what to do next.
+    /// Reported: what happened, and what to do next.
     Told { message: String, hints: Vec<String>, exit: Exit },
-    /// Whoever read our output went away, as `head` does: nothing to say, and nobody to say it to.
+    /// The reader of our output went away, as `head` does: there is nothing to say.
     ReaderGone,
 }
 
@@ -52,7 +52,7 @@ impl Failure {
         Self::Told { message: message.into(), hints: Vec::new(), exit: Exit::Failed }
     }
 
-    /// Something that the system refused.
+    /// An error of the operating system.
     pub(crate) fn io(doing: &str, what: impl std::fmt::Display, error: &io::Error) -> Self {
         let failure = Self::new(format!("could not {doing} {what}: {error}"));
         match io_hint(error) {
@@ -90,7 +90,7 @@ impl Failure {
         self.tell_hints(screen);
     }
 
-    /// Says that it is waited for, in place of failing: what is missing may still come.
+    /// Says that it is waited for, instead of failing: what is missing may still come.
     pub(crate) fn say_waiting(&self, screen: &Screen) {
         let Self::Told { message, .. } = self else { return };
         screen.say(&format!("{} yet: waiting for it (Ctrl-C stops)", shown(message)));
@@ -107,10 +107,15 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        // Damaged bytes are no failure of the command: it found them.
+        // Damaged bytes are not a failure of the command: it found them.
         let exit = if error.remedy() == Remedy::RestoreData { Exit::Lost } else { Exit::Failed };
         let hint = hint_for(&error);
-        Self::new(error.to_string()).hint(hint).with_exit(exit)
+        let message = match &error {
+            // Its fix is the hint.
+            Error::BadInput { field, value, .. } => format!("{field} {value}"),
+            other => other.to_string(),
+        };
+        Self::new(message).hint(hint).with_exit(exit)
     }
 }
 
@@ -130,11 +135,12 @@ pub(crate) fn hint_for(error: &Error) -> String {
         Error::Io { source, .. } | Error::Stalled { source, .. } => {
             io_hint(source).unwrap_or("look at the disk (`dmesg`, `df`), then try again").to_owned()
         }
-        Error::DiskFull { .. } => "make room on the disk, then try again: recording goes on by itself".to_owned(),
+        Error::DiskFull { .. } => "make room on the disk, then try again: recording continues by itself".to_owned(),
         Error::Vanished { .. } => {
             "find out what deleted it; open the store again to record to a new one in its place".to_owned()
         }
         Error::EarlierFailed(cause) => hint_for(cause),
+        Error::BadInput { fix, .. } => fix.clone(),
         Error::NotAStore { .. } => {
             "name a store, or set KEEPSTEP_STORE; `keepstep demo` makes one to look at".to_owned()
         }
@@ -154,13 +160,13 @@ fn by_remedy(remedy: Remedy) -> &'static str {
     match remedy {
         Remedy::Retry => "try again: the cause may have gone",
         Remedy::Reopen => "open the store again",
-        Remedy::FixInput => "call it with something else",
-        Remedy::Stop => "stop here: this episode is over, or somebody else's",
-        Remedy::RestoreData => "restore the bytes from a copy, or go on without them",
+        Remedy::FixInput => "change what you gave it, then try again",
+        Remedy::Stop => "stop here: this episode is over, or another process owns it",
+        Remedy::RestoreData => "restore the data from a copy, or continue without it",
     }
 }
 
-/// What to do about an error of the system, where that is known.
+/// What to do about an error of the operating system, if that is known.
 fn io_hint(error: &io::Error) -> Option<&'static str> {
     Some(match error.kind() {
         io::ErrorKind::NotFound => "check the path, or create the directory",
@@ -169,7 +175,7 @@ fn io_hint(error: &io::Error) -> Option<&'static str> {
             "it is mounted read-only: mount it for writing, or name another directory"
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room on the disk, then try again",
-        io::ErrorKind::FileTooLarge => "a limit on file sizes is in the way (`ulimit -f`): raise it",
+        io::ErrorKind::FileTooLarge => "a limit on file sizes was reached (`ulimit -f`): raise it",
         io::ErrorKind::NotADirectory => "name a directory",
         _ if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => {
             "the disk reports an error of its own: look at `dmesg`, save what is there, then try again"

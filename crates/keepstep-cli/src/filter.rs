@@ -1,4 +1,4 @@
-//! Which episodes are meant, where there are too many to name: by run, task, ending and age.
+//! Which episodes are meant, if there are too many to name: by run, task, ending and age.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +9,9 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::numbers::{moment, now_us};
 use crate::reading::{self, Episode};
 
-/// In so many runs names are looked for that are near to that of a task: each takes a look at the whole store.
+/// In how many runs similar names of a task are looked for: each takes a look at the whole store.
 const RUNS_ASKED: usize = 8;
-/// How an episode can stand that nobody ended.
+/// The states of an episode without an end.
 const UNENDED: [&str; 3] = ["running", "silent", "interrupted"];
 
 /// Options that choose episodes.
@@ -31,7 +31,7 @@ pub(crate) struct Filter {
     since: Option<String>,
 }
 
-/// A filter whose words were understood.
+/// A filter whose arguments were parsed.
 #[derive(Debug)]
 pub(crate) struct Chooser<'f> {
     filter: &'f Filter,
@@ -39,12 +39,12 @@ pub(crate) struct Chooser<'f> {
 }
 
 impl Filter {
-    /// True if endings were asked for.
+    /// True if endings were given.
     pub(crate) fn names_endings(&self) -> bool {
         !self.ending.is_empty()
     }
 
-    /// Understands what was said, or says what was not.
+    /// Parses the arguments, or reports which is wrong.
     pub(crate) fn chooser(&self) -> Outcome<Chooser<'_>> {
         let is_state = |state: &str| Why::named(state).is_some() || UNENDED.contains(&state);
         if let Some(wrong) = self.ending.iter().find(|state| !is_state(state)) {
@@ -64,19 +64,19 @@ impl Filter {
 }
 
 impl Chooser<'_> {
-    /// True if anything was asked for.
+    /// True if anything was given.
     pub(crate) fn chooses(&self) -> bool {
         let Filter { run, task, ending, since } = self.filter;
         run.is_some() || task.is_some() || !ending.is_empty() || since.is_some()
     }
 
-    /// An error if the run that was asked for is not there.
+    /// An error if the given run does not exist.
     pub(crate) fn check(&self, store: &Store) -> Outcome<()> {
         let Some(run) = &self.filter.run else { return Ok(()) };
         find_run(store, run).map(|_| ())
     }
 
-    /// An error if the task that was asked for is not among these episodes, which are all of these runs, or of all there are.
+    /// An error if the given task is not among these episodes, which are all of these runs, or all there are.
     pub(crate) fn check_task(&self, store: &Store, episodes: &[Episode], runs: &[&Ref]) -> Outcome<()> {
         let Filter { run, task, .. } = self.filter;
         let Some(task) = task else { return Ok(()) };
@@ -115,8 +115,7 @@ impl Chooser<'_> {
     }
 }
 
-/// True if a text means this run: its name as it is, which stands for the newest generation, or `run#generation` as `ls` prints
-/// it.
+/// True if a text means this run: its name, which means the newest generation, or `run#generation` as `ls` prints it.
 pub(crate) fn means_run(text: &str, name: &str, generation: Generation) -> bool {
     if text == name && generation.is_newest {
         return true;
@@ -129,7 +128,7 @@ pub(crate) fn means_run(text: &str, name: &str, generation: Generation) -> bool 
     }
 }
 
-/// The run that a text means. A card that is damaged is left to `verify`: such a run is known by its episodes.
+/// The run that a text means. A damaged card is left to `verify`: such a run is known by its episodes.
 pub(crate) fn find_run(store: &Store, text: &str) -> Outcome<(String, Option<Id>)> {
     for run in store.runs()?.into_iter().flatten() {
         let generation = Generation::from(&run);
@@ -145,7 +144,7 @@ pub(crate) fn find_run(store: &Store, text: &str) -> Outcome<(String, Option<Id>
     Err(reading::not_there(store, text, &wanted, "run"))
 }
 
-/// No episode has a task. What is known of it, or what it may be called, is found run by run.
+/// No episode has the task. Why, or which similar task there is, is found run by run.
 fn no_task(store: &Store, task: &str, runs: impl IntoIterator<Item = Ref>) -> Failure {
     let failure = Failure::new(format!("no task here is called {task:?}"));
     if keepstep::refs::is_incomplete(store) {
@@ -164,8 +163,8 @@ fn no_task(store: &Store, task: &str, runs: impl IntoIterator<Item = Ref>) -> Fa
     failure.hint(reading::LOOK)
 }
 
-/// Each once, in the order in which they came first. Looking at all that were had for each would take an hour where a
-/// store has a million episodes.
+/// Each once, in the order in which they came first. Comparing each with all earlier ones would take an hour in a
+/// store with a million episodes.
 pub(crate) fn each_once<T, K: Ord>(items: impl IntoIterator<Item = T>, key: impl Fn(&T) -> K) -> Vec<T> {
     let mut had = BTreeSet::new();
     items.into_iter().filter(|item| had.insert(key(item))).collect()

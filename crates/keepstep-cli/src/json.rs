@@ -1,6 +1,7 @@
 //! JSON as the command prints it. It only ever writes JSON, so it needs no parser.
 //!
-//! What JSON has no word for is an object with one `$` key, and never an invalid document: NaN is `{"$float":"nan"}`.
+//! A value that JSON does not have is an object with one `$` key, never an invalid document: NaN is
+//! `{"$float":"nan"}`.
 
 use std::fmt;
 

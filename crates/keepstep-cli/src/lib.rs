@@ -1,6 +1,6 @@
 //! The keepstep command. All printing lives here: data on stdout, talk on stderr.
 //!
-//! Each verb has a file of its own in `verbs`; it gives back how it went, and this file turns that into an exit code.
+//! Each verb has its own file in `verbs`; it returns how it ended, and this file turns that into an exit code.
 
 mod args;
 mod chance;
@@ -48,12 +48,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     ExitCode::from(run(&Program { path, arguments: Vec::new() }, args))
 }
 
-/// As [`main`], for those who start it another way. Gives the exit code.
+/// As [`main`], for programs that start it in another way. Returns the exit code.
 pub fn run(program: &Program, args: impl IntoIterator<Item = OsString>) -> u8 {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to stdout and are no failure. A reader that went away is none either.
+            // Help and version go to stdout and are no failure, nor is a reader that went away.
             let _ = error.print();
             return if error.use_stderr() { Exit::Usage.code() } else { Exit::Done.code() };
         }
@@ -63,7 +63,7 @@ pub fn run(program: &Program, args: impl IntoIterator<Item = OsString>) -> u8 {
     match outcome {
         Ok(exit) => exit.code(),
         Err(failure) => {
-            // What was said before the failure comes before it.
+            // Messages from before the failure come before it.
             let _ = screen.flush();
             failure.tell(&screen);
             failure.exit().code()

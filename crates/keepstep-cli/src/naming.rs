@@ -1,7 +1,7 @@
-//! What people call what has an id: episodes, groups and runs, as far as the store can still tell.
+//! The names of episodes, groups and runs that are known by their ids, as far as the store still has them.
 //!
-//! A log says what its episodes are called, unless that record is damaged or the log is gone. Then another attempt may say
-//! it, or the plan of a run: names there make the same ids.
+//! A log has the names of its episodes, unless that record is damaged or the log is gone. Then another attempt may
+//! have the name, or the plan of a run: its names make the same ids.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -22,7 +22,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Finds the names of these ids. One that is not found stays without: no name is no reason to fail.
+    /// Finds the names of these ids. An id whose name is not found stays without one: that is no reason to fail.
     pub(crate) fn of(store: &Store, mut wanted: BTreeSet<Id>) -> Self {
         let mut names = Self::default();
         for run in store.runs().unwrap_or_default().into_iter().flatten() {
@@ -84,12 +84,12 @@ impl Names {
         }
     }
 
-    /// An episode, whichever attempt; nothing if nobody knows its name.
+    /// An episode, without the attempt; `None` if its name is unknown.
     pub(crate) fn episode(&self, id: &Id) -> Option<&Ref> {
         self.episodes.get(id)
     }
 
-    /// An attempt: its number stands there unless it is the one that counts.
+    /// An attempt: with its number, unless it is the one that counts.
     pub(crate) fn attempt(&self, id: &Id, attempt: u32, step: Option<u64>) -> String {
         let is_in_force = self.in_force.get(id) == Some(&attempt);
         let attempt = (!is_in_force).then_some(attempt);

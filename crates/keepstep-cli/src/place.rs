@@ -18,9 +18,9 @@ pub(crate) fn open_to_read(path: &Path) -> Outcome<Store> {
     open_with(path, Options::default())
 }
 
-/// As [`open_to_read`], saying how.
+/// As [`open_to_read`], with options.
 pub(crate) fn open_with(path: &Path, options: Options) -> Outcome<Store> {
-    // Looking asks for no level: a store in memory may be looked at too.
+    // Reading needs no level: a store in memory may be read too.
     let options = options.level(keepstep::Level::Kill);
     Store::open_existing(path, options).map_err(|error| match error {
         Error::NotAStore { .. } if !path.exists() => {
@@ -43,7 +43,7 @@ pub(crate) fn open_with(path: &Path, options: Options) -> Outcome<Store> {
     })
 }
 
-/// Stores in the folder of somebody who named the folder, such as the one that `keepstep demo` makes.
+/// Stores in a folder, if the folder was named instead of a store, such as the one that `keepstep demo` makes.
 fn stores_below(path: &Path) -> Vec<PathBuf> {
     const SHOWN_MAX: usize = 3;
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
@@ -60,17 +60,21 @@ pub(crate) fn open_split(store: Option<&Path>, targets: &[String]) -> Outcome<(S
     Ok((opened?, refs))
 }
 
-/// Opens what [`split`] took for the store. Whoever meant a directory by the first reference is told how to say so.
+/// Opens what [`split`] took for the store. If the first reference was meant as a directory, a hint says how to write
+/// that.
 pub(crate) fn open_taken(store: Option<&Path>, path: &Path, first: Option<&str>) -> Outcome<Store> {
     open_to_read(path).map_err(|failure| match first {
-        Some(first) if store.is_none() && path.as_os_str() == "./runs" => failure.hint(format!(
-            "{first:?} was taken for a run or an episode; a directory of that name is ./{first}"
-        )),
+        Some(first) if store.is_none() && path.as_os_str() == "./runs" => {
+            let named = quoted(Path::new(first));
+            failure.hint(format!(
+                "{first:?} was taken for a run or an episode; for the store of that name, write `-s {named}`"
+            ))
+        }
         _ => failure,
     })
 }
 
-/// True if somebody may still make a store here: there is nothing yet, or a directory with nothing in it.
+/// True if a store may still be made here: there is nothing yet, or an empty directory.
 pub(crate) fn may_come(path: &Path) -> bool {
     let is_address = path.to_str().is_some_and(|text| keepstep::refuse_address(text).is_err());
     match std::fs::read_dir(path) {
@@ -80,7 +84,7 @@ pub(crate) fn may_come(path: &Path) -> bool {
     }
 }
 
-/// True if a store is here. Its own file is there before anything else is, and whole from the first moment.
+/// True if a store is here. Its own file is made before all others, and is whole from the first moment.
 pub(crate) fn is_store(path: &Path) -> bool {
     path.join("keepstep.json").is_file()
 }
@@ -116,10 +120,12 @@ pub(crate) fn split_before(
     }
 }
 
-/// Somebody named a store where something in it was to be named.
-pub(crate) fn only_a_store(path: &Path) -> Failure {
-    let hint = format!("name what you mean behind it; `keepstep ls {}` shows what is there", quoted(path));
-    crate::usage("a store is named, and nothing in it", hint)
+/// The error if only a store is named, and nothing of it.
+pub(crate) fn only_a_store(path: &Path, what: &str) -> Failure {
+    let article = if what.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+    let hint = format!("name {article} {what} after it; `keepstep ls {}` shows what is there", quoted(path));
+    let is = if is_store(path) { "is" } else { "is taken for" };
+    crate::usage(format!("{} {is} a store, and no {what} of it is named", quoted(path)), hint)
 }
 
 fn is_store_before(text: &str, is_followed: bool) -> bool {

@@ -11,7 +11,7 @@ use crate::screen::{Screen, shown};
 /// So wide is what people read.
 const COLUMNS: usize = 80;
 
-/// How far a run's plan is, as by default; nothing for a run without one.
+/// How far a run's plan is, with the default options; `None` for a run without a plan.
 fn progress_of(store: &Store, run: &RunInfo) -> keepstep::Result<Option<(keepstep::Run, Progress)>> {
     let info = store.runs()?.into_iter().flatten().find(|info| info.generation_id == run.generation_id);
     let Some(run) = info.map(|info| store.run_of(info)) else { return Ok(None) };
@@ -19,7 +19,7 @@ fn progress_of(store: &Store, run: &RunInfo) -> keepstep::Result<Option<(keepste
     Ok((progress.planned > 0).then_some((run, progress)))
 }
 
-/// Says how far the plans of these runs are.
+/// Prints how far the plans of these runs are.
 pub(crate) fn tell<'r>(store: &Store, runs: impl Iterator<Item = &'r RunInfo>, screen: &Screen) -> Outcome {
     let mut exit = Exit::Done;
     for run in runs {
@@ -47,6 +47,7 @@ fn lines(run: &RunInfo, progress: &Progress) -> Vec<String> {
         (*unscored, "unscored"),
         (errored.saturating_sub(given_up), "to be tried again"),
         (given_up, "given up"),
+        (progress.absent.len() as u64, "absent from a sealed group"),
         (*pruned, "pruned"),
         (*damaged, "damaged"),
     ];
@@ -71,15 +72,16 @@ fn lines(run: &RunInfo, progress: &Progress) -> Vec<String> {
     lines
 }
 
-/// As JSON, with the last error of each that was given up; null for a run without a plan.
+/// As JSON, with the last error of each episode that was given up; null for a run without a plan.
 pub(crate) fn json(store: &Store, run: &RunInfo) -> Outcome<Json> {
     let found = match progress_of(store, run) {
-        // `verify` says what is damaged.
+        // `verify` reports what is damaged.
         Err(Error::Damaged { .. }) => None,
         found => found?,
     };
     let Some((run, progress)) = found else { return Ok(Json::Null) };
     let given_up = progress.given_up.iter().map(|it| given_up_json(&run, it)).collect::<Outcome<Vec<_>>>()?;
+    let absent = progress.absent.iter().map(|name| Json::from(refs::reference(&run, name).to_string()));
     let ended = progress.ended.iter().map(|(why, number)| (why.to_string(), Json::from(*number)));
     Ok(Json::map([
         ("planned", Json::from(progress.planned)),
@@ -89,6 +91,7 @@ pub(crate) fn json(store: &Store, run: &RunInfo) -> Outcome<Json> {
         ("ended", Json::map(ended)),
         ("unscored", progress.unscored.into()),
         ("given_up", Json::list(given_up)),
+        ("absent", Json::list(absent.collect::<Vec<_>>())),
         ("pruned", progress.pruned.into()),
         ("damaged", progress.damaged.into()),
         ("done", progress.done().into()),

@@ -1,4 +1,4 @@
-//! Progress bars, on stderr, and only where somebody looks.
+//! Progress bars, on stderr, and only on a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -7,7 +7,7 @@ pub(crate) fn bar(end: u64, what: &str) -> ProgressBar {
     styled(ProgressBar::new(end), "{msg} [{bar:32}] {pos}/{len}", what)
 }
 
-/// A bar that nobody sees.
+/// A bar that is not shown.
 pub(crate) fn none() -> ProgressBar {
     ProgressBar::hidden()
 }

@@ -1,6 +1,7 @@
 //! What a store holds, as the verbs show it: runs, and episodes with their names.
 
 use std::ops::Deref;
+use std::path::Path;
 
 use keepstep::read::Catalog;
 use keepstep::refs::{self, MAY_BE_LOST, Meant, Ref, SHAPE, encode};
@@ -9,11 +10,12 @@ use keepstep::{Error, Id, Listed, RunInfo, Store};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::filter::each_once;
 use crate::json::Json;
+use crate::place::{is_store, only_a_store};
 use crate::screen::{Screen, shown};
 
-/// What to do about a name that is not there.
+/// The hint about a name that is not there.
 pub(crate) const LOOK: &str = "`keepstep ls` shows what is there";
-/// More than these would hide what was asked for.
+/// How many errors are shown: more would hide what was asked for.
 const TROUBLES_SHOWN: usize = 10;
 
 /// One attempt at an episode, by name.
@@ -78,17 +80,17 @@ impl Episode {
         ])
     }
 
-    /// Notes what is wrong with it, which the list could not see.
+    /// Notes an error that the list could not see.
     pub(crate) fn find_wrong(&mut self, error: Error) {
         self.listed.trouble.get_or_insert(error);
     }
 
-    /// How to name it on the command line. The attempt stands there unless it is the one that counts.
+    /// Its reference on the command line: with the attempt, unless it is the one that counts.
     pub(crate) fn reference(&self) -> Ref {
         refs::attempt_of(&self.listed)
     }
 
-    /// What the episode is called, whichever attempt this is.
+    /// The name of the episode, without the attempt.
     pub(crate) fn name(&self) -> Ref {
         refs::name_of(&self.listed)
     }
@@ -125,7 +127,7 @@ fn natural(text: &str) -> Vec<(String, u64)> {
     parts
 }
 
-/// The runs of a store, by name and generation. A card that cannot be read is told by [`tell_unread_runs`].
+/// The runs of a store, by name and generation. A card that cannot be read is reported by [`tell_unread_runs`].
 pub(crate) fn runs(store: &Store) -> Outcome<Vec<RunInfo>> {
     let is_told = |run: &keepstep::Result<RunInfo>| run.as_ref().is_err_and(Error::is_of_one_file);
     Ok(store.runs()?.into_iter().filter(|run| !is_told(run)).collect::<keepstep::Result<_>>()?)
@@ -136,7 +138,7 @@ pub(crate) fn fits_attempt(episode: &Episode, wanted: &Ref) -> bool {
     wanted.attempt == Some(episode.key.attempt)
 }
 
-/// The one attempt that is meant: the one that counts, where none is named.
+/// The one attempt that is meant: the one that counts, if none is named.
 pub(crate) fn one<'e>(
     store: &Store,
     episodes: &'e [Episode],
@@ -153,7 +155,7 @@ pub(crate) fn one<'e>(
     }
 }
 
-/// Nothing is found under a reference: it was pruned, or it is called otherwise.
+/// Why a reference matches nothing: it was pruned, or has another name.
 pub(crate) fn not_there(store: &Store, text: &str, wanted: &Ref, what: &str) -> Failure {
     let failure = Failure::new(format!("no {what} here is called {text:?}"));
     let known = refs::not_there(store, text, wanted);
@@ -163,6 +165,14 @@ pub(crate) fn not_there(store: &Store, text: &str, wanted: &Ref, what: &str) -> 
     if refs::is_incomplete(store) {
         return failure.hint(MAY_BE_LOST).hint(LOOK).with_exit(Exit::Lost);
     }
+    if is_store(Path::new(text)) {
+        return only_a_store(Path::new(text), what);
+    }
+    // The episode is there, and the attempt is not.
+    let missing = open(store).ok().and_then(|(_, episodes)| refs::no_attempt(&episodes, wanted));
+    if let Some(Error::Unknown { what, hint }) = missing {
+        return Failure::new(format!("there is no {what}")).hint(hint);
+    }
     match (written_otherwise(store, text), known) {
         (Some(hint), _) => failure.hint(hint).hint(LOOK),
         (None, Ok(Error::Unknown { hint, .. })) => failure.hint(hint).hint(LOOK),
@@ -170,7 +180,7 @@ pub(crate) fn not_there(store: &Store, text: &str, wanted: &Ref, what: &str) -> 
     }
 }
 
-/// What is meant by somebody who typed a name as they gave it: with a slash that has to be encoded, or without its run.
+/// What is meant by a name that was typed as it was given: with a slash that has to be encoded, or without its run.
 fn written_otherwise(store: &Store, text: &str) -> Option<String> {
     for run in store.runs().ok()?.into_iter().flatten().filter(|run| run.is_newest) {
         let (name, rest) = (encode(&run.name), text.strip_prefix(&*run.name));
@@ -195,13 +205,13 @@ fn written_otherwise(store: &Store, text: &str) -> Option<String> {
     Some(format!("perhaps {run}/{task}{numbers} is meant: the run comes first"))
 }
 
-/// Says what is wrong with which episodes: what was recorded of them rests on something that is not there, or is damaged.
+/// Reports what is wrong with which episodes: something that their records depend on is missing or damaged.
 pub(crate) fn tell_wrong(episodes: &[Episode], screen: &mut Screen) -> Outcome {
     let said = |it: &Episode| Some(format!("{}: {}", it.name(), it.trouble.as_ref()?));
     tell_damaged(each_once(episodes.iter().filter_map(said), Clone::clone), screen)
 }
 
-/// Says which cards of runs cannot be read, unless the episodes of the run say so.
+/// Reports which cards of runs cannot be read, unless the episodes of the run do so.
 pub(crate) fn tell_unread_runs(store: &Store, episodes: &[Episode], screen: &mut Screen) -> Outcome {
     let unread = store.runs()?.into_iter().filter_map(Result::err).map(|error| error.to_string());
     let is_told = |said: &String| {
@@ -224,7 +234,7 @@ fn tell_damaged(said: Vec<String>, screen: &mut Screen) -> Outcome {
     Ok(Exit::Lost)
 }
 
-/// Says which files could not be read; that they could not is what the exit code says too.
+/// Reports which files could not be read. The exit code says so too.
 pub(crate) fn tell_troubles(catalog: &Catalog, screen: &mut Screen) -> Outcome {
     let troubles = catalog.troubles().iter().map(|trouble| trouble.error.to_string()).collect();
     let exit = tell_damaged(troubles, screen)?;

@@ -1,12 +1,8 @@
-//! What happened in an episode, entry by entry, for `show` and `tail`.
+//! The events of an episode, one by one, for `show` and `tail`.
 
 use keepstep::Value;
-use keepstep::read::{
-    Begin, Call, DamagedRecord, Discarded, End, EpisodeEvent, Gap, Item, Note, NoteKey, NoteSaid, Record,
-    RecordedStep,
-};
+use keepstep::read::{EpisodeEvent, Item, NoteKey, NoteSaid, Record, RecordedStep};
 use keepstep_format::fields;
-use keepstep_format::kind::Kind;
 
 use crate::columns::{columns, cut, padded};
 use crate::json::{self, Json};
@@ -22,7 +18,7 @@ const BRIEF_COLUMNS_MIN: usize = 12;
 const BEFORE_COLUMNS: usize = 25;
 /// So much is told of an error on one line.
 const ERROR_COLUMNS: usize = 200;
-/// The name of a call that nobody made: it stands for a try of a turn that failed and left the turn pending.
+/// The name of the call that records a failed try of a turn that stays pending. No caller made it.
 const TRY: &str = "keepstep.turn";
 
 /// How wide what was said and what was seen are, each, if a line may have so many columns.
@@ -44,11 +40,13 @@ pub(crate) struct Rendered {
     pub(crate) fields: Vec<(&'static str, Value)>,
     /// The fields that are lost, or of which a part is.
     pub(crate) damaged: Vec<&'static str>,
+    /// True for a pending turn of an attempt that records nothing more.
+    is_over: bool,
 }
 
 impl Rendered {
     fn new(what: &str, damaged: &[&'static str]) -> Self {
-        Self { what: what.to_owned(), fields: Vec::new(), damaged: damaged.to_vec() }
+        Self { what: what.to_owned(), fields: Vec::new(), damaged: damaged.to_vec(), is_over: false }
     }
 
     fn with(mut self, name: &'static str, value: Option<impl Into<Value>>) -> Self {
@@ -65,7 +63,7 @@ impl Rendered {
         !self.damaged.is_empty() || matches!(&*self.what, "damaged" | "gap")
     }
 
-    /// True for what only programs want to see: people see the turn itself.
+    /// True for records that only programs want to see: people see the turn itself.
     pub(crate) fn is_bookkeeping(&self) -> bool {
         let is_named = self.get("name").and_then(Value::as_str) == Some(TRY);
         let has_failed = self.get("error").is_some() && self.get("result").is_none();
@@ -73,25 +71,23 @@ impl Rendered {
     }
 
     /// As it was read back.
-    pub(crate) fn of_told(told: &EpisodeEvent) -> Self {
-        match told {
-            EpisodeEvent::Begin(begin) => of_begin(begin),
-            EpisodeEvent::Step(step) => of_step("step", step),
-            EpisodeEvent::Discarded(discarded) => of_discarded(discarded),
-            EpisodeEvent::Call(call) => of_call(call),
-            EpisodeEvent::Note(note) => of_note(note),
-            EpisodeEvent::End(end) => of_end(end),
-            EpisodeEvent::Damaged(damaged) => of_damaged(damaged),
-            EpisodeEvent::Gap(gap) => of_gap(gap),
-        }
+    pub(crate) fn of_event(event: &EpisodeEvent) -> Self {
+        let described = event.describe();
+        let (what, fields, damaged) = (described.what.to_owned(), described.fields, described.damaged);
+        Self { what, fields, damaged, is_over: false }
     }
 
-    /// A turn that has no result yet.
-    pub(crate) fn of_pending(step: &RecordedStep) -> Self {
-        of_step("pending", step)
+    /// A turn without a result. If its attempt is over, none will come.
+    pub(crate) fn of_pending(step: &RecordedStep, is_over: bool) -> Self {
+        let said = EpisodeEvent::Step(Box::new(step.clone()));
+        Self { what: "pending".to_owned(), is_over, ..Self::of_event(&said) }
     }
 
-    /// A note of the run: somebody else's, or one that came after the end.
+    fn no_result(&self) -> &'static str {
+        if self.is_over { "no result: the attempt ended first" } else { "no result yet" }
+    }
+
+    /// A note of the run: from another process, or from after the end.
     pub(crate) fn of_note_said(key: &NoteKey, said: &NoteSaid) -> Self {
         Self::new("note", &[])
             .with("index", key.target.step.and_then(|step| i64::try_from(step).ok()))
@@ -106,8 +102,8 @@ impl Rendered {
     pub(crate) fn of_item(item: &Item) -> Self {
         match item {
             Item::Record(record) => of_record(record),
-            Item::Damaged(damaged) => of_damaged(damaged),
-            Item::Gap(gap) => of_gap(gap),
+            Item::Damaged(damaged) => Self::of_event(&EpisodeEvent::Damaged(*damaged)),
+            Item::Gap(gap) => Self::of_event(&EpisodeEvent::Gap(*gap)),
         }
     }
 
@@ -193,7 +189,7 @@ impl Rendered {
         let said = ["action", "response", "value"].iter().find_map(|name| self.get(name));
         let said = padded(&said.map_or(String::new(), |value| brief(value, wide)), wide);
         let seen = match (&*self.what, self.get("error")) {
-            ("pending", _) => "(no result yet)".to_owned(),
+            ("pending", _) => format!("({})", self.no_result()),
             (_, Some(error)) => cut(&format!("! {}", error_of(error)), wide).into_owned(),
             _ => self.get("observation").map_or(String::new(), |value| brief(value, wide)),
         };
@@ -221,7 +217,7 @@ impl Rendered {
             }
         }
         if &*self.what == "pending" {
-            out.push(format!("{} no result yet", paint.bold("pending:")));
+            out.push(format!("{} {}", paint.bold("pending:"), self.no_result()));
         }
         if !self.damaged.is_empty() {
             out.push(paint.red(&format!("damaged: {}", self.damaged.join(", "))));
@@ -271,83 +267,6 @@ pub(crate) fn traceback_of(error: &Value) -> Vec<String> {
     let behind_the_first = || Some(error.as_str()?.split_once('\n')?.1);
     let text = error.get("traceback").and_then(Value::as_str).or_else(behind_the_first);
     text.unwrap_or_default().lines().map(|line| shown(line).trim_end().to_owned()).collect()
-}
-
-fn of_step(what: &str, step: &RecordedStep) -> Rendered {
-    let rendered = Rendered::new(what, &step.damaged)
-        .with("index", Some(step.index))
-        .with("kind", Some(step.kind.name()))
-        .with("time_us", step.time);
-    step.fields().fold(rendered, |rendered, (field, value)| rendered.with(field.name, Some(value)))
-}
-
-fn of_begin(begin: &Begin) -> Rendered {
-    Rendered::new("begin", &begin.damaged)
-        .with("time_us", begin.time)
-        .with("run", begin.run.clone())
-        .with("task", begin.task.clone())
-        .with("iteration", begin.iteration)
-        .with("sample", begin.sample)
-        .with("parent", begin.parent.clone())
-        .with("meta", begin.meta.clone())
-        .with("resumed", begin.resumed)
-}
-
-fn of_discarded(discarded: &Discarded) -> Rendered {
-    let damaged = discarded.step.as_ref().map_or(&[][..], |step| &step.damaged);
-    Rendered::new("discarded", damaged)
-        .with("index", Some(discarded.index))
-        .with("time_us", discarded.time)
-        .with("reason", discarded.reason.clone())
-        .with("action", discarded.step.as_ref().and_then(|step| step.action.clone()))
-}
-
-fn of_call(call: &Call) -> Rendered {
-    Rendered::new("call", &call.damaged)
-        .with("index", call.index)
-        .with("time_us", call.time)
-        .with("name", call.name.clone())
-        .with("key", call.key.clone())
-        .with("ordinal", call.ordinal)
-        .with("arguments", call.arguments.clone())
-        .with("result", call.result.clone())
-        .with("error", call.error.clone())
-}
-
-fn of_note(note: &Note) -> Rendered {
-    Rendered::new("note", &note.damaged)
-        .with("index", note.index)
-        .with("time_us", note.time)
-        .with("name", note.name.clone())
-        .with("value", note.value.clone())
-        .with("source", note.source.clone())
-        .with("target", note.target.map(|id| id.to_string()))
-        .with("target_attempt", note.target_attempt)
-}
-
-fn of_end(end: &End) -> Rendered {
-    Rendered::new("end", &end.damaged)
-        .with("time_us", end.time)
-        .with("why", end.why.clone())
-        .with("limit", end.limit.clone())
-        .with("error", end.error.clone())
-        .with("said_by", end.said_by.clone())
-        .with("evidence", end.evidence.clone())
-}
-
-fn of_damaged(damaged: &DamagedRecord) -> Rendered {
-    let place = format!("segment {}, byte {}", damaged.place.segment, damaged.place.offset);
-    // A kind that only a later version knows is not damaged, and cannot be told either.
-    let known = Kind::from_u8(damaged.kind);
-    Rendered::new(if known.is_some() { "damaged" } else { "unknown" }, &[])
-        .with("sequence", Some(i64::from(damaged.seq)))
-        .with("place", Some(place))
-        .with("kind", known.is_none().then_some(i64::from(damaged.kind)))
-}
-
-fn of_gap(gap: &Gap) -> Rendered {
-    let records = i64::from(gap.to) - i64::from(gap.from);
-    Rendered::new("gap", &[]).with("records", Some(records)).with("sequence", Some(i64::from(gap.from)))
 }
 
 fn of_record(record: &Record) -> Rendered {

@@ -1,12 +1,11 @@
-//! What people see: stdout for data, stderr for talk, colour only where somebody looks.
+//! What people see: stdout for data, stderr for messages, colour only on a terminal.
 //!
-//! Recorded text is hostile: whatever could move a cursor or reorder a line is shown escaped, on a terminal or not.
+//! Recorded text is hostile: everything that could move a cursor or reorder a line is escaped, on a terminal or not.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
-use keepstep::export::json::is_hostile;
+pub(crate) use keepstep::export::json::shown;
 
 use crate::columns::{broken, columns, hang_of};
 use crate::failure::Outcome;
@@ -57,7 +56,7 @@ impl Screen {
         Ok(self.out.flush()?)
     }
 
-    /// Talk: one line on stderr. That it cannot be written is no reason to fail.
+    /// A message: one line on stderr. If it cannot be written, that is no reason to fail.
     pub(crate) fn say(&self, line: &str) {
         let mut lines = Vec::new();
         let _ = write_line(&mut lines, line, self.talk_width);
@@ -134,26 +133,6 @@ impl Paint {
     }
 }
 
-/// A text as it may be shown, on one line.
-pub(crate) fn shown(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_hostile) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match c {
-            '\n' => out.push_str("\\n"),
-            '\t' => out.push_str("\\t"),
-            '\r' => out.push_str("\\r"),
-            c if is_hostile(c) => {
-                let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    Cow::Owned(out)
-}
-
 /// Which side of its column a cell leans to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -208,7 +187,7 @@ mod tests {
     fn what_could_move_a_cursor_is_escaped() {
         let hostile = "\u{1b}[2Jgone\r\n\u{7}\u{9b}31m\u{202e}txt.exe\u{feff}";
         let seen = shown(hostile);
-        assert!(!seen.contains(is_hostile), "{seen:?}");
+        assert!(!seen.contains(keepstep::export::json::is_hostile), "{seen:?}");
         assert_eq!(seen, "\\u{1b}[2Jgone\\r\\n\\u{7}\\u{9b}31m\\u{202e}txt.exe\\u{feff}");
         assert_eq!(shown("Käse 🧀 日本"), "Käse 🧀 日本");
     }

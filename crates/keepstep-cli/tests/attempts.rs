@@ -199,7 +199,8 @@ fn an_episode_is_shown_with_its_lineage() {
     assert_eq!(parts, [[0, 0, 3], [1, 3, 5]]);
 
     let old = shop.run(&["show", "shop/taken~0"]);
-    for part in ["shop/taken#0.0~0  superseded, 3 steps", "ended   superseded, said by whoever found it"] {
+    for part in ["shop/taken#0.0~0  superseded, 3 steps", "ended   superseded, by the process that took over"]
+    {
         assert!(old.out.contains(part), "no {part:?} in {}", old.out);
     }
     let old = shop.lines(&["show", "shop/taken~0", "--json"]);
@@ -363,21 +364,22 @@ fn a_damaged_episode_is_exported_as_far_as_it_can_be() {
 fn what_is_wrong_is_told_with_a_hint() {
     let shop = Shop::new();
     std::fs::create_dir(shop.scratch.path("folder")).unwrap();
-    let cases: [(&[&str], i32, &str); 17] = [
+    let cases: [(&[&str], i32, &str); 18] = [
         (&["ls", "--ending", "exploded"], 2, "no episode ends as \"exploded\""),
         (&["ls", "--since", "soon"], 2, "\"soon\" is no time"),
         (&["ls", "shop/nope"], 1, "no run or episode here is called"),
         (&["diff", "shop/taken", "shop/nope"], 1, "no episode here is called"),
         (&["diff", "shop/taken", "shop"], 1, "may mean any of 3 episodes"),
-        (&["diff", "shop/taken", "shop/taken~7"], 1, "no episode here is called"),
+        (&["diff", "shop/taken", "shop/taken~7"], 1, "there is no attempt 7 of shop/taken"),
         (&["diff", "shop/taken", "shop/taken@1"], 2, "is a step"),
         (&["diff", "shop/taken", "shop/back", "--fields", "smell"], 2, "steps have no field \"smell\""),
         (&["diff", "shop/taken@x", "shop/back"], 2, "is not a number"),
         (&["export", "jsonl", "shop/nope"], 1, "no run or episode here is called"),
         (&["export", "jsonl", "shop/taken@1"], 2, "is a step"),
-        (&["export", "jsonl", "shop", "--json"], 2, "--json has no place"),
-        (&["export", "jsonl", "shop", "-o", "folder"], 1, "is no file"),
-        (&["export", "jsonl", "shop", "-o", "/dev/null"], 1, "is no file"),
+        (&["export", "jsonl", "shop", "--json"], 2, "--json needs -o"),
+        (&["export", "csv", "shop"], 2, "hint: give jsonl, which is the only format"),
+        (&["export", "jsonl", "shop", "-o", "folder"], 1, "is a directory\nhint: name a file"),
+        (&["export", "jsonl", "shop", "-o", "/dev/null"], 1, "is a device or a pipe"),
         (&["export", "jsonl", "shop", "-o", "nowhere/steps.jsonl"], 1, "could not open"),
         (&["reap", "nowhere"], 1, "there is no store at nowhere"),
         (&["reap", "--lease=-1"], 2, "is no time"),
@@ -388,9 +390,7 @@ fn what_is_wrong_is_told_with_a_hint() {
         assert!(said.tells_error_and_hint() && said.err.contains(words), "{arguments:?}: {}", said.err);
         assert!(said.out.is_empty(), "{arguments:?}: {}", said.out);
     }
-    for arguments in
-        [&["diff", "shop/taken"][..], &["export"], &["export", "jsonl"], &["export", "csv", "shop"]]
-    {
+    for arguments in [&["diff", "shop/taken"][..], &["export"], &["export", "jsonl"]] {
         let said = shop.run(arguments);
         assert!(said.code == Some(2) && said.out.is_empty(), "{arguments:?}: {said:?}");
     }
@@ -453,7 +453,7 @@ fn the_dead_are_reaped() {
     let again = shop.run(&["reap", "--json"]);
     assert!(again.out.is_empty() && again.err.contains("0 attempts recorded as crashed"), "{again:?}");
     let shown = shop.run(&["show", "killed/shop-1"]);
-    assert!(shown.out.contains("ended   crashed, said by whoever found it, evidence"), "{shown:?}");
+    assert!(shown.out.contains("ended   crashed, found by another process, evidence"), "{shown:?}");
     assert_eq!(told(&shop.lines(&["ls", "shop/alone", "--json"]))[0].1, "running");
 }
 
@@ -466,7 +466,7 @@ fn the_silent_are_waited_for() {
     pretend_no_boot(&shop.scratch.path("s"), &writer);
     assert_eq!(told(&shop.lines(&["ls", "killed", "--json"]))[0].1, "silent");
     let said = shop.run(&["reap"]);
-    assert!(said.code == Some(0) && said.err.contains("1 attempt not heard of"), "{said:?}");
+    assert!(said.code == Some(0) && said.err.contains("1 attempt silent"), "{said:?}");
     assert!(said.err.contains("hint: `keepstep reap --wait`") && said.out.is_empty(), "{said:?}");
     let said = shop.run(&["reap", "--wait", "--lease", "0.2"]);
     assert!(said.code == Some(0) && said.out.contains("its heartbeat stood still"), "{said:?}");
@@ -520,7 +520,7 @@ fn tail_goes_on_with_the_next_attempt() {
     assert!(lines.last().unwrap().contains(r#""what":"end""#));
     let said = Printed::from(tail.wait_with_output().unwrap());
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.err.contains("attempt ~1 goes on from step 3, by process"), "{said:?}");
+    assert!(said.err.contains("attempt ~1 resumes at step 3, by process"), "{said:?}");
     drop(old);
 }
 
@@ -575,7 +575,7 @@ fn tail_waits_for_whoever_goes_on() {
     let scratch = Scratch::new();
     killed(&scratch, "shop-1");
     let alone = run(scratch.dir(), ["tail", "-f", "-s", "s", "killed/shop-1~0"]);
-    assert!(alone.code == Some(0) && alone.err.contains("its recorder is gone"), "{alone:?}");
+    assert!(alone.code == Some(0) && alone.err.contains("its process died"), "{alone:?}");
     let mut tail = program()
         .current_dir(scratch.dir())
         .args(["tail", "-f", "--json", "-n", "0", "-s", "s", "killed/shop-1"])

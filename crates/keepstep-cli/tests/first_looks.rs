@@ -142,7 +142,7 @@ fn leftovers_are_explained_and_can_be_removed() {
     let said = ask(&scratch, &["verify", "s"]);
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(said.out.contains("leftover runs/.tmp-0011"), "{said:?}");
-    let words = ["somebody was making", "no harm", "`keepstep compact`"];
+    let words = ["a process was making", "no harm", "`keepstep compact`"];
     assert!(words.iter().all(|word| said.err.contains(word)), "{said:?}");
     for _ in 0..2 {
         assert_eq!(ask(&scratch, &["compact", "s", "--grace", "0"]).code, Some(0));

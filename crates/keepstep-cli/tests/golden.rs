@@ -1,8 +1,12 @@
 //! Stores of every version that was ever released stay readable: `tests/golden/` is read, value by value.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+mod program;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use program::copy_all;
 
 fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")
@@ -12,21 +16,8 @@ fn golden() -> PathBuf {
 fn copy_of(store: &Path, name: &str) -> PathBuf {
     let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("golden-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&copy);
-    copy_dir(store, &copy);
+    copy_all(store, &copy);
     copy
-}
-
-fn copy_dir(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).expect("creates");
-    for entry in std::fs::read_dir(from).expect("lists") {
-        let entry = entry.expect("lists");
-        let target = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy_dir(&entry.path(), &target);
-        } else {
-            std::fs::copy(entry.path(), &target).expect("copies");
-        }
-    }
 }
 
 fn keepstep(arguments: &[&str]) -> std::process::Output {

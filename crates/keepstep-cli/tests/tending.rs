@@ -76,7 +76,7 @@ fn what_is_wrong_is_told_with_a_hint() {
     let cases: [(&[&str], i32, &str); 8] = [
         (&["compact", "nowhere"], 1, "there is no store at nowhere"),
         (&["compact", "demo", "--grace=-1"], 2, "--grace -1 is no time"),
-        (&["prune", "-s", "demo", "--reason", "x"], 2, "nothing says which episodes are to go"),
+        (&["prune", "-s", "demo", "--reason", "x"], 2, "no episodes to delete were named"),
         (&["prune", "-s", "demo", "--reason", "x", "--ending", "exploded"], 2, "no episode ends as"),
         (&["prune", "-s", "demo", "--reason", "x", "--older-than", "soon"], 2, "\"soon\" is no age"),
         (&["prune", "-s", "demo", "--reason", "x", "demo/nope"], 1, "no run or episode here is called"),

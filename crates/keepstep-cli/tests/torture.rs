@@ -1,6 +1,7 @@
 //! `torture` and `demo`, with real processes and a real kill -9.
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::print_stdout,
     reason = "a test fails by a panic, and says why it was skipped"
 )]
@@ -39,9 +40,10 @@ fn killing_recorders_and_their_company_loses_nothing() {
 /// The negative control: recorders that say too early that a step was acknowledged are found out.
 #[test]
 fn a_step_that_is_lost_in_company_is_noticed() {
-    let scratch = Scratch::new();
     let arguments = ["torture", "dir", "--company", "--early", "--seconds", "6", "--json"];
-    let said = run(scratch.dir(), arguments);
+    // On a busy machine a kill may miss the moment between what was said and what was written.
+    let said = (0..5).map(|_| run(Scratch::new().dir(), arguments)).find(|said| said.code != Some(0));
+    let said = said.expect("five runs, and nothing was noticed");
     assert_eq!(said.code, Some(3), "{said:?}");
     assert!(said.number("lost") > 0, "{said:?}");
 }

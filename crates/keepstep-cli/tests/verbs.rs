@@ -10,7 +10,7 @@ mod program;
 use std::path::Path;
 use std::process::Stdio;
 
-use keepstep::{EpisodeName, NoteTarget, Options, Step, Store, Value};
+use keepstep::{Ending, EpisodeName, NoteTarget, Options, Step, Store, Value};
 use program::{Printed, Scratch, demo_store, json_lines, program, run};
 
 #[test]
@@ -99,6 +99,14 @@ fn a_pending_turn_and_notes_of_others_are_shown() {
     let said = run(scratch.dir(), ["show", "-s", "runs", "shop/t", "--json"]);
     assert!(json_lines(&said).iter().any(|line| line.contains(r#""what":"note""#)), "{said:?}");
     drop(turn);
+    // Of an attempt that is over, no result will come.
+    episode.end("errored", Ending::default()).unwrap().wait().unwrap();
+    for (wanted, words) in
+        [("shop/t", "(no result: the attempt ended first)"), ("shop/t@1", "no result: the attempt")]
+    {
+        let said = run(scratch.dir(), ["show", "-s", "runs", wanted]);
+        assert!(said.out.contains(words) && !said.out.contains("no result yet"), "{said:?}");
+    }
 }
 
 /// Wrong names fail with exit 1 and say what there is; wrong arguments with exit 2.
@@ -116,7 +124,7 @@ fn what_is_not_there_is_told_with_a_hint() {
         (&["show", "-s", "demo", "demo/shop-1#0.0@99"], 1, "has no step 99"),
         (&["show", "-s", "demo", "demo/shop-1@x"], 2, "the step of \"demo/shop-1@x\" is not a number"),
         (&["ls", "./demo", "demo#x"], 2, "the generation of \"demo#x\" is not a number"),
-        (&["ls", "./demo", "demo#1"], 1, "has no generation 1, it has 0"),
+        (&["ls", "./demo", "demo#1"], 1, "has no generation 1: its only generation is 0"),
         (&["ls", "./demo", "demoo"], 1, "perhaps demo is meant"),
         (&["ls", "./demo", "--run", "nope"], 1, "no run here is called \"nope\""),
         (&["show", "-s", "demo", "demo/shpo-1#0.0"], 1, "perhaps demo/shop-1#0.0"),

@@ -104,6 +104,7 @@ fields! {
     PRUNED = 98 "pruned";
     PRUNING = 99 "pruning";
     SUMMARY_RULE = 100 "summary_rule";
+    GROUP_SIZE = 101 "group_size";
     ORIGINS = 110 "origins";
     MOVED_BY = 111 "moved_by";
 }

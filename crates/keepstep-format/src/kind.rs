@@ -1,35 +1,9 @@
-//! The kinds of frames: the only table of their names, their effects on the steps of an attempt, and their fields.
+//! The kinds of frames: the only table of their numbers and names, their effects on the steps of an attempt, and their
+//! fields of a step.
 //!
-//! All code that writes, reads, summarizes, verifies or follows records uses it. Each `match` names every kind, so
-//! that a new one cannot be forgotten.
+//! A new kind is a line here. All code that writes, reads, summarizes, verifies or follows records uses it.
 
 use crate::{fields, step_fields};
-
-/// The kind of a frame.
-#[repr(u8)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "the names are those of the table in the spec, §5")]
-pub enum Kind {
-    Bind = 0x01,
-    Commit,
-    Chunk,
-    Value,
-    Dict,
-    Footer,
-    Lists,
-    Block,
-    Begin = 0x10,
-    First,
-    Step,
-    Intent,
-    Result,
-    Discard,
-    Call,
-    Note,
-    End,
-    Item,
-    Put,
-}
 
 /// The effect of a record on the steps of its attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,87 +20,78 @@ pub enum Effect {
     None,
 }
 
+/// Makes the enum and its methods of the table: number, name in the spec, effect, fields of a step.
+macro_rules! kinds {
+    ($($kind:ident = $number:literal $name:literal $effect:ident $fields:expr;)*) => {
+        /// The kind of a frame.
+        #[repr(u8)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[allow(missing_docs, reason = "the names are those of the table in the spec, §5")]
+        pub enum Kind {
+            $($kind = $number,)*
+        }
+
+        impl Kind {
+            /// Every kind that this version knows.
+            pub const ALL: &[Kind] = &[$(Kind::$kind),*];
+
+            /// The kind with this number, if this version knows it.
+            pub const fn from_u8(number: u8) -> Option<Kind> {
+                match number {
+                    $($number => Some(Kind::$kind),)*
+                    _ => None,
+                }
+            }
+
+            /// Its name in the spec.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Kind::$kind => $name,)*
+                }
+            }
+
+            /// Its effect on the steps of its attempt.
+            pub const fn effect(self) -> Effect {
+                match self {
+                    $(Kind::$kind => Effect::$effect,)*
+                }
+            }
+
+            /// The fields of a step that it may have, and that are lost with it.
+            pub const fn step_fields(self) -> &'static [u8] {
+                match self {
+                    $(Kind::$kind => $fields,)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    Bind = 0x01 "BIND" None &[];
+    Commit = 0x02 "COMMIT" None &[];
+    Chunk = 0x03 "CHUNK" None &[];
+    Value = 0x04 "VALUE" None &[];
+    Dict = 0x05 "DICT" None &[];
+    Footer = 0x06 "FOOTER" None &[];
+    Lists = 0x07 "LISTS" None &[];
+    Block = 0x08 "BLOCK" None &[];
+    Begin = 0x10 "BEGIN" None &[];
+    First = 0x11 "FIRST" CompletesStep &[fields::OBSERVATION, fields::INFO, fields::STATE];
+    Step = 0x12 "STEP" CompletesStep step_fields::WHOLE;
+    Intent = 0x13 "INTENT" OpensTurn step_fields::SAID;
+    Result = 0x14 "RESULT" CompletesTurn step_fields::RESULT;
+    Discard = 0x15 "DISCARD" ClosesTurn &[];
+    Call = 0x16 "CALL" None &[];
+    Note = 0x17 "NOTE" None &[];
+    End = 0x18 "END" None &[];
+    Item = 0x19 "ITEM" CompletesStep &[fields::VALUE];
+    Put = 0x1A "PUT" None &[];
+}
+
 impl Kind {
-    /// Every kind that this version knows.
-    pub const ALL: [Kind; 19] = [
-        Kind::Bind,
-        Kind::Commit,
-        Kind::Chunk,
-        Kind::Value,
-        Kind::Dict,
-        Kind::Footer,
-        Kind::Lists,
-        Kind::Block,
-        Kind::Begin,
-        Kind::First,
-        Kind::Step,
-        Kind::Intent,
-        Kind::Result,
-        Kind::Discard,
-        Kind::Call,
-        Kind::Note,
-        Kind::End,
-        Kind::Item,
-        Kind::Put,
-    ];
-
-    /// The kind with this number, if this version knows it.
-    pub fn from_u8(number: u8) -> Option<Kind> {
-        let index = match number {
-            0x01..=0x08 => number - 0x01,
-            0x10..=0x1A => number - 0x10 + 8,
-            _ => return None,
-        };
-        Some(Kind::ALL[index as usize])
-    }
-
-    /// Its name in the spec.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Kind::Bind => "BIND",
-            Kind::Commit => "COMMIT",
-            Kind::Chunk => "CHUNK",
-            Kind::Value => "VALUE",
-            Kind::Dict => "DICT",
-            Kind::Footer => "FOOTER",
-            Kind::Lists => "LISTS",
-            Kind::Block => "BLOCK",
-            Kind::Begin => "BEGIN",
-            Kind::First => "FIRST",
-            Kind::Step => "STEP",
-            Kind::Intent => "INTENT",
-            Kind::Result => "RESULT",
-            Kind::Discard => "DISCARD",
-            Kind::Call => "CALL",
-            Kind::Note => "NOTE",
-            Kind::End => "END",
-            Kind::Item => "ITEM",
-            Kind::Put => "PUT",
-        }
-    }
-
-    /// Its effect on the steps of its attempt.
-    pub const fn effect(self) -> Effect {
-        match self {
-            Kind::First | Kind::Step | Kind::Item => Effect::CompletesStep,
-            Kind::Intent => Effect::OpensTurn,
-            Kind::Result => Effect::CompletesTurn,
-            Kind::Discard => Effect::ClosesTurn,
-            Kind::Bind
-            | Kind::Commit
-            | Kind::Chunk
-            | Kind::Value
-            | Kind::Dict
-            | Kind::Footer
-            | Kind::Lists
-            | Kind::Block
-            | Kind::Begin
-            | Kind::Call
-            | Kind::Note
-            | Kind::End
-            | Kind::Put => Effect::None,
-        }
-    }
+    /// Kinds from this number on are records: of an attempt, a stream or a run. Those before it serve the log itself.
+    pub const FIRST_RECORD: u8 = Kind::Begin as u8;
 
     /// True if it completes a step.
     pub const fn completes_a_step(self) -> bool {
@@ -137,31 +102,6 @@ impl Kind {
     pub const fn is_about_a_step(self) -> bool {
         !matches!(self.effect(), Effect::None) || matches!(self, Kind::Call)
     }
-
-    /// The fields of a step that it may have, and that are lost with it.
-    pub const fn step_fields(self) -> &'static [u8] {
-        match self {
-            Kind::First => &[fields::OBSERVATION, fields::INFO, fields::STATE],
-            Kind::Step => step_fields::WHOLE,
-            Kind::Intent => step_fields::SAID,
-            Kind::Result => step_fields::RESULT,
-            Kind::Item => &[fields::VALUE],
-            Kind::Bind
-            | Kind::Commit
-            | Kind::Chunk
-            | Kind::Value
-            | Kind::Dict
-            | Kind::Footer
-            | Kind::Lists
-            | Kind::Block
-            | Kind::Begin
-            | Kind::Discard
-            | Kind::Call
-            | Kind::Note
-            | Kind::End
-            | Kind::Put => &[],
-        }
-    }
 }
 
 #[cfg(test)]
@@ -170,7 +110,7 @@ mod tests {
 
     #[test]
     fn each_is_found_by_its_number() {
-        for kind in Kind::ALL {
+        for &kind in Kind::ALL {
             assert_eq!(Kind::from_u8(kind as u8), Some(kind));
         }
         assert_eq!((0..=u8::MAX).filter_map(Kind::from_u8).count(), Kind::ALL.len());
@@ -189,7 +129,7 @@ mod tests {
         // Read when it is tested: the published crate has no docs folder.
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/internals/format.md");
         let spec = std::fs::read_to_string(path).expect("the spec is there");
-        for kind in Kind::ALL {
+        for &kind in Kind::ALL {
             let line = format!("| 0x{:02X} | {} |", kind as u8, kind.name());
             assert_eq!(spec.matches(&line).count(), 1, "{line}");
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keepstep::read::RecordedStep;
-use keepstep::{CallMade, Ending, Entry, EpisodeName, Known, Value};
+use keepstep::{CallKey, CallMade, Ending, Entry, EpisodeName, Known, Turn, Value};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -82,6 +82,20 @@ impl Episode {
     }
 }
 
+/// Whether a call was made before, for Python: whether its result was awaited, and the result; or None, and what it is
+/// recorded with.
+fn told<'py>(
+    py: Python<'py>,
+    known: Known,
+    made: impl FnOnce(CallKey) -> CallMade,
+) -> PyResult<(Option<bool>, Bound<'py, PyAny>)> {
+    match known {
+        Known::Result(result) => Ok((Some(false), from_value(py, &result)?)),
+        Known::Awaited(result) => Ok((Some(true), from_value(py, &result)?)),
+        Known::New(key) => Ok((None, Bound::new(py, Call(made(key)))?.into_any())),
+    }
+}
+
 #[pymethods]
 impl Episode {
     #[getter(r#ref)]
@@ -148,11 +162,12 @@ impl Episode {
         step_dict(py, &step)
     }
 
-    /// What was said in a turn that never got its result.
+    /// What was said in a turn that never got its result, and the number of the turn.
     #[getter]
-    fn pending<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+    fn pending<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyDict>, u64)>> {
         let engine = self.own().or_raise(py)?;
-        py.detach(|| engine.pending()).map(|step| step_dict(py, &step)).transpose()
+        let pending = py.detach(|| engine.pending_turn());
+        pending.map(|(step, number)| Ok((step_dict(py, &step)?, number))).transpose()
     }
 
     /// The newest state of that name, as a tuple of one; None if there is none.
@@ -174,51 +189,68 @@ impl Episode {
         self.record(py, FieldsOf::Both, given, false, |engine, step| engine.record(step))
     }
 
-    /// Says a turn, or adopts the pending one: its index, whether it was pending, what was said, and the receipt if there
-    /// is one.
+    /// Says a turn, or adopts the pending one: its index, whether it was pending, what was said, the receipt if there is
+    /// one, and its number.
     fn say(
         &self,
         py: Python<'_>,
         given: &Bound<'_, PyDict>,
         waits: bool,
-    ) -> PyResult<(u64, bool, SaidFields, Option<Receipt>)> {
+    ) -> PyResult<(u64, bool, SaidFields, Option<Receipt>, u64)> {
         let mut walk = Walk::with_past(self.context.get(), &self.past);
         let step = step_of(FieldsOf::Said, given, &mut walk)?;
         walk.remember(&self.past);
         let engine = self.engine().or_raise(py)?;
         if waits {
-            let turn = py.detach(|| engine.turn(step)).or_raise(py)?;
-            return Ok((turn.index(), turn.adopted().is_some(), SaidFields(engine.said()), None));
+            let (index, adopted, number) = py.detach(|| engine.turn(step).map(Turn::entered)).or_raise(py)?;
+            return Ok((index, adopted, SaidFields(engine.said()), None, number));
         }
         let said = py.detach(|| engine.say(step)).or_raise(py)?;
         let receipt = said.receipt.map(|receipt| self.receipt(receipt)).transpose().or_raise(py)?;
-        Ok((said.index, said.adopted.is_some(), SaidFields(engine.said()), receipt))
+        Ok((said.index, said.adopted.is_some(), SaidFields(engine.said()), receipt, said.number))
     }
 
-    /// Takes the pending turn as it is.
-    fn adopt(&self, py: Python<'_>) -> PyResult<()> {
+    /// Takes the pending turn as it is, if it has that number; returns its number from now on.
+    fn adopt(&self, py: Python<'_>, number: u64) -> PyResult<u64> {
         let engine = self.engine().or_raise(py)?;
-        py.detach(|| engine.adopt()).or_raise(py).map(|_| ())
+        py.detach(|| engine.adopt_turn(number)).or_raise(py)
     }
 
-    fn result(&self, py: Python<'_>, given: &Bound<'_, PyDict>, waits: bool) -> PyResult<Receipt> {
-        self.record(py, FieldsOf::Result, given, waits, move |engine, step| match waits {
-            true => engine.result(step),
-            false => engine.record(Entry::result(step)),
+    /// Completes the turn: the one with that number, if one is given.
+    #[pyo3(signature = (given, waits, number=None))]
+    fn result(
+        &self,
+        py: Python<'_>,
+        given: &Bound<'_, PyDict>,
+        waits: bool,
+        number: Option<u64>,
+    ) -> PyResult<Receipt> {
+        self.record(py, FieldsOf::Result, given, waits, move |engine, step| {
+            let result = Entry::result(step).of_turn(number);
+            if waits { engine.record_and_wait(result) } else { engine.record(result) }
         })
     }
 
-    fn discard(&self, py: Python<'_>, reason: &str) -> PyResult<Receipt> {
+    /// Discards the turn: the one with that number, if one is given.
+    #[pyo3(signature = (reason, number=None))]
+    fn discard(&self, py: Python<'_>, reason: &str, number: Option<u64>) -> PyResult<Receipt> {
         let engine = self.engine().or_raise(py)?;
         let reason = Walk::new(self.context.get()).text(py, reason, "reason")?;
-        self.receipt(py.detach(|| engine.discard(&reason)).or_raise(py)?).or_raise(py)
+        let discards = || engine.record_and_wait(Entry::discard(&reason).of_turn(number));
+        self.receipt(py.detach(discards).or_raise(py)?).or_raise(py)
     }
 
     /// Puts on record that a try of the turn failed, and leaves the turn pending.
-    fn keep(&self, py: Python<'_>, error: &Bound<'_, PyAny>) -> PyResult<Receipt> {
+    fn keep(&self, py: Python<'_>, error: &Bound<'_, PyAny>, number: u64) -> PyResult<Receipt> {
         let error = Walk::new(self.context.get()).value(error, "error")?;
         let engine = self.engine().or_raise(py)?;
-        self.receipt(py.detach(|| engine.keep(error)).or_raise(py)?).or_raise(py)
+        self.receipt(py.detach(|| engine.keep_turn(number, error)).or_raise(py)?).or_raise(py)
+    }
+
+    /// Leaves the turn pending, if it is still under way.
+    fn leave_turn(&self, py: Python<'_>, number: u64) -> PyResult<()> {
+        let engine = self.engine().or_raise(py)?;
+        py.detach(|| engine.leave_turn(number)).or_raise(py)
     }
 
     /// Appends to the recording list.
@@ -240,14 +272,21 @@ impl Episode {
         let arguments = Walk::new(self.context.get()).value(arguments, "arguments")?;
         let engine = self.engine().or_raise(py)?;
         let turn = Some(engine.steps());
-        match py.detach(|| engine.known(name, key, &arguments)).or_raise(py)? {
-            Known::Result(result) => Ok((Some(false), from_value(py, &result)?)),
-            Known::Awaited(result) => Ok((Some(true), from_value(py, &result)?)),
-            Known::New(key) => {
-                let call = Call(CallMade::new(name, key, arguments).turn(turn));
-                Ok((None, Bound::new(py, call)?.into_any()))
-            }
-        }
+        let known = py.detach(|| engine.known(name, key, &arguments)).or_raise(py)?;
+        told(py, known, |key| CallMade::new(name, key, arguments).turn(turn))
+    }
+
+    /// The same for a call that was made before, and whose result its caller does not know.
+    fn known_again<'py>(&self, py: Python<'py>, call: &Call) -> PyResult<(Option<bool>, Bound<'py, PyAny>)> {
+        let engine = self.engine().or_raise(py)?;
+        let known = py.detach(|| engine.known_again(&call.0)).or_raise(py)?;
+        told(py, known, |_| call.0.clone())
+    }
+
+    /// The present turn, and which try it is: calls without a key are numbered from the first on in each.
+    fn turn_try(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        let engine = self.own().or_raise(py)?;
+        py.detach(|| engine.turn_try()).or_raise(py)
     }
 
     /// True if a call that is not recorded was called with these arguments.

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
-/// The name of the exception, and what to try, for those whose message does not say it.
+/// The name of the exception.
 fn class_of(error: &Error) -> &'static str {
     match error {
         Error::DiskFull { .. } => "DiskFull",
@@ -25,7 +25,7 @@ fn class_of(error: &Error) -> &'static str {
         Error::LevelOutOfReach { .. } => "LevelOutOfReach",
         Error::NewerFormat { .. } => "NewerFormat",
         Error::Fenced { .. } | Error::LogClosed { .. } => "Fenced",
-        Error::Ended { .. } => "Ended",
+        Error::Ended { .. } | Error::ResumeRefused { .. } => "Ended",
         Error::Diverged { .. } => "Diverged",
         Error::Pruned { .. } | Error::NotFound { .. } | Error::Unknown { .. } => "NotFound",
         Error::Damaged { .. } => "Damaged",
@@ -70,7 +70,24 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
     {
         return raised;
     }
-    exception(py, class_of(error), error.to_string())
+    let fix = fix_of(error).map_or_else(String::new, |fix| format!(": {fix}"));
+    exception(py, class_of(error), format!("{error}{fix}"))
+}
+
+/// What to do, in the words of Python, if the error itself does not say it.
+fn fix_of(error: &Error) -> Option<&'static str> {
+    match error {
+        // That another process has claimed the episode is told with its time; the others who are busy say what to do.
+        Error::Busy { why, .. } if why.ends_with(" s ago)") => {
+            Some("busy=\"wait\" waits for it, busy=\"take\" takes it over")
+        }
+        Error::Io { source, .. } => match source.kind() {
+            ErrorKind::PermissionDenied => Some("check who may write there, or give another directory"),
+            ErrorKind::ReadOnlyFilesystem => Some("mount it for writing, or give another directory"),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// Wrong input, told as the engine tells it.

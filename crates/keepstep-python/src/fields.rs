@@ -92,7 +92,7 @@ fn held(field: &StepField, given: &Bound<'_, PyAny>, walk: &mut Walk<'_>) -> PyR
     }
     Ok(Some(match field.holds {
         Holds::Any => walk.value(given, name)?,
-        Holds::Number => number_warned(name, given, walk)?.map_or(Value::Null, Value::Float),
+        Holds::Number => number_warned(name, given, walk, Absent::None)?.map_or(Value::Null, Value::Float),
         Holds::Text => Value::from(walk.text(given.py(), &text(name, given)?, name)?),
         Holds::Terms => {
             let terms = terms(name, given, walk)?;
@@ -109,23 +109,49 @@ fn version(name: &str, given: &Bound<'_, PyAny>, walk: &mut Walk<'_>) -> PyResul
     let value = walk.value(given, name)?;
     if matches!(value, Value::Big { .. }) {
         let error =
-            bad_input(name, &format!("is {}", kind_of(given)), "give an integer of 64 bits, or a text");
+            bad_input(name, &format!("is {}", kind_of(given)), "give an integer of 64 bits, or a string");
         return Err(crate::errors::raise(given.py(), &error));
     }
     Ok(value)
 }
 
 fn text(name: &str, given: &Bound<'_, PyAny>) -> PyResult<String> {
-    let wrong = || bad_input(name, &format!("is {}", kind_of(given)), "give a text that UTF-8 has");
+    let wrong = || bad_input(name, &format!("is {}", kind_of(given)), "give a string that UTF-8 can encode");
     given.extract::<String>().map_err(|_| crate::errors::raise(given.py(), &wrong()))
 }
 
+/// How a caller says that there is no number. Every message about one gives this advice, so that it can be followed.
+#[derive(Clone, Copy)]
+enum Absent {
+    /// By None.
+    None,
+    /// By leaving it out: None is refused.
+    LeftOut,
+}
+
+impl Absent {
+    fn instead_of_a_float(self) -> &'static str {
+        match self {
+            Self::None => "None if there is none",
+            Self::LeftOut => "leave out a term that is not there",
+        }
+    }
+
+    fn instead_of_nan(self, name: &str) -> String {
+        match self {
+            Self::None => format!("give None if there is no {name}"),
+            Self::LeftOut => self.instead_of_a_float().to_owned(),
+        }
+    }
+}
+
 /// A float, or None. A text such as "0.100" is refused: what is recorded as a number can be trained on.
-pub(crate) fn number(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
+fn number(name: &str, given: &Bound<'_, PyAny>, absent: Absent) -> PyResult<Option<f64>> {
     if given.is_none() {
         return Ok(None);
     }
-    if let Ok(float) = given.cast_exact::<PyFloat>() {
+    // Those of NumPy are floats too.
+    if let Ok(float) = given.cast::<PyFloat>() {
         return Ok(Some(float.value()));
     }
     let is_text = given.hasattr("encode")? || given.hasattr("decode")?;
@@ -133,33 +159,42 @@ pub(crate) fn number(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<f6
     let found = if is_text || is_array { None } else { given.extract::<f64>().ok() };
     match found {
         Some(number) if is_rounded(given, number) => {
-            let (value, fix) =
-                (format!("is {}", kind_of(given)), "a float cannot hold it exactly: give a float");
+            let (value, fix) = (
+                format!("is {}", kind_of(given)),
+                "a float cannot hold it exactly: give a float, such as float(…) of it",
+            );
             Err(bad_input(name, &value, fix)).or_raise(given.py())
         }
         Some(number) => Ok(Some(number)),
         None => {
             let value = format!("is {}", kind_of(given));
-            Err(bad_input(name, &value, "give a float, or None if there is none")).or_raise(given.py())
+            let fix = format!("give a float, or {}", absent.instead_of_a_float());
+            Err(bad_input(name, &value, &fix)).or_raise(given.py())
         }
     }
 }
 
-/// Whether an integer is another number than the float that it became. Of what is no integer that is for its owner to know.
+/// Whether a number is another one than the float that it became: an integer, a fraction, a decimal.
 fn is_rounded(given: &Bound<'_, PyAny>, number: f64) -> bool {
-    /// Below, every integer is a float.
-    const SAFE: f64 = 9_007_199_254_740_992.0;
-    if number.abs() < SAFE {
+    if number.is_nan() {
         return false;
     }
-    // Arrays have the method, and raise where they are no integer.
-    given.call_method0("__index__").is_ok_and(|whole| whole.ne(number).unwrap_or(true))
+    // Arrays have the method, and raise where they are no integer. Comparing their integers would round them first.
+    match given.call_method0("__index__") {
+        Ok(whole) => whole.ne(number).unwrap_or(true),
+        Err(_) => given.ne(number).unwrap_or(false),
+    }
 }
 
 /// As [`number`], with a warning if it is NaN.
-fn number_warned(name: &str, given: &Bound<'_, PyAny>, walk: &Walk<'_>) -> PyResult<Option<f64>> {
-    let number = number(name, given)?;
-    walk.warn_of_nan(given.py(), name, number)?;
+fn number_warned(
+    name: &str,
+    given: &Bound<'_, PyAny>,
+    walk: &Walk<'_>,
+    absent: Absent,
+) -> PyResult<Option<f64>> {
+    let number = number(name, given, absent)?;
+    walk.warn_of_nan(given.py(), name, number, &absent.instead_of_nan(name))?;
     Ok(number)
 }
 
@@ -167,11 +202,11 @@ fn terms(name: &str, given: &Bound<'_, PyAny>, walk: &Walk<'_>) -> PyResult<Vec<
     let mut terms = Vec::new();
     for (term, value) in entries(name, given)? {
         let field = format!("{name}[{term:?}]");
-        match number_warned(&field, &value, walk)? {
+        match number_warned(&field, &value, walk, Absent::LeftOut)? {
             Some(number) => terms.push((term, number)),
             None => {
-                return Err(bad_input(&field, "is None", "leave out a term that is not there"))
-                    .or_raise(given.py());
+                let fix = format!("give a float, or {}", Absent::LeftOut.instead_of_a_float());
+                return Err(bad_input(&field, "is None", &fix)).or_raise(given.py());
             }
         }
     }
@@ -241,5 +276,7 @@ pub(crate) fn kind_of(given: &Bound<'_, PyAny>) -> String {
     let text = given.repr().map_or_else(|_| String::new(), |text| text.to_string());
     let short: String = text.chars().take(60).collect();
     let dots = if short.len() < text.len() { "…" } else { "" };
-    format!("the {class} {short}{dots}")
+    // The quotes of a string say what it is.
+    let class = if given.is_none() || class == "str" { String::new() } else { format!("the {class} ") };
+    format!("{class}{short}{dots}")
 }

@@ -97,7 +97,7 @@ impl Group {
 
     /// Says once that a reward is no number: on the thread of whoever gave it.
     fn warn_of_nan(&self, py: Python<'_>, reward: f64) -> PyResult<()> {
-        Walk::new(self.context.get()).warn_of_nan(py, "reward", Some(reward))
+        Walk::new(self.context.get()).warn_of_nan(py, "reward", Some(reward), "give a number")
     }
 
     /// The next of its episodes that needs work, opened; None if there is none now.

@@ -53,6 +53,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(fields::_step_fields, module)?)?;
     module.add_function(wrap_pyfunction!(command::command, module)?)?;
     module.add_function(wrap_pyfunction!(store::refuse_address, module)?)?;
+    module.add_function(wrap_pyfunction!(store::check_name, module)?)?;
     module.add_function(wrap_pyfunction!(numbers::int32_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(numbers::float32_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(view::find, module)?)?;

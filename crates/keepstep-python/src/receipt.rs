@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepstep::Level;
+use keepstep::export::json::shown;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
@@ -60,10 +61,10 @@ impl Receipt {
         slf: Bound<'py, Self>,
         py: Python<'py>,
         timeout: Option<f64>,
-        level: Option<&str>,
+        level: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, Self>> {
         let this = slf.get();
-        let level = level.map(parse_level).transpose().or_raise(py)?.unwrap_or(this.inner.wanted());
+        let level = level.map(|level| level_of(&level)).transpose()?.unwrap_or(this.inner.wanted());
         let timeout = timeout.map(|seconds| seconds_of("timeout", seconds)).transpose().or_raise(py)?;
         if level == this.inner.wanted()
             && let Some(outcome) = this.inner.poll()
@@ -90,7 +91,8 @@ impl Receipt {
             Some(step) => format!("{}@{step}", self.reference),
             None => self.reference.to_string(),
         };
-        match (self.inner.level(), self.inner.poll()) {
+        let what = shown(&what);
+        match (self.inner.level(), self.inner.peek()) {
             (Some(level), _) => format!("<Receipt {what}: survives {}>", level.name()),
             (None, Some(Err(error))) => format!("<Receipt {what}: not recorded: {error}>"),
             (None, _) => format!("<Receipt {what}: on its way>"),
@@ -180,13 +182,24 @@ pub(crate) fn look_up_all(py: Python<'_>) -> PyResult<()> {
     look_up_names(py)
 }
 
+const LEVELS: &str = "give \"kill\", \"power\" or \"machine\"";
+
+/// A level that a caller gave, whatever that is.
+fn level_of(given: &Bound<'_, PyAny>) -> PyResult<Level> {
+    let Ok(name) = given.extract::<&str>() else {
+        let value = format!("is {}", given.repr()?);
+        return Err(bad_input("level", &value, LEVELS)).or_raise(given.py());
+    };
+    parse_level(name).or_raise(given.py())
+}
+
 /// A level by its name.
 pub(crate) fn parse_level(name: &str) -> keepstep::Result<Level> {
     match name {
         "kill" => Ok(Level::Kill),
         "power" => Ok(Level::Power),
         "machine" => Ok(Level::Machine),
-        other => Err(bad_input("level", &format!("is {other:?}"), "give \"kill\", \"power\" or \"machine\"")),
+        other => Err(bad_input("level", &format!("is {other:?}"), LEVELS)),
     }
 }
 

@@ -59,7 +59,7 @@ pub(crate) fn opening_of(given: &Bound<'_, PyDict>, context: &Context) -> PyResu
                 how.at = Some(at.or_raise(py)?);
             }
             "policy" => {
-                let fix = "give an integer of 64 bits, or a text";
+                let fix = "give an integer of 64 bits, or a string";
                 how.policy = Some(policy_of(&value).ok_or_else(|| wrong(fix)).or_raise(py)?)
             }
             "new_policy" => {
@@ -71,7 +71,9 @@ pub(crate) fn opening_of(given: &Bound<'_, PyDict>, context: &Context) -> PyResu
                 }
             }
             "retry" => {
-                let retry = value.extract::<Vec<String>>().map_err(|_| wrong("give a list of endings"));
+                let retry = value
+                    .extract::<Vec<String>>()
+                    .map_err(|_| wrong("give a list of endings, such as [\"truncated\"]"));
                 how.retry = retry.or_raise(py)?;
             }
             "parent" => how.parent = Some(text().ok_or_else(|| wrong("give a ref")).or_raise(py)?),
@@ -296,6 +298,9 @@ impl Run {
         }
         told.set_item("ended", ended)?;
         told.set_item("given_up", given_up)?;
+        let absent =
+            progress.absent.iter().map(|name| keepstep::refs::reference(&self.inner, name).to_string());
+        told.set_item("absent", absent.collect::<Vec<_>>())?;
         Ok(told)
     }
 
@@ -323,7 +328,8 @@ impl Run {
         source: &str,
     ) -> PyResult<Receipt> {
         let mut walk = Walk::new(self.context.get());
-        walk.warn_of_nan(py, name, value.extract::<f64>().ok())?;
+        let instead = format!("give None if there is no {name}");
+        walk.warn_of_nan(py, name, value.extract::<f64>().ok(), &instead)?;
         let (value, source) = (walk.value(value, name)?, walk.text(py, source, "source")?);
         let mut target = py.detach(|| keepstep::refs::address(&self.inner, reference)).or_raise(py)?;
         if let (Some(named), Some(given)) = (target.step, step.filter(|given| Some(*given) != target.step)) {
@@ -485,6 +491,7 @@ impl Job {
     fn open(&self, py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<Episode> {
         let how = opening_of(options, self.context.get())?;
         py.detach(|| check_parent(&self.run, &how)).or_raise(py)?;
+        self.run.store().check_open().or_raise(py)?;
         let job = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(job) = job else {
             let fix = "ask for what remains again";

@@ -136,9 +136,13 @@ impl Store {
         Ok(runs)
     }
 
-    /// Records `crashed` for the dead. How many there were.
+    /// Records `crashed` for the dead. How many there were. Says in the log which could not be marked.
     fn reap(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(py.detach(|| self.inner.reap()).or_raise(py)?.len())
+        let marked = py.detach(|| self.inner.reap()).or_raise(py)?;
+        let left = marked.left_alone.iter().map(|left| format!("writer {}: {}", left.writer, left.why));
+        let troubles = left.collect();
+        py.detach(|| warn(troubles));
+        Ok(marked.crashed.len())
     }
 
     /// What this process has recorded to it.
@@ -166,4 +170,10 @@ impl Store {
 #[pyfunction]
 pub(crate) fn refuse_address(py: Python<'_>, place: &str) -> PyResult<()> {
     keepstep::refuse_address(place).or_raise(py)
+}
+
+/// Refuses a name of a note or a call that is empty or reserved, for the null store too.
+#[pyfunction]
+pub(crate) fn check_name(py: Python<'_>, field: &str, name: &str) -> PyResult<()> {
+    keepstep::check_name(field, name).or_raise(py)
 }

@@ -19,10 +19,6 @@ impl Stream {
     pub(crate) fn new(inner: keepstep::Stream, run: &keepstep::Run, context: Py<Context>) -> Self {
         Self { inner, run: run.clone(), context }
     }
-
-    fn told(&self) -> String {
-        format!("stream {:?} of run {:?}", self.inner.name(), self.run.name())
-    }
 }
 
 #[pymethods]
@@ -39,14 +35,28 @@ impl Stream {
         Ok(Receipt::new(receipt, self.run.store(), &reference.into()))
     }
 
-    fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    /// The entries by id, and what is left out of them. Without `partial`, it is an error if anything is left out.
+    fn read<'py>(&self, py: Python<'py>, partial: bool) -> PyResult<(Bound<'py, PyDict>, Vec<String>)> {
         let view = py.detach(|| self.inner.read()).or_raise(py)?;
-        dict_of(py, &self.told(), &view)
+        self.entries(py, &view, partial)
     }
 
-    fn freeze<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let view = py.detach(|| self.inner.freeze()).or_raise(py)?;
-        dict_of(py, &self.told(), &view)
+    /// As `read`, of the stream that is frozen from then on.
+    fn freeze<'py>(&self, py: Python<'py>, partial: bool) -> PyResult<(Bound<'py, PyDict>, Vec<String>)> {
+        let freeze = || if partial { self.inner.freeze_without_lost() } else { self.inner.freeze() };
+        let view = py.detach(freeze).or_raise(py)?;
+        self.entries(py, &view, partial)
+    }
+
+    /// The values of each id that has several.
+    fn conflicts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let view = py.detach(|| self.inner.read()).or_raise(py)?;
+        let conflicts = PyDict::new(py);
+        for conflict in &view.conflicts {
+            let values = conflict.values.iter().map(|(_, value)| from_value(py, value));
+            conflicts.set_item(&conflict.id, values.collect::<PyResult<Vec<_>>>()?)?;
+        }
+        Ok(conflicts)
     }
 
     fn drop(&self, py: Python<'_>) -> PyResult<()> {
@@ -54,31 +64,62 @@ impl Stream {
     }
 }
 
-/// The entries by id. What is in doubt or lost is an error: who reads must not take the rest for the whole.
-fn dict_of<'py>(py: Python<'py>, stream: &str, view: &keepstep::StreamView) -> PyResult<Bound<'py, PyDict>> {
-    if !view.lost.is_empty() {
-        const TOLD_MAX: usize = 5;
-        let told = view.lost.iter().take(TOLD_MAX);
-        let mut places: Vec<String> =
-            told.map(|lost| format!("{} at byte {}: {}", lost.path, lost.offset, lost.found)).collect();
-        if view.lost.len() > TOLD_MAX {
-            places.push(format!("and {} more", view.lost.len() - TOLD_MAX));
+impl Stream {
+    fn entries<'py>(
+        &self,
+        py: Python<'py>,
+        view: &keepstep::StreamView,
+        partial: bool,
+    ) -> PyResult<(Bound<'py, PyDict>, Vec<String>)> {
+        let left_out = [("Damaged", self.lost(view)), ("BadInput", self.in_conflict(view))];
+        let left_out = left_out.into_iter().filter_map(|(name, told)| Some((name, told?)));
+        let left_out: Vec<(&str, String)> = left_out.collect();
+        // A caller that did not ask for a part must not take the rest for the whole.
+        if let Some((name, told)) = left_out.first().filter(|_| !partial) {
+            return Err(exception(py, name, format!("{told}; `read(partial=True)` gives the other entries")));
         }
-        let (count, places) = (view.lost.len(), places.join("; "));
-        let message = format!(
-            "{count} of the entries of {stream} cannot be read ({places}): `keepstep verify` says what was lost"
-        );
-        return Err(exception(py, "Damaged", message));
+        let entries = PyDict::new(py);
+        for (id, value) in &view.entries {
+            entries.set_item(id, from_value(py, value)?)?;
+        }
+        Ok((entries, left_out.into_iter().map(|(_, told)| told).collect()))
     }
-    if !view.conflicts.is_empty() {
-        let ids: Vec<&str> = view.conflicts.iter().map(|conflict| conflict.id.as_str()).collect();
-        let message =
-            format!("{stream} has several values under one id: {}; an entry never changes", ids.join(", "));
-        return Err(exception(py, "BadInput", message));
+
+    /// What cannot be read.
+    fn lost(&self, view: &keepstep::StreamView) -> Option<String> {
+        let places =
+            view.lost.iter().map(|lost| format!("{} at byte {}: {}", lost.path, lost.offset, lost.found));
+        let (count, stream) = (view.lost.len(), self.told(view));
+        (count > 0).then(|| {
+            let places = shortened(places.collect());
+            format!("{count} of the entries of {stream} cannot be read ({places}): `keepstep verify` says what was lost")
+        })
     }
-    let entries = PyDict::new(py);
-    for (id, value) in &view.entries {
-        entries.set_item(id, from_value(py, value)?)?;
+
+    /// The ids that have several values.
+    fn in_conflict(&self, view: &keepstep::StreamView) -> Option<String> {
+        let ids: Vec<String> = view.conflicts.iter().map(|conflict| format!("{:?}", conflict.id)).collect();
+        let stream = self.told(view);
+        (!ids.is_empty()).then(|| {
+            let ids = shortened(ids);
+            format!("{stream} has several values under one id, which `conflicts()` gives: {ids}")
+        })
     }
-    Ok(entries)
+
+    /// The stream, as messages name it. Freezing one is done even if the call that did it raises.
+    fn told(&self, view: &keepstep::StreamView) -> String {
+        let frozen = if view.is_frozen { "the frozen " } else { "" };
+        format!("{frozen}stream {:?} of run {:?}", self.inner.name(), self.run.name())
+    }
+}
+
+/// The first of many, as text.
+fn shortened(mut all: Vec<String>) -> String {
+    const TOLD_MAX: usize = 5;
+    let more = all.len().saturating_sub(TOLD_MAX);
+    all.truncate(TOLD_MAX);
+    if more > 0 {
+        all.push(format!("and {more} more"));
+    }
+    all.join("; ")
 }

@@ -56,7 +56,7 @@ fn is_number(item: &Value) -> bool {
 
 fn kind_of(value: &Value) -> String {
     match value.plain() {
-        Value::Str(text) => format!("is the text {:?}", text.chars().take(60).collect::<String>()),
+        Value::Str(text) => format!("is {:?}", text.chars().take(60).collect::<String>()),
         Value::Bytes(_) | Value::Media(..) => "is bytes".to_owned(),
         Value::Map(_) => "is a mapping".to_owned(),
         Value::Int(_) | Value::Big { .. } | Value::Float(_) | Value::Bool(_) | Value::Array(_) => {

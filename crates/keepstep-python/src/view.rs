@@ -313,8 +313,7 @@ impl View {
     /// All attempts at the episode that really began, in order.
     fn attempts(&self, py: Python<'_>) -> PyResult<Vec<View>> {
         let all = py.detach(|| {
-            let mut catalog = self.store.catalog()?;
-            let listed = self.store.list_one(&mut catalog, &self.key().episode)?;
+            let (catalog, listed) = self.store.look_up(&self.key().episode)?;
             let began: Vec<AttemptKey> =
                 self.store.began(&self.key().episode)?.iter().map(|it| it.key).collect();
             let look = Arc::new(Look { catalog, notes: Arc::clone(&self.notes) });

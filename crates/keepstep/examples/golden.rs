@@ -1,4 +1,6 @@
-//! Makes a golden store: `cargo run --example golden -- KIND DIR`.
+//! A tool for the maintainers of keepstep, not an example of its use: makes a golden store, by
+//! `cargo run --example golden -- KIND DIR`. It is among the examples because cargo
+//! builds it there without making it part of the crate.
 //!
 //! The stores in `tests/golden/` were made by this, once, and stay as they are: every later version must read them.
 //! A new kind may be added; an old one is never made again.
@@ -23,6 +25,7 @@ fn main() -> Result<()> {
     match kind.as_str() {
         "values" => values(&open(&dir, Options::default())?),
         "histories" => histories(&open(&dir, Options::default().segment_bytes_max(12_000))?),
+        "slides" => slides(&open(&dir, Options::default().segment_bytes_max(40_000))?),
         "dictionary" => dictionary(&open(&dir, Options::default())?),
         "chunks" => chunks(&open(&dir, Options::default())?),
         "killed" => killed(&open(&dir, Options::default())?),
@@ -122,6 +125,26 @@ fn values(run: &Run) -> Result<()> {
         Step::new().action("go").discount(0.99).prompt("p").response("r").tokens(tokens).policy(7).agent("a");
     recorder.step(full.state([("messages", Value::list([Value::from("p")]))]))?;
     recorder.end("truncated", Ending::default())?.wait()
+}
+
+/// Histories that slide: a window that moves, one that keeps its first message, and one whose middle is summed up.
+fn slides(run: &Run) -> Result<()> {
+    for sample in 0..3u64 {
+        let recorder = begin(run, sample as i64)?;
+        let message =
+            |turn: u64| Value::from(text(turn * 10 + sample, if turn.is_multiple_of(3) { 90 } else { 300 }));
+        let mut window: Vec<Value> = (0..14).map(message).collect();
+        for turn in 14..54u64 {
+            recorder.step(Step::new().prompt(Value::list(window.iter().cloned())))?;
+            window.remove(usize::from(sample > 0));
+            if sample == 2 && turn.is_multiple_of(9) {
+                window.splice(1..3, [Value::from(text(turn, 500))]);
+            }
+            window.extend((0..turn % 3).map(|more| message(100 * turn + more)));
+        }
+        recorder.end("finished", Ending::default())?.wait()?;
+    }
+    Ok(())
 }
 
 /// Growing lists, strings and arrays of two episodes that share their beginning, across many segments.

@@ -54,7 +54,7 @@ pub enum Error {
     },
     /// The disk accepted no writes during [`crate::Options::stall`].
     #[error(
-        "{path} could not be written for {waited_s} s: {source}; nothing acknowledged is lost, and recording goes on when the cause is gone"
+        "{path} could not be written for {waited_s} s: {source}; nothing acknowledged is lost, and recording continues when the cause is gone"
     )]
     Stalled {
         /// The file or folder.
@@ -65,7 +65,7 @@ pub enum Error {
         source: Arc<io::Error>,
     },
     /// The files were deleted during recording.
-    #[error("{path} was deleted while it was being recorded to: what is recorded from here on would be lost")]
+    #[error("{path} was deleted during recording: steps that are recorded from now on would be lost")]
     Vanished {
         /// Which file or folder is gone.
         path: String,
@@ -74,7 +74,7 @@ pub enum Error {
     #[error("step not recorded, since an earlier step of this episode was not: {0}")]
     EarlierFailed(Box<Error>),
     /// The caller stopped waiting, for example after Ctrl-C.
-    #[error("interrupted while it waited for the disk; what was handed over goes on being written")]
+    #[error("interrupted while waiting for the disk; steps that were handed over are still being written")]
     Interrupted,
     /// The store was closed.
     #[error("the store was closed: open it again")]
@@ -159,10 +159,10 @@ pub enum Error {
         /// True if it is a stream that was frozen or dropped.
         is_stream: bool,
     },
-    /// `compact` or `prune` closed the log that this process recorded to: the process did not answer when it was
-    /// asked whether it is alive.
+    /// Another process closed the log that this process recorded to: this one seemed dead, and did not answer when it
+    /// was asked whether it is alive.
     #[error(
-        "the log of this process (writer {writer}) was closed by `compact` or `prune`, which had no answer from it: what was acknowledged is safe; open the episode again to go on"
+        "the log of this process (writer {writer}) was closed by another process (`compact`, `prune`, `reap` or a follower), which took this one for dead: acknowledged steps are safe; open the episode again to resume"
     )]
     LogClosed {
         /// The writer of that log.
@@ -174,6 +174,14 @@ pub enum Error {
         /// Which episode.
         what: String,
         /// How it ended.
+        why: String,
+    },
+    /// The episode could be resumed, and the caller refuses that (`resume`, `new_policy`).
+    #[error("{what} was not opened: {why}")]
+    ResumeRefused {
+        /// Which episode.
+        what: String,
+        /// Where it stands, and what would allow it.
         why: String,
     },
     /// What is given now differs from what was recorded.
@@ -230,12 +238,10 @@ pub enum Error {
 
 fn fenced(what: &str, mine: u32, attempt: u32, is_stream: bool) -> String {
     if is_stream {
-        return format!(
-            "{what} was frozen, or dropped: what is in it stays as it is, and nothing more can be put into it"
-        );
+        return format!("{what} was frozen or dropped: its entries stay as they are, and no more can be put");
     }
     format!(
-        "{what} belongs to attempt {attempt} now, which took it over: attempt {mine} may record nothing more"
+        "{what} belongs to attempt {attempt} now, which took it over: attempt {mine} may record nothing more; open the episode again to resume"
     )
 }
 
@@ -244,7 +250,7 @@ fn way_out(field: &str) -> &'static str {
     if field.starts_with("call ") {
         "give the call another key="
     } else {
-        "give it up with episode.pending.discard(reason)"
+        "discard it with episode.pending.discard(reason)"
     }
 }
 
@@ -269,7 +275,10 @@ impl Error {
             | Self::Pruned { .. }
             | Self::NotFound { .. }
             | Self::Unknown { .. } => Remedy::FixInput,
-            Self::Fenced { .. } | Self::LogClosed { .. } | Self::Ended { .. } => Remedy::Stop,
+            Self::Fenced { .. }
+            | Self::LogClosed { .. }
+            | Self::Ended { .. }
+            | Self::ResumeRefused { .. } => Remedy::Stop,
             Self::Damaged { .. } => Remedy::RestoreData,
         }
     }

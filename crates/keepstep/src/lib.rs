@@ -15,7 +15,7 @@
 //!             std::process::abort(); // as an OOM or a Slurm kill would
 //!         }
 //!         let total = episode.state("total")?.and_then(|total| total.as_int()).unwrap_or(0) + 1;
-//!         let step = Step::new().action("buy").reward(1.0).state([("total", Value::Int(total))]);
+//!         let step = Step::new().action("buy").reward(1.0).state([("total", total)]);
 //!         episode.step(step)?; // survives a power cut from here on
 //!     }
 //!     episode.end(Why::Finished, Ending::default())?.wait()?;
@@ -84,15 +84,15 @@ pub use options::{Level, Options};
 pub use read::{NoteTarget, Stopper};
 pub use segment::{Liveness, Pruned, Summary};
 pub use store::{
-    Began, Conflict, Ending, Episode, EpisodeEvents, EpisodeFilter, EpisodeName, Generation, GivenUp, Group,
-    GroupView, Job, Jobs, Known, Listed, MARKED_AT_ONCE, Member, NewPolicy, Next, Opening, OrphanNote,
-    PlanOptions, PolicyName, Progress, Reaped, Remaining, RemainingOptions, Resume, Run, RunEvent, RunFollow,
-    RunInfo, RunOptions, SaidTurn, SealedGroups, Search, StepFollow, StepNews, Store, Stream, StreamView,
-    Turn, View, WeakStore, WhenBusy, refuse_address,
+    AttemptFollow, Began, Conflict, Ending, Episode, EpisodeEvents, EpisodeFilter, EpisodeName, Generation,
+    GivenUp, Group, GroupView, Job, Jobs, Known, Listed, MARKED_AT_ONCE, Marked, Member, NewPolicy, Next,
+    Opening, OrphanNote, PlanOptions, PolicyName, Progress, Reaped, RecordFollow, RecordNews, Remaining,
+    RemainingOptions, Resume, Run, RunEvent, RunFollow, RunInfo, RunOptions, SaidTurn, SealedGroups, Search,
+    StepFollow, StepNews, Store, Stream, StreamView, Turn, View, WeakStore, WhenBusy, refuse_address,
 };
 #[cfg(feature = "simulate")]
 pub use write::Encoded;
-pub use write::{CallKey, CallMade, Entry, Receipt, Step, Tokens, Waker, WriterStats};
+pub use write::{CallKey, CallMade, Entry, Receipt, Step, Tokens, Waker, WriterStats, check_name};
 
 /// The examples of the README are run as tests.
 #[doc = include_str!("../README.md")]

@@ -200,10 +200,10 @@ broken! {
     is_broken_close_by_evidence => CloseByEvidence,
     is_broken_pass_over_by_evidence => PassOverByEvidence,
     is_broken_act_on_what_was_known => ActOnWhatWasKnown,
-    is_broken_no_reward_is_zero => NoRewardIsZero,
     is_broken_compact_forgets_origins => CompactForgetsOrigins,
     is_broken_scan_is_proof => ScanIsProof,
     is_broken_note_without_look => NoteWithoutLook,
+    is_broken_tell_what_is_seen => TellWhatIsSeen,
 }
 
 /// Rules that a test can break. Each broken variant was once the obvious implementation; the crash tests must catch
@@ -255,12 +255,12 @@ pub enum Broken {
     PassOverByEvidence,
     /// A takeover or `reap` uses what it had read before, because the writer seems gone.
     ActOnWhatWasKnown,
-    /// The writer's summaries use another rule: the return is 0 if no reward was given.
-    NoRewardIsZero,
     /// `compact` does not record where the moved records were before.
     CompactForgetsOrigins,
     /// A SCAN card counts as proof that the writer synced.
     ScanIsProof,
     /// A note is recorded without checking that its target exists, as older versions did.
     NoteWithoutLook,
+    /// A follower reports what a writer that seems gone has written, although it may still be undone.
+    TellWhatIsSeen,
 }

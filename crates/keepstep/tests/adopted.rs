@@ -12,7 +12,7 @@ use hooked_disk::HookedDisk;
 use keepstep::disk::Files;
 use keepstep::disk::sim::SimDisk;
 use keepstep::read::{EpisodeEvent, StepKind};
-use keepstep::{Ending, EpisodeName, Error, Opening, Options, Run, Step, Store, Value, WhenBusy};
+use keepstep::{Ending, EpisodeName, Error, NoteTarget, Opening, Options, Run, Step, Store, Value, WhenBusy};
 
 fn run_on(disk: Arc<dyn Files>) -> Run {
     let options = Options::default().background(false).dictionary(false);
@@ -55,6 +55,17 @@ fn an_end_that_was_adopted_is_an_end_for_all_who_ask() {
     assert_eq!(told.collect::<Vec<_>>(), one_by_one);
     let end = view.ending().expect("reads").expect("has ended");
     assert_eq!((end.why.as_deref(), end.said_by.as_deref()), (Some("finished"), Some("the owner")));
+    // A judge had seen attempt 0, and annotates it: its note was lost with the attempt that nobody had asked for.
+    let target = NoteTarget::episode(view.id()).attempt(0);
+    reader
+        .annotate(target, "score", Value::from(0.5), "judge")
+        .expect("annotates")
+        .wait()
+        .expect("is durable");
+    let (notes, _) =
+        reader.store().notes(reader.generation_id()).expect("reads").episode(&view.id()).expect("reads");
+    let names: Vec<String> = view.counting(&notes).into_iter().map(|(key, _)| key.name).collect();
+    assert_eq!(names, ["score"], "the note counts for the attempt that adopted the end");
     let report = reader.store().verify(&mut |_| {}).expect("verifies");
     assert!(report.is_whole(), "{report:?}");
 }

@@ -6,11 +6,15 @@
     reason = "a test stops at the first surprise"
 )]
 
+#[path = "scratch/copying.rs"]
+mod copying;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use copying::copy_all;
 use keepstep::disk::Files;
 use keepstep::disk::sim::SimDisk;
 use keepstep::read::{FollowFrom, Item};
@@ -212,25 +216,14 @@ fn follow_on(store: &Store, from: FollowFrom, most: usize, told: &mut Vec<Name>)
         let Item::Record(record) = next.item else { panic!("{next:?}") };
         told.push((next.writer, next.bind.id, next.bind.attempt, record.seq));
     }
-    FollowFrom::Behind(follow.position().clone())
+    FollowFrom::Behind(follow.position().expect("nothing is open").clone())
 }
 
 fn copy_of_golden(name: &str) -> PathBuf {
-    fn copy(from: &Path, to: &Path) {
-        std::fs::create_dir_all(to).expect("creates");
-        for entry in std::fs::read_dir(from).expect("lists").flatten() {
-            let target = to.join(entry.file_name());
-            if entry.path().is_dir() {
-                copy(&entry.path(), &target);
-            } else {
-                std::fs::copy(entry.path(), &target).expect("copies");
-            }
-        }
-    }
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/grouped/store");
     let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cursors-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&to);
-    copy(&golden, &to);
+    copy_all(&golden, &to);
     to
 }
 

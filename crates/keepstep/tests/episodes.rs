@@ -3,7 +3,6 @@
 
 mod scratch;
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use keepstep::{
     WhenBusy,
 };
 
-use scratch::Scratch;
+use scratch::{Scratch, copy_all};
 
 fn name() -> EpisodeName {
     EpisodeName::task("task")
@@ -128,6 +127,40 @@ fn taking_over_fences_the_owner() {
     assert_eq!(parts.iter().map(|part| part.steps.clone()).collect::<Vec<_>>(), [0..5, 5..6]);
 }
 
+/// A taker that dies between its base and the end that it records for the old attempt: that attempt is superseded, whether
+/// or not its owner is still there, and `reap` does not find another end. (It was `superseded`, then `interrupted`, then
+/// `crashed`.)
+#[test]
+fn what_was_taken_over_is_superseded_whenever_it_is_asked() {
+    if scratch::is_toy() {
+        return;
+    }
+    let scratch = Scratch::new("superseded");
+    let (one, two) = (scratch.run(), scratch.run());
+    let old = one.episode(name()).expect("begins");
+    old.step(step(0)).expect("records");
+    let new = two.open(name(), taking()).expect("takes over");
+    let ends = scratch.0.join("ends");
+    let hex = two.episode_id(&name()).to_string();
+    std::fs::remove_file(ends.join(&hex[..2]).join(format!("{hex}.0"))).expect("was there");
+    let check = |when: &str| {
+        let run = scratch.run();
+        let (store, id) = (run.store(), run.episode_id(&name()));
+        let listed = store.list_one(&mut store.catalog().expect("opens"), &id).expect("lists");
+        assert_eq!(listed[0].state(), "superseded", "{when}");
+        let view = store.view_of(&store.catalog().expect("opens"), &listed[0].key).expect("reads");
+        let end = view.ending().expect("reads").expect("is known");
+        assert_eq!(end.why.as_deref(), Some("superseded"), "{when}");
+    };
+    check("both owners are there");
+    drop((old, one));
+    check("its owner is gone");
+    new.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
+    drop((new, two));
+    assert!(scratch.run().store().reap().expect("looks").crashed.is_empty());
+    check("reaped");
+}
+
 /// Going on up to a step, and from nothing; the old attempts stay as they were.
 #[test]
 fn rewinding_and_restarting() {
@@ -144,7 +177,7 @@ fn rewinding_and_restarting() {
     drop(rewound);
     assert_eq!(actions(&run), [0, 1, 20]);
     let refused = run.open(name(), Opening::default().resume(Resume::Refuse));
-    assert!(matches!(refused, Err(Error::Ended { .. })));
+    assert!(matches!(refused, Err(Error::ResumeRefused { .. })));
     let fresh = run.open(name(), Opening::default().resume(Resume::Restart)).expect("restarts");
     assert_eq!((fresh.inherited(), fresh.turns()), (0, 0));
     fresh.step(step(30)).expect("records");
@@ -183,6 +216,7 @@ fn a_pending_turn_comes_back() {
     assert_eq!((new.inherited(), new.turns()), (1, 0));
     let other = new.turn(Step::new().action("sell"));
     assert!(matches!(&other, Err(Error::Diverged { field, .. }) if field == "action"), "{other:?}");
+    drop(other);
     let turn = new.turn(Step::new().action("buy")).expect("is adopted");
     assert!(turn.adopted().is_some() && turn.index() == 1);
     turn.result(Step::new().reward(1.0)).expect("records");
@@ -456,7 +490,7 @@ fn a_damaged_state_is_told_and_not_an_older_one() {
         wounded[at] ^= 0x10;
         std::fs::write(&segment, &wounded).expect("writes");
         let copy = Scratch::new(&format!("damaged-state-{at}"));
-        copy_tree(&scratch.0, &copy.0);
+        copy_all(&scratch.0, &copy.0);
         let found = copy.run().episode(name()).and_then(|episode| episode.state("number"));
         match found {
             Ok(found) => assert_eq!((found, { right += 1 }), (Some(Value::Int(3)), ()), "byte {at} flipped"),
@@ -500,17 +534,6 @@ fn an_end_passes_a_full_queue_and_nothing_passes_the_end() {
         let attempt = run.view(&name).expect("reads").read().expect("reads");
         assert!(attempt.is_whole(), "{attempt:?}");
         assert_eq!(attempt.end.expect("has an end").why.as_deref(), Some("finished"));
-    }
-}
-
-fn copy_tree(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).expect("makes");
-    for entry in std::fs::read_dir(from).expect("lists") {
-        let entry = entry.expect("lists");
-        match entry.file_type().expect("is something").is_dir() {
-            true => copy_tree(&entry.path(), &to.join(entry.file_name())),
-            false => drop(std::fs::copy(entry.path(), to.join(entry.file_name())).expect("copies")),
-        }
     }
 }
 

@@ -5,9 +5,9 @@ mod scratch;
 
 use std::time::Duration;
 
-use keepstep::export::{Jsonl, JsonlCounts, JsonlOptions};
+use keepstep::export::{ExportCounts, Jsonl, JsonlOptions};
 use keepstep::read::EpisodeEvent;
-use keepstep::tend::CompactOptions;
+use keepstep::tend::{CompactOptions, PruneFilter};
 use keepstep::{Ending, EpisodeName, Error, Listed, NoteTarget, Opening, Resume, Run, Step, Value, WhenBusy};
 
 use scratch::Scratch;
@@ -162,14 +162,22 @@ fn a_base_without_records_is_listed() {
             row("task", 1, "interrupted", 3, Some(3.0), 2, true),
         ]
     );
+    // `prune` took the end of the earlier attempt for that of the episode.
+    let chosen = |ending: &str| {
+        let filter = PruneFilter::default().endings([ending]).reason("a test");
+        let report = reader.store().prune(&filter, true, &mut |_| {}).expect("looks");
+        report.episodes.len() + report.refused.len()
+    };
+    assert_eq!((chosen("superseded"), chosen("crashed")), (0, 0));
     // It is found dead like any other, and looking for the dead records nothing.
     for _ in 0..2 {
         let dead = reader.store().find_dead().expect("looks").dead;
         assert_eq!(dead.iter().map(|it| (it.attempt, it.steps)).collect::<Vec<_>>(), [(1, 3)]);
     }
-    assert_eq!(reader.store().reap().expect("reaps").len(), 1);
-    assert_eq!(reader.store().reap().expect("reaps").len(), 0);
+    assert_eq!(reader.store().reap().expect("reaps").crashed.len(), 1);
+    assert_eq!(reader.store().reap().expect("reaps").crashed.len(), 0);
     assert_eq!(rows(&reader)[1], row("task", 1, "crashed", 3, Some(3.0), 2, true));
+    assert_eq!((chosen("superseded"), chosen("crashed")), (0, 1));
     let ending = reader.view(&name()).expect("reads").ending().expect("reads").expect("is known");
     assert_eq!(ending.said_by.as_deref(), Some("whoever found it"));
     assert!(ending.evidence.is_some() && ending.time.is_some());
@@ -203,7 +211,7 @@ fn a_damaged_base_is_told() {
     }
 }
 
-fn exported(run: &Run, task: &str, options: JsonlOptions) -> (Vec<String>, JsonlCounts) {
+fn exported(run: &Run, task: &str, options: JsonlOptions) -> (Vec<String>, ExportCounts) {
     let mut catalog = run.store().catalog().expect("reads");
     let mut jsonl = Jsonl::new(Vec::new(), options);
     let mut after = 0;
@@ -331,13 +339,21 @@ fn calls_and_notes_are_lines_too() {
     let name = || EpisodeName::task("task");
     let id = one.episode_id(&name());
     let old = one.episode(name()).expect("begins");
+    let mood = |at: u64, said: &str| {
+        let noted = old.note("mood", Value::from(said), "agent", Some(at)).expect("notes");
+        noted.wait().expect("is durable");
+    };
     for number in 0..4 {
         let called = old.call_once("look", None, Value::Int(number), || Ok(Value::from("seen")));
         called.expect("records").expect("returns");
         old.step(step(number)).expect("records");
+        if number == 0 {
+            mood(0, "calm");
+        }
     }
-    old.note("mood", Value::from("calm"), "agent", Some(1)).expect("notes").wait().expect("is durable");
-    old.note("mood", Value::from("gone"), "agent", Some(3)).expect("notes").wait().expect("is durable");
+    // Both are behind the place that the next attempt goes back to.
+    mood(1, "late");
+    mood(3, "gone");
     drop(old);
     let again = one.open(name(), patient().at(2)).expect("goes back");
     let failed = again.call_once("buy", Some("key"), Value::Null, || Err(Value::from("no money")));
@@ -374,7 +390,8 @@ fn calls_and_notes_are_lines_too() {
         let (out, counts) = jsonl.finish().expect("is written");
         let lines: Vec<String> =
             String::from_utf8(out).expect("is text").lines().map(str::to_owned).collect();
-        assert_eq!((counts.steps, counts.calls, counts.notes), (3, 3, 4), "round {round}: {lines:#?}");
+        let notes = (counts.notes, counts.notes_elsewhere);
+        assert_eq!((counts.steps, counts.calls, notes), (3, 3, (4, 3)), "round {round}: {lines:#?}");
         assert_eq!(
             lines_of(&lines, "CALL"),
             [
@@ -389,7 +406,7 @@ fn calls_and_notes_are_lines_too() {
             [
                 ("", r#""name":"score","value":0.75,"source":"judge"}"#),
                 (r#""index":2"#, r#""name":"score","value":1.5,"source":"judge"}"#),
-                (r#""on_attempt":0,"index":1"#, r#""name":"mood","value":"calm","source":"agent"}"#),
+                (r#""on_attempt":0,"index":0"#, r#""name":"mood","value":"calm","source":"agent"}"#),
                 (r#""on_attempt":1"#, r#""name":"score","value":0.5,"source":"judge"}"#),
             ],
             "round {round}"
@@ -399,5 +416,51 @@ fn calls_and_notes_are_lines_too() {
         drop(run);
         let at_once = CompactOptions::default().grace(Duration::ZERO);
         scratch.run().store().compact(at_once, &mut |_| {}).expect("compacts");
+    }
+}
+
+/// Exports had a note that was made on an earlier attempt from outside, which views and plans did not have; and left out
+/// one on an inherited step of this attempt, which they had.
+#[test]
+fn an_export_has_the_notes_of_the_view() {
+    let scratch = Scratch::new("same-notes");
+    let (one, judge) = (scratch.run(), scratch.run());
+    let name = || EpisodeName::task("task");
+    let target = NoteTarget::episode(one.episode_id(&name()));
+    let say = |target: NoteTarget, name: &str| {
+        let said = judge.annotate(target, name, Value::Int(1), "judge").expect("notes");
+        said.wait().expect("is durable");
+    };
+    let old = one.episode(name()).expect("begins");
+    (0..2).for_each(|number| drop(old.step(step(number)).expect("records")));
+    old.note("inside", Value::Int(1), "agent", None).expect("notes").wait().expect("is durable");
+    until(|| one.view(&name()).is_ok_and(|view| view.steps() == 2));
+    say(target.attempt(0), "outside");
+    say(target.step(1), "on the episode's step");
+    drop(old);
+    let again = one.open(name(), patient().at(1)).expect("goes back");
+    again.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
+    drop(again);
+    say(target.attempt(1).step(0), "on an inherited step");
+    judge.store().close();
+    one.store().close();
+    let run = scratch.run();
+    let (index, mut catalog) = (run.notes().expect("reads"), run.store().catalog().expect("reads"));
+    let (notes, _) = index.episode(&target.episode).expect("reads");
+    let known: [&[&str]; 2] = [&["on the episode's step", "inside", "outside"], &["on an inherited step"]];
+    for (listed, known) in run.store().list(&mut catalog).expect("lists").iter().zip(known) {
+        let view = run.store().view_of(&catalog, &listed.key).expect("reads");
+        let counting: Vec<String> = view.counting(&notes).into_iter().map(|(key, _)| key.name).collect();
+        assert_eq!(counting, known, "attempt {}", view.number());
+        let mut jsonl = Jsonl::new(Vec::new(), JsonlOptions::default());
+        jsonl.notes(listed, &view, &index).expect("exports");
+        let (out, counts) = jsonl.finish().expect("is written");
+        let text = String::from_utf8(out).expect("is text");
+        let name_of = |line: &str| {
+            let rest = line.split_once("\"name\":\"").expect("has one").1;
+            rest.split('"').next().expect("ends").to_owned()
+        };
+        assert_eq!(text.lines().map(name_of).collect::<Vec<_>>(), counting, "attempt {}", view.number());
+        assert_eq!(counts.notes + counts.notes_elsewhere, 4);
     }
 }

@@ -19,7 +19,7 @@ use keepstep::{
     Value, View,
 };
 
-use scratch::Scratch;
+use scratch::{Scratch, copy_all};
 
 const TASKS: [&str; 4] = ["half", "done", "alone", "new"];
 
@@ -192,18 +192,6 @@ fn ask(dir: &Path) -> Answers {
     answers
 }
 
-fn copy_dir(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).expect("creates");
-    for entry in std::fs::read_dir(from).expect("lists") {
-        let entry = entry.expect("lists");
-        let target = to.join(entry.file_name());
-        match entry.path().is_dir() {
-            true => copy_dir(&entry.path(), &target),
-            false => drop(std::fs::copy(entry.path(), &target).expect("copies")),
-        }
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Wound {
     Removed,
@@ -279,7 +267,7 @@ fn silences(is_compacted: bool, wounds: &[Wound]) -> Vec<String> {
     let copy = Scratch::new("copy");
     let fresh = || {
         let _ = std::fs::remove_dir_all(&copy.0);
-        copy_dir(&origin.0, &copy.0);
+        copy_all(&origin.0, &copy.0);
     };
     fresh();
     let before = ask(&copy.0);
@@ -356,7 +344,7 @@ fn with_a_damaged_end(scratch: &Scratch, is_sealed: bool) {
     if is_sealed {
         store.close();
     }
-    copy_dir(&origin.0, &scratch.0);
+    copy_all(&origin.0, &scratch.0);
     let path = scratch.0.join(format!("writers/{}/{}.seg", key.writer, end.place.segment));
     let mut bytes = std::fs::read(&path).expect("reads");
     bytes[end.place.offset as usize + end.bytes as usize - 3] ^= 0x10;

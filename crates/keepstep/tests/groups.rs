@@ -9,16 +9,20 @@
 )]
 #![allow(unreachable_pub, dead_code, reason = "a test has no outside, and shares a module with another")]
 
+#[path = "tending/hooked_disk.rs"]
+mod hooked_disk;
 #[path = "streams/turns.rs"]
 mod turns;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use hooked_disk::HookedDisk;
 use keepstep::disk::sim::SimDisk;
 use keepstep::disk::{Cards, Directory, Files};
 use keepstep::{
-    Broken, Ending, Episode, EpisodeName, Error, GroupView, Id, Level, Opening, Options, Remedy, Run, Step,
-    Store, Value, WhenBusy,
+    Broken, Ending, Episode, EpisodeName, Error, GroupView, Id, Level, Opening, Options, PlanOptions, Remedy,
+    Run, Step, Store, Value, WhenBusy,
 };
 
 fn seed() -> u64 {
@@ -393,4 +397,131 @@ fn claim_of_attempt_1(card: &[u8], store: &Id, [from, to]: [&str; 2], episode: &
         encoder.put(&value).expect("fits");
     }
     card::Card::encode(store, to, card::kind::CLAIM, &encoder.finish().body)
+}
+
+/// A group that was claimed with one size is not claimed or sealed with another, in either direction, by whichever process:
+/// half of a group was sealed as all of it, and nothing was missing.
+#[test]
+fn the_size_that_a_group_was_claimed_with_is_its_size() {
+    let sim = SimDisk::new(5);
+    let run = run_on(&sim);
+    for _ in 0..2 {
+        let episode = group(&run, 4).claim(&Opening::default()).expect("claims").expect("is free");
+        episode.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
+    }
+    let other = run_on(&sim);
+    for size in [2, 3, 5, 8] {
+        for run in [&run, &other] {
+            let claimed = group(run, size).claim(&Opening::default()).map(|_| ());
+            let sealed = group(run, size).seal(None, "loop", Some(1)).map(|_| ());
+            for refused in [claimed, sealed] {
+                let error = refused.expect_err("is refused").to_string();
+                let said = format!("is {size}, and sample 0 of it was claimed in a group of 4: give size=4");
+                assert!(error.contains(&said), "{error}");
+            }
+        }
+    }
+    assert_eq!(group(&other, 4).seal(None, "loop", Some(2)).expect("seals").missing.len(), 2);
+    // A plan is more than a claim: whoever plans more samples says so on purpose.
+    let planned = |size| run.group("planned", 0, size);
+    drop(planned(2).claim(&Opening::default()).expect("claims"));
+    run.plan(["planned".to_owned()], PlanOptions::default().samples(3)).expect("plans");
+    assert!(planned(2).claim(&Opening::default()).is_err());
+    assert!(planned(3).claim(&Opening::default()).expect("claims").is_some());
+}
+
+/// Which of these sizes a group can be sealed with, each asked of a copy.
+fn sizes_that_seal(sim: &SimDisk, sizes: &[usize]) -> Vec<usize> {
+    let trace = sim.trace();
+    let seals = |size: usize| {
+        let copy = trace.killed(trace.cuts() - 1);
+        group(&run_on(&copy), size).seal(None, "loop", Some(1)).is_ok()
+    };
+    sizes.iter().copied().filter(|size| seals(*size)).collect()
+}
+
+/// A group whose first sample was opened by its name was claimed with two sizes, and then could not be sealed with either:
+/// claiming asked the first sample alone, and sealing asked all. The lowest sample that was claimed in a group decides.
+#[test]
+fn a_group_has_one_size_also_if_samples_of_it_were_opened_by_name() {
+    let sim = SimDisk::new(6);
+    let run = run_on(&sim);
+    ended(&run, 0, "finished");
+    drop(group(&run, 4).claim(&Opening::default()).expect("claims").expect("is free"));
+    for run in [&run, &run_on(&sim)] {
+        let claimed = group(run, 8).claim(&Opening::default()).map(|it| it.map(|it| it.id()));
+        let error = claimed.expect_err("is refused").to_string();
+        assert!(
+            error.contains("is 8, and sample 1 of it was claimed in a group of 4: give size=4"),
+            "{error}"
+        );
+    }
+    assert_eq!(sizes_that_seal(&sim, &[2, 4, 8]), [4]);
+    // A sample beyond the group, opened by its name, is none of its samples.
+    ended(&run, 4, "finished");
+    assert_eq!(sizes_that_seal(&sim, &[2, 4, 5, 8]), [4]);
+    assert!(group(&run, 4).claim(&Opening::default()).expect("claims").is_some());
+}
+
+/// Two that claim a group with two sizes at the same moment: one of them is refused, and the other's size is the group's,
+/// wherever in the claim of one the other comes.
+#[test]
+fn a_race_of_two_sizes_has_one_winner() {
+    for (theirs, named) in [(1, false), (4, false), (1, true), (4, true)] {
+        for at in 0.. {
+            let what = format!("{theirs} claims with 4 before call {at}, sample 0 by name: {named}");
+            let sim = SimDisk::new(7);
+            if named {
+                ended(&run_on(&sim), 0, "finished");
+            }
+            let (calls, other) = (Arc::new(AtomicU64::new(u64::MAX / 2)), sim.clone());
+            let count = Arc::clone(&calls);
+            let run = run_over(HookedDisk::new(sim.process(), move |_| {
+                if count.fetch_add(1, Ordering::Relaxed) == at {
+                    let run = run_on(&other);
+                    for _ in 0..theirs {
+                        if let Ok(Some(episode)) = group(&run, 4).claim(&Opening::default()) {
+                            episode.end("finished", Ending::default()).expect("ends").wait().expect("ends");
+                        }
+                    }
+                }
+            }));
+            calls.store(0, Ordering::Relaxed);
+            let claimed = group(&run, 8).claim(&Opening::default());
+            let calls = calls.swap(u64::MAX / 2, Ordering::Relaxed);
+            if let Ok(Some(episode)) = &claimed {
+                episode.end("finished", Ending::default()).expect("ends").wait().expect("ends");
+            }
+            assert_eq!(sizes_that_seal(&sim, &[4, 8]).len(), 1, "{what}: {claimed:?}");
+            if calls <= at {
+                assert!(at > 10, "only {at} calls");
+                break;
+            }
+        }
+    }
+}
+
+/// Claiming does not read what each sample was claimed with, each time: the lowest that has a size decides, and what a
+/// handle found to have none is not asked again.
+#[test]
+fn a_large_group_is_not_asked_sample_by_sample_for_its_size() {
+    const SAMPLES: i64 = 40;
+    let sim = SimDisk::new(8);
+    let named = run_on(&sim);
+    (0..SAMPLES).for_each(|sample| ended(&named, sample, "finished"));
+    let looks = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&looks);
+    let run = run_over(HookedDisk::new(sim.process(), move |call| {
+        counted.fetch_add(u64::from(call.starts_with("open claims/")), Ordering::Relaxed);
+    }));
+    let group = group(&run, SAMPLES as usize + 20);
+    let looks_of_a_claim = || {
+        looks.store(0, Ordering::Relaxed);
+        let episode = group.claim(&Opening::default()).expect("claims").expect("is free");
+        episode.end("finished", Ending::default()).expect("ends").wait().expect("ends");
+        looks.load(Ordering::Relaxed)
+    };
+    let (first, second, third) = (looks_of_a_claim(), looks_of_a_claim(), looks_of_a_claim());
+    println!("{first} cards were read for the first claim, then {second}, {third}");
+    assert!(second + 30 < first && third < second + 10, "{first}, {second}, {third}");
 }

@@ -6,27 +6,17 @@ mod scratch;
 
 use std::path::Path;
 
-use keepstep::{Episode, EpisodeName, Options, Step, Store, Value};
-use scratch::Scratch;
+use keepstep::{Ending, Episode, EpisodeName, Options, Step, Store, Value, refs};
+use scratch::{Scratch, copy_all};
 
 const STEPS: u64 = 2_000;
 const STEP_BYTES: usize = 4_000;
 
-/// What this process has read by system calls so far. Tests that count it run in a process of their own.
+/// What this thread has read by system calls so far: other tests may read at the same time, in the same process.
 fn bytes_read() -> u64 {
-    let told = std::fs::read_to_string("/proc/self/io").expect("reads");
+    let told = std::fs::read_to_string("/proc/thread-self/io").expect("reads");
     let line = told.lines().find_map(|line| line.strip_prefix("rchar: ")).expect("is told");
     line.parse().expect("is a number")
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).expect("creates");
-    for entry in std::fs::read_dir(from).expect("lists").flatten() {
-        match entry.path().is_dir() {
-            true => copy(&entry.path(), &to.join(entry.file_name())),
-            false => drop(std::fs::copy(entry.path(), to.join(entry.file_name())).expect("copies")),
-        }
-    }
 }
 
 fn list(at: &Path) -> (usize, u64) {
@@ -58,7 +48,7 @@ fn read_for(episodes: u64) -> [u64; 2] {
         open[(at % episodes) as usize].step(step).expect("records");
     }
     // A copy has no owner: its lock is free.
-    copy(&scratch.0, &dead.0);
+    copy_all(&scratch.0, &dead.0);
     let told = [&scratch.0, &dead.0].map(|at| list(at));
     assert!(told.iter().all(|(listed, _)| *listed as u64 == episodes));
     told.map(|(_, bytes)| bytes)
@@ -73,4 +63,56 @@ fn listing_reads_a_log_as_often_as_its_episodes_are_few() {
         assert!(alone >= recorded / 2, "{stage}: {alone} bytes were read of {recorded}");
         assert!(many < 2 * alone, "{stage}: {many} bytes for 64 episodes, {alone} for one");
     }
+}
+
+/// A program that asks for a state which no step has, at each of its turns, read all inherited steps each time.
+#[test]
+fn a_state_that_was_never_recorded_is_looked_for_once() {
+    let scratch = Scratch::new("absent");
+    let name = || EpisodeName::task("task");
+    let first = scratch.run().episode(name()).expect("begins");
+    for at in 0..200 {
+        let padding = Value::bytes(vec![at as u8; 2_000]);
+        first.step(Step::new().observation(padding).state([("at", at)])).expect("records");
+    }
+    drop(first);
+    let again = scratch.run().episode(name()).expect("resumes");
+    let read = |state: &str| {
+        let before = bytes_read();
+        (again.state(state).expect("reads"), bytes_read() - before)
+    };
+    let (found, bytes) = read("never recorded");
+    let (again_found, bytes_again) = read("never recorded");
+    assert_eq!((found, again_found), (None, None));
+    // What is left is the reading of the counter itself.
+    assert!(bytes_again < bytes / 10, "{bytes} bytes were read, then {bytes_again}");
+    // A name that another one hid before is found all the same, also once this attempt records it.
+    assert_eq!(read("at").0, Some(Value::Int(199)));
+    again.step(Step::new().state([("never recorded", 1)])).expect("records");
+    assert_eq!(read("never recorded").0, Some(Value::Int(1)));
+}
+
+/// What finding an episode by its whole name reads, and then its steps, beside so many other writers.
+fn read_to_find(writers: u64) -> u64 {
+    let scratch = Scratch::new(&format!("find-{writers}"));
+    for number in 0..writers {
+        let run = scratch.run();
+        let episode = run.episode(EpisodeName::task(format!("t{number}"))).expect("begins");
+        (0..3).for_each(|_| drop(episode.step(Step::new().reward(1.0)).expect("records")));
+        episode.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
+    }
+    let store = scratch.store();
+    let before = bytes_read();
+    let found = refs::find(&store, "run/t3#0.0").expect("finds");
+    assert_eq!((found.listed.state(), found.listed.summary.total_reward), ("finished", Some(3.0)));
+    let view = store.view_of(&found.catalog, &found.listed.key).expect("opens");
+    assert_eq!(view.read().expect("reads").steps.len(), 3);
+    bytes_read() - before
+}
+
+/// A name leads by its claim to the one log that has it: the logs of all other writers were read to find an episode.
+#[test]
+fn finding_a_name_does_not_read_what_others_recorded() {
+    let (few, many) = (read_to_find(8), read_to_find(160));
+    assert!(many < 2 * few, "{few} bytes were read beside 8 writers, {many} beside 160");
 }

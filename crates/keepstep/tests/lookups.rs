@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use keepstep::disk::Files;
 use keepstep::disk::sim::{Errno, Fault, On, SimDisk};
-use keepstep::{Episode, EpisodeName, Error, Level, Options, Run, Step, Store, Value};
+use keepstep::{Episode, EpisodeName, Error, Level, Opening, Options, Run, Step, Store, Value, WhenBusy};
 
 fn run_on(sim: &SimDisk, level: Level) -> Run {
     run_with(sim, level, false)
@@ -131,4 +132,43 @@ fn a_look_that_fails_between_two_segments_spoils_nothing() {
     assert_eq!(given_up(&run), 0);
     run.store().close();
     assert_eq!(actions(&sim).len(), 30);
+}
+
+/// A letter that was read was deleted, or a stray file stood among the letters: the next letter got a number that its reader
+/// did not look for, and steps were acknowledged of an episode that another process had taken over.
+#[test]
+fn a_mailbox_that_was_touched_acknowledges_nothing_of_another() {
+    for (nth, touch) in ["delete the letter", "a stray letter", "a stray letter far away"].iter().enumerate()
+    {
+        let sim = SimDisk::new(40 + nth as u64);
+        let owner = run_on(&sim, Level::Power);
+        let open = |task: &str| owner.episode(EpisodeName::task(task)).expect("begins");
+        let (mine, taken) = (open("mine"), open("taken"));
+        for episode in [&mine, &taken] {
+            episode.step(Step::new().action(0)).expect("records");
+        }
+        let taking = || Opening::default().busy(WhenBusy::Take);
+        let other = run_on(&sim, Level::Power);
+        let first = other.open(EpisodeName::task("taken"), taking()).expect("takes");
+        assert!(
+            matches!(taken.step(Step::new().action(1)), Err(Error::Fenced { .. })),
+            "the letter was read"
+        );
+        let disk = sim.process();
+        let boxes = disk.list("mail").expect("lists").into_iter().map(|it| format!("mail/{}", it.name));
+        let has_mail = |folder: &String| !disk.list(folder).expect("lists").is_empty();
+        let folder = boxes.into_iter().find(has_mail).expect("one letter was posted");
+        match *touch {
+            "delete the letter" => disk.remove(&format!("{folder}/0")).expect("deletes"),
+            "a stray letter" => drop(disk.create_new(&format!("{folder}/5")).expect("makes it")),
+            _ => drop(disk.create_new(&format!("{folder}/1000000")).expect("makes it")),
+        }
+        let early = mine.step(Step::new().action(1)).is_ok();
+        let second = run_on(&sim, Level::Power).open(EpisodeName::task("mine"), taking()).expect("takes");
+        let late = mine.step(Step::new().action(2));
+        assert!(late.is_err(), "{touch}: acknowledged after it was taken over");
+        let inherited = 1 + u64::from(early);
+        assert!(second.inherited() >= inherited, "{touch}: {} of {inherited} steps", second.inherited());
+        drop((first, second));
+    }
 }

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use keepstep::disk::sim::SimDisk;
 use keepstep::{
-    Ending, Entry, Episode, EpisodeName, Error, Level, Opening, Options, Resume, Run, Step, Store, Value,
-    View, WhenBusy,
+    Ending, Entry, Episode, EpisodeName, Error, Level, Opening, Options, Resume, Run, Step, Store, Turn,
+    Value, View, WhenBusy,
 };
 use paper::{Answer, Line};
 use proptest::prelude::*;
@@ -102,7 +102,7 @@ fn answer<T>(result: Result<T, Error>) -> Answer {
     match result {
         Ok(_) => Answer::Done,
         Err(Error::Busy { .. }) => Answer::Busy,
-        Err(Error::Ended { .. }) => Answer::Ended,
+        Err(Error::Ended { .. } | Error::ResumeRefused { .. }) => Answer::Ended,
         Err(Error::BadInput { .. }) => Answer::BadInput,
         Err(Error::Diverged { .. }) => Answer::Diverged,
         Err(error) => panic!("unexpected: {error}"),
@@ -235,8 +235,9 @@ impl World {
             Op::Turn { same } => {
                 let unadopted = paper.attempts.last().and_then(|last| last.unadopted);
                 let content = unadopted.filter(|_| *same).unwrap_or(said);
-                self.tally.adopted += u64::from(unadopted == Some(content));
-                (answer(held.turn(Step::new().action(content))), paper.turn(content))
+                let expected = paper.turn(content);
+                self.tally.adopted += u64::from(unadopted == Some(content) && expected == Answer::Done);
+                (answer(held.turn(Step::new().action(content)).map(Turn::entered)), expected)
             }
             // A turn is adopted before it gets its result.
             Op::Result if paper.attempts.last().is_some_and(|last| last.unadopted.is_some()) => return,

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use keepstep::disk::sim::SimDisk;
 use keepstep::read::{NoteIndex, NoteKey};
-use keepstep::{EpisodeName, Error, Id, Level, NoteTarget, Options, Run, Step, Store, Value};
+use keepstep::{
+    CallKey, CallMade, Entry, EpisodeName, Error, Id, Level, NoteTarget, Options, PlanOptions, Run, Step,
+    Store, Value,
+};
 
 fn seed() -> u64 {
     std::env::var("KEEPSTEP_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20_261_115)
@@ -119,9 +122,31 @@ fn a_reward_is_a_number() {
     for name in ["", "keepstep.seal", "keepstep.anything"] {
         let refused = run.annotate(target, name, Value::Null, "judge");
         assert!(matches!(refused, Err(Error::BadInput { .. })), "{name:?}");
+        let refused = run.plan(["task"], PlanOptions::default().needs([name]));
+        assert!(matches!(refused, Err(Error::BadInput { .. })), "{name:?}");
     }
     let episode = run.episode(name(1)).expect("begins");
     assert!(matches!(episode.note("reward", Value::from("1"), "me", None), Err(Error::BadInput { .. })));
+}
+
+/// A call of a reserved name was recorded, and no view listed it. keepstep's own call is still recorded.
+#[test]
+fn a_call_has_a_name_that_is_listed() {
+    let sim = SimDisk::new(seed() + 6);
+    let run = run_on(&sim);
+    let episode = run.episode(name(0)).expect("begins");
+    let made = |name| CallMade::new(name, CallKey::Ordinal(0), Value::Null);
+    for name in ["", "keepstep.turn", "keepstep.anything"] {
+        let is_refused = |error: Error| matches!(error, Error::BadInput { field, .. } if field == "name");
+        assert!(episode.known(name, None, &Value::Null).is_err_and(is_refused), "{name:?}");
+        let entry = Entry::call(&made(name), Ok(Value::Null));
+        assert!(episode.record_and_wait(entry).is_err_and(is_refused), "{name:?}");
+        episode.call_once(name, None, Value::Null, || unreachable!("{name:?}")).expect_err("is refused");
+    }
+    episode.turn(Step::new().action(1)).expect("says").keep(Value::from("broken")).expect("is kept");
+    episode.record_and_wait(Entry::call(&made("tool"), Ok(Value::Int(7)))).expect("records");
+    let calls = run.view(&name(0)).expect("reads").calls().expect("reads");
+    assert_eq!(calls.iter().map(|call| call.name.as_deref()).collect::<Vec<_>>(), [Some("tool")]);
 }
 
 /// A note that could not be recorded says so, and the next one is recorded.

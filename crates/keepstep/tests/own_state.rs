@@ -5,7 +5,10 @@
 use std::time::Duration;
 
 use keepstep::disk::sim::{Errno, Fault, On, SimDisk};
-use keepstep::{CallKey, CallMade, Ending, Entry, EpisodeName, Known, Options, Run, Step, Store, Value};
+use keepstep::{
+    CallKey, CallMade, Ending, Entry, Episode, EpisodeName, Error, Known, Opening, Options, Receipt, Result,
+    Run, Step, Store, Value, WhenBusy,
+};
 
 fn run_on(sim: &SimDisk) -> Run {
     let options = Options::default().background(false).stall(Duration::ZERO);
@@ -88,4 +91,109 @@ fn every_way_of_recording_keeps_the_turn() {
         record(Entry::result(Step::new().reward(1.0)));
         assert_eq!((episode.said(), episode.is_pending()), (None, false));
     }
+}
+
+/// What an episode says about itself.
+#[derive(Debug, PartialEq)]
+struct Facts {
+    counts: (u64, u64, u64),
+    has_first: bool,
+    ended: Option<String>,
+    is_pending: bool,
+    said: Option<Value>,
+    total: Option<Value>,
+    /// Whether its call is recorded; `None` if nobody may ask any more.
+    called: Option<Known>,
+}
+
+fn facts(episode: &Episode) -> Facts {
+    Facts {
+        counts: (episode.steps(), episode.turns(), episode.failed()),
+        has_first: episode.has_first(),
+        ended: episode.ended(),
+        is_pending: episode.is_pending(),
+        said: episode.pending().or(episode.said()).and_then(|said| said.action),
+        total: episode.state("total").expect("reads"),
+        called: episode.known("tool", Some("key"), &Value::Null).ok(),
+    }
+}
+
+/// An episode with something of everything: a first observation, a failed step, and perhaps a turn that has begun.
+fn begun(run: &Run, in_turn: bool) -> Episode {
+    let episode = run.episode(name()).expect("begins");
+    episode.record(Entry::first(Step::new().state([("total", Value::Int(1))]))).expect("records");
+    episode.turn(Step::new().action("fails")).expect("says").fail(Value::from("broken")).expect("records");
+    if in_turn {
+        episode.turn(Step::new().action("ask")).expect("says");
+    }
+    episode
+}
+
+fn the_call() -> CallMade {
+    CallMade::new("tool", CallKey::Key("key".to_owned()), Value::Null)
+}
+
+/// An entry that changes what an episode says about itself: its name, whether it comes in a turn, and itself.
+type Changing = (&'static str, bool, fn(&Episode) -> Result<Receipt>);
+
+/// Every one of them.
+fn changes() -> Vec<Changing> {
+    vec![
+        ("step", false, |it| it.record(total(7))),
+        ("turn", false, |it| it.record(Entry::turn(Step::new().action("ask")))),
+        ("call", false, |it| it.record(Entry::call(&the_call(), Ok(Value::Int(7))))),
+        ("result", true, |it| it.record(Entry::result(Step::new().state([("total", Value::Int(7))])))),
+        ("failed result", true, |it| it.record(Entry::result(Step::new().error(Value::from("broken"))))),
+        ("discard", true, |it| it.record(Entry::discard("again"))),
+        ("call in a turn", true, |it| it.record(Entry::call(&the_call(), Ok(Value::Int(7))))),
+        ("end", false, |it| it.end("finished", Ending::default())),
+        ("end in a turn", true, |it| it.end("aborted", Ending::default())),
+    ]
+}
+
+/// An end that was refused stayed, and so did a call; a turn whose result was refused was pending, and nobody could adopt it.
+#[test]
+fn what_was_refused_is_no_fact_whoever_refused_it() {
+    for (what, in_turn, change) in changes() {
+        let sim = SimDisk::new(8);
+        let run = run_on(&sim);
+        let episode = begun(&run, in_turn);
+        let before = facts(&episode);
+        sim.faults().plan(Fault::new(On::Sync, Errno::Eio).until_cleared());
+        change(&episode).and_then(|receipt| receipt.wait()).expect_err("the disk fails");
+        sim.faults().clear();
+        assert_eq!(facts(&episode), before, "{what}, after the disk failed");
+        change(&episode).and_then(|receipt| receipt.wait()).expect("records");
+        assert_ne!(facts(&episode), before, "{what}: what was recorded is seen");
+    }
+    for (what, in_turn, change) in changes() {
+        let sim = SimDisk::new(9);
+        let run = run_on(&sim);
+        let episode = begun(&run, in_turn);
+        let before = facts(&episode);
+        let taker =
+            run_on(&sim).open(name(), Opening::default().busy(WhenBusy::Take)).expect("takes it over");
+        let error = change(&episode).and_then(|receipt| receipt.wait()).expect_err("it was taken over");
+        assert!(matches!(error, Error::Fenced { .. }), "{what}: {error}");
+        assert_eq!(facts(&episode), before, "{what}, after it was taken over");
+        let again = episode.note("score", Value::Int(1), "judge", None).and_then(|note| note.wait());
+        assert!(matches!(again, Err(Error::Fenced { .. })), "{what}, then a note: {again:?}");
+        drop(taker);
+    }
+}
+
+/// The turn whose result was refused is adopted by the next one, with its intent, as after a crash.
+#[test]
+fn a_turn_whose_result_was_refused_can_be_made_again() {
+    let sim = SimDisk::new(10);
+    let run = run_on(&sim);
+    let episode = begun(&run, true);
+    sim.faults().plan(Fault::new(On::Sync, Errno::Eio).until_cleared());
+    let refused = episode.record(Entry::result(Step::new().reward(1.0))).expect("is handed over");
+    refused.wait().expect_err("the disk fails");
+    sim.faults().clear();
+    let turn = episode.turn(Step::new().action("ask")).expect("says");
+    assert_eq!(turn.adopted().and_then(|said| said.action.clone()), Some(Value::from("ask")));
+    turn.result(Step::new().reward(1.0)).expect("records");
+    assert_eq!((episode.turns(), episode.is_pending()), (1, false));
 }

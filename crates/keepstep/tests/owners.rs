@@ -294,13 +294,13 @@ fn the_dead_are_reaped_once() {
     owner.acknowledges(2);
     let run = run_in(&scratch.0, Options::default());
     let alive = run.episode(EpisodeName::task("another")).expect("begins");
-    assert_eq!(run.store().reap().expect("looks"), [], "all are alive");
+    assert_eq!(run.store().reap().expect("looks").crashed, [], "all are alive");
     owner.signal(libc::SIGKILL);
     owner.child.wait().expect("ends");
-    let reaped = run.store().reap().expect("looks");
+    let reaped = run.store().reap().expect("looks").crashed;
     assert_eq!(reaped.iter().map(|it| it.episode).collect::<Vec<_>>(), [run.episode_id(&name())]);
     assert!(reaped[0].steps >= 2 && format!("{:?}", reaped[0].evidence).contains("lock"), "{reaped:?}");
-    assert_eq!(run.store().reap().expect("looks"), [], "once");
+    assert_eq!(run.store().reap().expect("looks").crashed, [], "once");
     let view = run.view(&name()).expect("reads");
     assert_eq!(view.ending().expect("reads").expect("ended").why.as_deref(), Some("crashed"));
     alive.step(step(0)).expect("is not reaped");
@@ -338,7 +338,7 @@ fn an_owner_of_another_boot_is_gone() {
     assert!(format!("{:?}", found.dead[0].evidence).contains("started again"), "{found:?}");
     boots_in("");
     let silent = run.episode(name()).expect_err("nobody knows").to_string();
-    assert!(silent.contains("was not heard of") && silent.contains("counts as dead after"), "{silent}");
+    assert!(silent.contains("was silent") && silent.contains("counts as dead after"), "{silent}");
     let patient = Opening::default().busy(WhenBusy::Wait(Duration::from_secs(60)));
     let episode = run.open(name(), patient).expect("it is dead by now");
     assert!(episode.inherited() >= 2);
@@ -373,15 +373,15 @@ fn a_heartbeat_counts_by_the_observers_clock() {
         let busy = other.episode(name()).expect_err("is silent").to_string();
         assert!(busy.contains(expected), "{expected:?} is not in {busy:?}");
     };
-    heard("not heard of for 0 s; it counts as dead after 10 s more");
+    heard("silent for 0 s; it counts as dead after 10 s more");
     after.advance(Duration::from_secs(6));
-    heard("not heard of for 6 s; it counts as dead after 3 s more");
+    heard("silent for 6 s; it counts as dead after 3 s more");
     // The cut took the beats that were never synced; a new one is news all the same.
     let beat = Beat { counter: 2, time: disk.now_us() };
     disk.open_rw(&format!("writers/{writer}/beat")).unwrap().write_at(&beat.encode(), 0).unwrap();
-    heard("not heard of for 0 s");
+    heard("silent for 0 s");
     after.advance(Duration::from_secs(6));
-    heard("not heard of for 6 s");
+    heard("silent for 6 s");
     after.advance(Duration::from_secs(5));
     let taken = other.episode(name()).expect("is dead");
     assert_eq!(taken.inherited(), 1);

@@ -157,6 +157,35 @@ fn only_errors_count_against_the_limit() {
     assert!(matches!(run.remaining(wrong), Err(Error::BadInput { field, .. }) if field == "retry"));
 }
 
+/// A sample that is missing in a sealed group came back from the plan, was run and paid for, and could never join the
+/// group. Neither what failed, nor what was interrupted, nor what was never begun comes back; the loop ends.
+#[test]
+fn what_its_group_was_sealed_without_does_not_come_back() {
+    let scratch = Scratch::new("sealed-without");
+    let (run, other) = (scratch.run(), scratch.run());
+    run.plan(["a", "b"], PlanOptions::default().samples(4)).expect("plans");
+    let name = |sample: i64| EpisodeName::task("a").sample(sample);
+    for (sample, why) in [(0, "finished"), (1, "errored"), (2, "aborted")] {
+        let episode = other.episode(name(sample)).expect("begins");
+        episode.end(why, Ending::default()).expect("ends").wait().expect("is durable");
+    }
+    // The plan was looked at just before the seal, so it still lists the samples.
+    assert_eq!(run.remaining_list(&any()).expect("lists").len(), 7);
+    run.group("a", 0, 4).seal(None, "loop", Some(1)).expect("seals");
+    let done: Vec<String> = std::iter::from_fn(|| run.claim(any()).expect("looks"))
+        .map(|job| {
+            let task = job.name.task.clone();
+            finish(job);
+            task
+        })
+        .collect();
+    assert_eq!(done, ["b"; 4]);
+    assert!(remains(&run).is_empty(), "{:?}", remains(&run));
+    let progress = run.progress(&any()).expect("looks");
+    assert_eq!((progress.done(), progress.left()), (5, 0), "{progress:?}");
+    assert_eq!(progress.absent, [1, 2, 3].map(name));
+}
+
 /// A loop that leaves every episode without an end does not run for ever, and the next one gets them again.
 #[test]
 fn one_iterator_gives_nothing_twice() {

@@ -47,7 +47,7 @@ fn opened(sim: &SimDisk, how: Opening) -> Result<u64, String> {
             assert_eq!(episode.attempt(), 1);
             Ok(episode.inherited())
         }
-        Err(Error::Ended { why, .. }) => Err(why),
+        Err(Error::ResumeRefused { why, .. }) => Err(why),
         Err(error) => panic!("{error}"),
     }
 }
@@ -82,7 +82,7 @@ fn under_name(policy: &PolicyName, new_policy: NewPolicy) -> Opening {
 fn a_refusal_costs_nothing() {
     let sim = left(&[number(3), number(3)]);
     let why = opened(&sim, under(4, NewPolicy::Refuse)).expect_err("refuses");
-    assert_eq!(why, "interrupted after 2 steps under policy 3, and going on under policy 4 is refused");
+    assert_eq!(why, "it has 2 steps under policy 3, and resuming under policy 4 is refused");
     assert_eq!(opened(&sim, under(3, NewPolicy::Refuse)), Ok(2));
 
     // Nor does it cost a live owner its episode.
@@ -92,7 +92,7 @@ fn a_refusal_costs_nothing() {
     episode.step(Step::new().action(1).policy(3)).expect("records");
     let how = under(4, NewPolicy::Refuse).busy(WhenBusy::Take);
     let refused = run_on(&sim).open(name(), how).expect_err("refuses");
-    assert!(matches!(refused, Error::Ended { .. }), "{refused}");
+    assert!(matches!(refused, Error::ResumeRefused { .. }), "{refused}");
     episode.step(Step::new().action(2).policy(3)).expect("is still its own");
 }
 

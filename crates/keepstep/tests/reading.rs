@@ -6,7 +6,7 @@ mod scratch;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use keepstep::{Ending, EpisodeFilter, EpisodeName, Opening, Run, RunEvent, Step, Value, WhenBusy};
+use keepstep::{Ending, Entry, EpisodeFilter, EpisodeName, Opening, Run, RunEvent, Step, Value, WhenBusy};
 
 use scratch::Scratch;
 
@@ -52,6 +52,28 @@ fn episodes_are_filtered() {
     assert_eq!(tasks(&run, &all.clone().all_attempts(true)), ["a", "b", "c", "d", "e", "e"]);
     let e = run.episodes(&all.task("e")).expect("reads").remove(0);
     assert_eq!((e.key.attempt, e.attempts, e.summary.total_reward, e.summary.steps), (1, 2, Some(4.0), 1));
+}
+
+/// A listed episode tells its name, unless it has none; its view yields its steps, whatever was recorded beside them.
+#[test]
+fn a_listed_episode_has_its_name_and_its_steps() {
+    let scratch = Scratch::new("names");
+    let run = run_of(&scratch, "run");
+    let name = EpisodeName::task("a").iteration(1).sample(2);
+    let episode = run.episode(name.clone()).expect("begins");
+    for n in [1, 2] {
+        episode.step(Step::new().state([("n", n)])).expect("records");
+        episode.record(Entry::note("score", Value::Int(n), "judge", None).unwrap()).expect("records");
+    }
+    episode.end("finished", Ending::default()).expect("ends").wait().expect("is durable");
+    run.unnamed(Opening::default()).expect("begins").step(Step::new().action("go")).expect("records");
+    let listed = run.episodes(&EpisodeFilter::default()).expect("reads");
+    let names: BTreeSet<Option<String>> =
+        listed.iter().map(|it| it.name().map(|it| it.to_string())).collect();
+    assert_eq!(names, BTreeSet::from([None, Some("a#1.2".to_owned())]));
+    let view = run.view(&name).expect("reads");
+    let states = view.each_step().map(|step| step.expect("reads").state.expect("has one"));
+    assert_eq!(states.collect::<Vec<_>>(), [1, 2].map(|n| Value::map([("n", Value::Int(n))])));
 }
 
 /// A reader that stops after every event and goes on from its cursor sees each once, whoever recorded it.

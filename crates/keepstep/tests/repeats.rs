@@ -155,3 +155,32 @@ fn what_is_scored_in_vain_stops_coming_back() {
         in_vain.iter().map(|(name, needs)| (&*name.task, &**needs)).collect();
     assert_eq!(in_vain, [("misspelt", &["score".to_owned()][..])]);
 }
+
+/// What a process tried was known to the handle of the run: with a new handle for each round, the rest after an error was
+/// skipped, and what was scored in vain came back for ever.
+#[test]
+fn a_new_handle_of_the_run_does_not_begin_anew() {
+    let sim = SimDisk::new(6);
+    let store = run_on(sim.process()).store().clone();
+    let run = || store.run("run", Value::Null).expect("opens");
+    run().plan(["misspelt"], PlanOptions::default().needs(["score"])).expect("plans");
+    plan(&run(), &["bad"]);
+    let mut given = Vec::new();
+    for _ in 0..8 {
+        let run = run();
+        let mut remaining = run.remaining(RemainingOptions::default()).expect("looks");
+        while let Next::Job(job) = remaining.try_next().expect("looks") {
+            given.push((job.name.task.clone(), job.why.to_string()));
+            if &*job.why == "unscored" {
+                let note = run.annotate(NoteTarget::episode(job.id()), "scores", Value::Float(1.0), "judge");
+                note.expect("notes").wait().expect("is durable");
+            } else {
+                let why = if job.name.task == "bad" { "errored" } else { "finished" };
+                end(*job, why, 1);
+            }
+        }
+    }
+    let count = |task: &str, why: &str| given.iter().filter(|it| (&*it.0, &*it.1) == (task, why)).count();
+    assert_eq!(count("misspelt", "unscored"), 3, "{given:?}");
+    assert_eq!(count("bad", "errored"), 0, "it rests: {given:?}");
+}

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepstep::read::FollowFrom;
-use keepstep::{Ending, Entry, Episode, EpisodeName, Error, Level, Options, Remedy, Step, Store, Value};
+use keepstep::{
+    Ending, Entry, Episode, EpisodeName, Error, Level, Options, RecordNews, Remedy, Step, Store, Value,
+};
 
 use scratch::Scratch;
 
@@ -286,12 +288,14 @@ fn a_follower_sees_every_step_once() {
     let store = scratch.open(Options::default().segment_bytes_max(20_000));
     let run = store.run("run", Value::Null).expect("opens");
     let recorder = run.episode(name(0)).expect("begins");
-    let mut follow = store.follow_attempt(recorder.id(), 0, FollowFrom::Start).expect("follows");
+    let began = store.began(&recorder.id()).expect("reads");
+    let mut follow = store.follow_attempt(began[0].key, FollowFrom::Start).expect("follows");
     let seen = std::thread::spawn(move || {
         let mut indices = Vec::new();
         while indices.len() < 100 {
-            let Some(followed) = follow.next(Duration::from_secs(20)).expect("follows") else { break };
-            if let keepstep::read::Item::Record(record) = followed.item {
+            let news = follow.next(Duration::from_secs(20)).expect("follows");
+            let RecordNews::Record(item) = news else { break };
+            if let keepstep::read::Item::Record(record) = *item {
                 indices.extend(record.get(keepstep::format::fields::INDEX).and_then(Value::as_int));
             }
         }

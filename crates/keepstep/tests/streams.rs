@@ -11,6 +11,8 @@
 
 #[path = "streams/cuts.rs"]
 mod cuts;
+#[path = "streams/handles.rs"]
+mod handles;
 #[path = "streams/processes.rs"]
 mod processes;
 #[path = "streams/turns.rs"]

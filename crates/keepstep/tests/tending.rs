@@ -83,7 +83,7 @@ fn readers_and_followers_do_not_notice() {
     let (mut early, mut late) =
         (store.follow(FollowFrom::Start).expect("follows"), store.follow(FollowFrom::Now).expect("follows"));
     let mut heard = std::collections::BTreeMap::new();
-    let mut hear = |follow: &mut keepstep::read::Follow, most: usize| {
+    let mut hear = |follow: &mut keepstep::RecordFollow, most: usize| {
         for _ in 0..most {
             let Some(next) = follow.next(Duration::ZERO).expect("follows") else { return };
             let Item::Record(record) = next.item else { panic!("{next:?}") };

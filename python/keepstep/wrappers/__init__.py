@@ -93,7 +93,7 @@ def flavour_of(env: Any) -> type[Transparent]:
 def _refuse_vector(env: Any) -> None:
     if _is_of(env, "gymnasium", "vector.VectorEnv") or hasattr(env, "single_action_space"):
         raise BadInput(
-            f"env: is a vector environment of {getattr(env, 'num_envs', 'several')} environments, "
+            f"env is a vector environment of {getattr(env, 'num_envs', 'several')} environments, "
             "whose episodes begin and end at different steps: record each one before they are put together, "
             "as in SyncVectorEnv([lambda: keepstep.record(make(), run, task=...) for make in ...])"
         )

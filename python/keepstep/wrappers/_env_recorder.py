@@ -14,8 +14,8 @@ from .._log import logger, shown
 from .._loops import warn_caller
 from .._null import NullEpisode
 from ..errors import BadInput, Busy, Closed, Diverged, Ended, Fenced
-from ._doors import Carried, Door
-from ._how import Flavour, How
+from ._callers import Caller, Carried
+from ._options import Flavour, RecordOptions
 from ._recorded_episode import RecordedEpisode
 from ._reset_again import check_reset, warn_of_other_reset
 from ._resuming import (
@@ -37,27 +37,27 @@ class EnvRecorder:
     """What is recorded of one environment."""
 
     __slots__ = (
-        "_door",
+        "_caller",
         "_ending_of",
         "_env",
         "_flavour",
-        "_how",
         "_is_closed",
         "_keeper",
+        "_options",
         "_sample",
         "_task",
         "episode",
         "native",
     )
 
-    def __init__(self, env: Any, how: How, flavour: Flavour, door: Door) -> None:
+    def __init__(self, env: Any, options: RecordOptions, flavour: Flavour, caller: Caller) -> None:
         self._env = env
-        self._how = how
+        self._options = options
         self._flavour = flavour
-        self._door = door
+        self._caller = caller
         # Called after every step: no detour if the caller gave no `ending=`.
-        self._ending_of = flavour.ending_of if how.ending is None else self._ending_by_loop
-        self._keeper = None if how.run.store.where is None else how.keeper
+        self._ending_of = flavour.ending_of if options.ending is None else self._ending_by_loop
+        self._keeper = None if options.run.store.where is None else options.keeper
         self._is_closed = False
         self._task: str | None = None
         self._sample = 0
@@ -97,32 +97,34 @@ class EnvRecorder:
         given_up = self._task if self.is_active else None
         await self.leave("abandoned", "reset")
         self._is_closed = False
-        said = reset_said(self._flavour, self._env, self._how, given)
+        said = reset_said(self._flavour, self._env, self._options, given)
         result = _NOTHING
-        if callable(self._how.task):
+        if callable(self._options.task):
             result = await self._reset_unnamed(call, given)
-            task = self._how.task(self._env, result)
+            task = self._options.task(self._env, result)
         else:
-            task = self._how.task
+            task = self._options.task
         try:
             await self._open(task, given_up)
         except Exception as failed:
-            self._forget(f"{self._how.run.name}/{task}")
+            self._forget(f"{self._options.run.name}/{task}")
             self._warn_or_raise(failed)
-            return await self._door.ask(lambda: call(**given)) if result is _NOTHING else result
+            return await self._caller.ask(lambda: call(**given)) if result is _NOTHING else result
         if self.native.steps:
             return await self._resume(call, given, said, result)
-        await warn_of_other_reset(self._how, self._door, self.native, given)
+        await warn_of_other_reset(self._options, self._caller, self.native, given)
         return await self._start(call, given, said, result)
 
     async def _reset_unnamed(self, call: Callable[..., Any], given: dict[str, Any]) -> Any:
         """Resets before the name of the episode is known. If that fails, the error goes to an episode without a name."""
         try:
-            return await self._door.ask(lambda: call(**given))
+            return await self._caller.ask(lambda: call(**given))
         except BaseException as raised:
             try:
-                episode = RecordedEpisode(f"{self._how.run.name}/(unnamed)", self._opener(None, 0, "restart"))
-                self.native = await self._door.open(episode)
+                episode = RecordedEpisode(
+                    f"{self._options.run.name}/(unnamed)", self._opener(None, 0, "restart")
+                )
+                self.native = await self._caller.open(episode)
                 self.episode = episode
             except Exception:
                 logger.exception("a reset that failed could not be recorded")
@@ -132,17 +134,17 @@ class EnvRecorder:
 
     async def _open(self, task: str, given_up: str | None) -> None:
         """Opens the episode that is to be recorded: an interrupted one, or a new one."""
-        how = self._how
-        resume = "restart" if how.mode == "restart" else "continue"
-        if how.sample is not None:
+        options = self._options
+        resume = "restart" if options.mode == "restart" else "continue"
+        if options.sample is not None:
             # An episode that the loop itself has just abandoned begins again from step 0.
             resume = "restart" if given_up == task else resume
-            if not await self._open_sample(task, how.sample, resume):
+            if not await self._open_sample(task, options.sample, resume):
                 raise Ended(
                     f"{self.current.ref} is over ({self.native.ended}): give another sample= to keepstep.record(...)"
                 )
             return
-        samples = await self._door.read(lambda: samples_of(how.run, task, how.iteration))
+        samples = await self._caller.read(lambda: samples_of(options.run, task, options.iteration))
         while True:
             try:
                 if await self._open_sample(task, samples.take(), resume):
@@ -153,21 +155,21 @@ class EnvRecorder:
 
     async def _open_sample(self, task: str, sample: int, resume: str) -> bool:
         """Opens a sample. False if its last step says that it is over: then only the end was missing."""
-        ref = self._how.run.episode(task, sample=sample, iteration=self._how.iteration).ref
+        ref = self._options.run.episode(task, sample=sample, iteration=self._options.iteration).ref
         episode = RecordedEpisode(ref, self._opener(task, sample, resume))
-        self.native = await self._door.open(episode)
+        self.native = await self._caller.open(episode)
         self.episode, self._task, self._sample = episode, task, sample
         if not self.native.steps:
             return True
-        ending = await self._door.read(lambda: episode.state(ENDING))
+        ending = await self._caller.read(lambda: episode.state(ENDING))
         if ending is None:
             return True
-        await self._door.settle(episode.infer(Ending(*ending)))
+        await self._caller.settle(episode.infer(Ending(*ending)))
         return False
 
     def _opener(self, task: str | None, sample: int, resume: str) -> Callable[[], Any]:
-        how = self._how
-        return lambda: how.run._core.open(task, how.iteration, sample, {"resume": resume})
+        options = self._options
+        return lambda: options.run._core.open(task, options.iteration, sample, {"resume": resume})
 
     def _forget(self, ref: str, *, why: Why | None = None, steps: int = 0) -> None:
         """Continues without recording until the next reset. If a reason is given, the episode is over."""
@@ -185,7 +187,7 @@ class EnvRecorder:
         """Begins the episode with its first observation."""
         try:
             if result is _NOTHING:
-                result = await self._door.ask(lambda: call(**given))
+                result = await self._caller.ask(lambda: call(**given))
         except BaseException as raised:
             await self._raised(raised, "reset")
             raise
@@ -194,7 +196,7 @@ class EnvRecorder:
             state = said | await self._snapshot(is_first=True)
             if state:
                 fields["state"] = state
-            await self._door.settle(self.native.first(self._kept(fields)))
+            await self._caller.settle(self.native.first(self._kept(fields)))
         except BaseException as failed:
             await self._not_recorded(failed)
         return result
@@ -203,10 +205,10 @@ class EnvRecorder:
         self, call: Callable[..., Any], given: dict[str, Any], said: dict[str, Any], result: Any
     ) -> Any:
         """Brings the environment to where the record stops."""
-        bring = restore if self._how.mode == "restore" else replay
+        bring = restore if self._options.mode == "restore" else replay
         fresh = None if result is _NOTHING else result
         try:
-            await check_reset(self._how, self._door, self.native, given)
+            await check_reset(self._options, self._caller, self.native, given)
         except Diverged:
             # It stays interrupted: a reset with the recorded arguments still resumes it.
             await self.leave("aborted", "reset with other arguments")
@@ -215,16 +217,18 @@ class EnvRecorder:
             await self._raised(raised, "reset")
             raise
         try:
-            return await bring(self._env, self._how, self._flavour, self._door, self.native, call, fresh)
+            return await bring(
+                self._env, self._options, self._flavour, self._caller, self.native, call, fresh
+            )
         except CannotResume as reason:
-            await self.leave("aborted", f"cannot {self._how.mode}: {reason}")
-            if self._how.is_mode_asked:
+            await self.leave("aborted", f"cannot {self._options.mode}: {reason}")
+            if self._options.is_mode_asked:
                 raise BadInput(
-                    f'environment: {self.current.ref} cannot {self._how.mode}: {reason}; give environment="restart"'
+                    f'environment: {self.current.ref} cannot {self._options.mode}: {reason}; give environment="restart"'
                 ) from None
             logger.warning("%s begins again from step 0: %s", shown(self.current.ref), shown(str(reason)))
         except BaseException as raised:
-            await self._raised(raised, self._how.mode if isinstance(raised, Diverged) else "reset")
+            await self._raised(raised, self._options.mode if isinstance(raised, Diverged) else "reset")
             raise
         assert self._task is not None
         await self._open_sample(self._task, self._sample, "restart")
@@ -243,7 +247,7 @@ class EnvRecorder:
                 self._give_up_turn("the action was not taken")
             await self._not_recorded(failed)
         try:
-            result = await self._door.ask(call)
+            result = await self._caller.ask(call)
         except BaseException as raised:
             await self._raised(raised, "step")
             raise
@@ -285,13 +289,13 @@ class EnvRecorder:
     async def _say(self, action: Any) -> None:
         said = self._kept({"action": action})
         try:
-            await self._door.say(self.native, said)
+            await self._caller.say(self.native, said)
         except Diverged:
             # The action of the pending turn was not taken again: the environment is in the state before it.
-            await self._door.settle(
+            await self._caller.settle(
                 self.native.discard("another action was taken when the episode was resumed")
             )
-            await self._door.say(self.native, said)
+            await self._caller.say(self.native, said)
 
     def _give_up_turn(self, reason: str) -> None:
         try:
@@ -307,15 +311,15 @@ class EnvRecorder:
             state = await self._snapshot()
             if state:
                 fields["state"] = state
-            await self._door.result(self.native, self._kept(fields))
+            await self._caller.result(self.native, self._kept(fields))
             return
         # Part of the step: after a crash before the end is recorded, the episode is still over.
         fields["state"] = {ENDING: list(ending)}
         self.native.result(self._kept(fields), False)
-        await self._door.settle(self.current.infer(ending))
+        await self._caller.settle(self.current.infer(ending))
 
     def _ending_by_loop(self, env: Any, result: Any) -> Ending | None:
-        said = ending_by(self._how.ending, env, result)
+        said = ending_by(self._options.ending, env, result)
         return self._flavour.ending_of(env, result) if said is None else said
 
     async def _snapshot(self, is_first: bool = False) -> dict[str, Any]:
@@ -324,12 +328,12 @@ class EnvRecorder:
         if keeper is None:
             return {}
         get = keeper.get
-        state = await self._door.ask(lambda: get(self._env))
+        state = await self._caller.ask(lambda: get(self._env))
         if is_first:
             try:
                 check_recordable(state)
             except BadInput as refused:
-                if self._how.is_mode_asked:
+                if self._options.is_mode_asked:
                     raise
                 self._keeper = None
                 warn_caller(
@@ -341,7 +345,7 @@ class EnvRecorder:
         return {STATE: state, COUNTERS: counters} if counters else {STATE: state}
 
     def _kept(self, fields: dict[str, Any]) -> dict[str, Any]:
-        skip = self._how.skip
+        skip = self._options.skip
         return {name: value for name, value in fields.items() if name not in skip} if skip else fields
 
     # Ending
@@ -358,7 +362,7 @@ class EnvRecorder:
                 else self.episode.end(why, error=raised, said_by=said_by)
             )
             if said is not None:
-                await self._door.settle(said)
+                await self._caller.settle(said)
         except (Fenced, Ended, Closed):
             # Another process owns it, or the store is closed: its end cannot be recorded here.
             self._forget(self.current.ref, why=why)
@@ -380,7 +384,7 @@ class EnvRecorder:
             if why == "errored" and self.native.is_pending:
                 self.native.result({"error": error_of(raised)}, False)
             # Cancelled or told to stop: nobody knows what the action did, so the turn stays pending.
-            await self._door.settle(self.current.end(why, error=raised, said_by=said_by))
+            await self._caller.settle(self.current.end(why, error=raised, said_by=said_by))
         except Exception:
             logger.exception("%s: its end could not be recorded", shown(self.current.ref))
             self._forget(self.current.ref, why=why)
@@ -398,7 +402,7 @@ class EnvRecorder:
         self._forget(ref, steps=steps)
 
     def _warn_or_raise(self, failed: Exception) -> None:
-        if not self._how.warns:
+        if not self._options.warns:
             raise failed
         ref = self.current.ref
         logger.warning("%s is not recorded from here on", shown(ref), exc_info=failed)

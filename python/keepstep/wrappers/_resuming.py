@@ -14,9 +14,9 @@ from .. import _core
 from .._foreign import repr_of
 from .._loops import warn_caller
 from ..errors import BadInput, Diverged
+from ._callers import Caller
 from ._differences import difference
-from ._doors import Door
-from ._how import Flavour, How
+from ._options import Flavour, RecordOptions
 
 # Names of state that a recorded step has: the environment's own, what its wrappers count, how it was reset, how it ended.
 STATE = "environment"
@@ -32,7 +32,7 @@ class CannotResume(Exception):
     """The record lacks what is needed to resume."""
 
 
-def reset_said(flavour: Flavour, env: Any, how: How, given: dict[str, Any]) -> dict[str, Any]:
+def reset_said(flavour: Flavour, env: Any, options: RecordOptions, given: dict[str, Any]) -> dict[str, Any]:
     """What is needed to reset it in the same way again. Called before the reset."""
     said: dict[str, Any] = {"given": given} if given else {}
     if given and (refused := _refusal(given)) is not None:
@@ -42,7 +42,7 @@ def reset_said(flavour: Flavour, env: Any, how: How, given: dict[str, Any]) -> d
             RuntimeWarning,
         )
         return {RESET: {"unknown": True}}
-    if how.mode == "replay" and given.get("seed") is None:
+    if options.mode == "replay" and given.get("seed") is None:
         random = flavour.randomness(env)
         if random is not None:
             said["random"] = random
@@ -50,20 +50,26 @@ def reset_said(flavour: Flavour, env: Any, how: How, given: dict[str, Any]) -> d
 
 
 async def restore(
-    env: Any, how: How, flavour: Flavour, door: Door, native: Any, call: Callable[..., Any], fresh: Any
+    env: Any,
+    options: RecordOptions,
+    flavour: Flavour,
+    caller: Caller,
+    native: Any,
+    call: Callable[..., Any],
+    fresh: Any,
 ) -> Any:
     """Sets the state of the last step, and returns what `reset` is to return."""
-    found = await door.read(lambda: native.state(STATE))
-    if found is None or how.keeper is None:
+    found = await caller.read(lambda: native.state(STATE))
+    if found is None or options.keeper is None:
         raise CannotResume("no state of the environment was recorded")
-    last = await door.read(lambda: _last_observed(native))
+    last = await caller.read(lambda: _last_observed(native))
     if fresh is None:
         # It must be reset before its state can be set.
-        reset = await _recorded_reset(door, native)
-        fresh = await door.ask(lambda: call(**reset.get("given", {})))
-    put = how.keeper.set
-    await door.ask(lambda: put(env, found[0]))
-    counters = await door.read(lambda: native.state(COUNTERS))
+        reset = await _recorded_reset(caller, native)
+        fresh = await caller.ask(lambda: call(**reset.get("given", {})))
+    put = options.keeper.set
+    await caller.ask(lambda: put(env, found[0]))
+    counters = await caller.read(lambda: native.state(COUNTERS))
     if counters is not None:
         flavour.set_counters(env, counters[0])
     return flavour.as_reset(fresh, last)
@@ -78,8 +84,8 @@ def _last_observed(native: Any) -> dict[str, Any]:
     raise CannotResume("no observation was recorded")
 
 
-async def _recorded_reset(door: Door, native: Any) -> dict[str, Any]:
-    found = await door.read(lambda: native.state(RESET))
+async def _recorded_reset(caller: Caller, native: Any) -> dict[str, Any]:
+    found = await caller.read(lambda: native.state(RESET))
     reset: dict[str, Any] = {} if found is None else found[0]
     if "unknown" in reset:
         raise CannotResume("the arguments of reset() could not be recorded")
@@ -87,30 +93,38 @@ async def _recorded_reset(door: Door, native: Any) -> dict[str, Any]:
 
 
 async def replay(
-    env: Any, how: How, flavour: Flavour, door: Door, native: Any, call: Callable[..., Any], fresh: Any
+    env: Any,
+    options: RecordOptions,
+    flavour: Flavour,
+    caller: Caller,
+    native: Any,
+    call: Callable[..., Any],
+    fresh: Any,
 ) -> Any:
     """Takes the recorded actions in a fresh environment, and compares the results."""
-    reset = await _recorded_reset(door, native)
+    reset = await _recorded_reset(caller, native)
     if "random" in reset:
         flavour.set_randomness(env, reset["random"])
-    fresh = await door.ask(lambda: call(**reset.get("given", {})))
+    fresh = await caller.ask(lambda: call(**reset.get("given", {})))
     fields = flavour.first_of(fresh)
     for index in range(native.inherited):
-        step = await door.read(partial(native.history, index))
+        step = await caller.read(partial(native.history, index))
         if "error" in step:
             # A failed step has no result to compare, and nobody knows what it did to the environment.
             continue
         if step["kind"] != "FIRST":
-            fields = await _again(env, flavour, door, index, step)
+            fields = await _again(env, flavour, caller, index, step)
         check_same(index, step, fields)
     return flavour.as_reset(fresh, fields)
 
 
-async def _again(env: Any, flavour: Flavour, door: Door, index: int, step: dict[str, Any]) -> dict[str, Any]:
+async def _again(
+    env: Any, flavour: Flavour, caller: Caller, index: int, step: dict[str, Any]
+) -> dict[str, Any]:
     """Takes a recorded action again."""
     if "action" not in step:
         raise CannotResume(f"the action of step {index} was not recorded")
-    result = await door.ask(lambda: env.step(step["action"]))
+    result = await caller.ask(lambda: env.step(step["action"]))
     ending = flavour.ending_of(env, result)
     if ending is not None:
         raise diverged(f"step {index}, its end: the recorded episode continued, now it is {ending.why}")

@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ._doors import run_blocking
+from ._callers import run_blocking
 from ._env_recorder import EnvRecorder
-from ._how import Flavour, how_of
+from ._options import Flavour, checked_options
 
 if TYPE_CHECKING:
     from .._run import Run
@@ -26,19 +26,19 @@ class Transparent:
     # What is set on the wrapper itself; all else is set on the environment.
     _own: ClassVar[frozenset[str]] = frozenset({"env", "_keepstep"})
 
-    def __new__(cls, env: Any, run: Run, **how: Any) -> Any:
+    def __new__(cls, env: Any, run: Run, **options: Any) -> Any:
         """Makes it of a class that has the signatures of this environment."""
         return object.__new__(_class_for(cls, env))
 
-    def __init__(self, env: Any, run: Run, **how: Any) -> None:
+    def __init__(self, env: Any, run: Run, **options: Any) -> None:
         self._init_base(env)
         object.__setattr__(self, "env", env)
-        object.__setattr__(self, "_keepstep", self._tape_of(env, run, how))
+        object.__setattr__(self, "_keepstep", self._tape_of(env, run, options))
 
     def _init_base(self, env: Any) -> None:
         """Initializes the base class of the flavour, if there is one."""
 
-    def _tape_of(self, env: Any, run: Run, how: dict[str, Any]) -> EnvRecorder:
+    def _tape_of(self, env: Any, run: Run, options: dict[str, Any]) -> EnvRecorder:
         raise NotImplementedError
 
     @classmethod
@@ -103,9 +103,9 @@ class Blocking(Transparent):
         return left
 
 
-def tape_of(flavour: Flavour, door: Any, env: Any, run: Run, how: dict[str, Any]) -> EnvRecorder:
+def tape_of(flavour: Flavour, caller: Any, env: Any, run: Run, options: dict[str, Any]) -> EnvRecorder:
     """The recorder of an environment, from the arguments of `record`."""
-    return EnvRecorder(env, how_of(flavour, env, run, **how), flavour, door)
+    return EnvRecorder(env, checked_options(flavour, env, run, **options), flavour, caller)
 
 
 def _class_for(flavour: type[Transparent], env: Any) -> type:

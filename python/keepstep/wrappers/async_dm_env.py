@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .._null import NullEpisode
-from ._doors import AwaitingDoor
+from ._callers import AsyncCaller
 from ._env_recorder import EnvRecorder
 from ._transparent import Transparent, action_of, given_to, tape_of
 from .dm_env import FLAVOUR
@@ -14,14 +14,14 @@ from .dm_env import FLAVOUR
 if TYPE_CHECKING:
     from .._run import Run
 
-_DOOR = AwaitingDoor()
+_CALLER = AsyncCaller()
 
 
 class RecordedAsyncDmEnv(Transparent):
     """An async environment with `reset`, `step` and `close` that is recorded."""
 
-    def _tape_of(self, env: Any, run: Run, how: dict[str, Any]) -> EnvRecorder:
-        return tape_of(FLAVOUR, _DOOR, env, run, how)
+    def _tape_of(self, env: Any, run: Run, options: dict[str, Any]) -> EnvRecorder:
+        return tape_of(FLAVOUR, _CALLER, env, run, options)
 
     @classmethod
     def _methods(cls) -> dict[str, Callable[[], Any]]:

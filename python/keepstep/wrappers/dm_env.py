@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .._endings import Ending
 from .._null import NullEpisode
 from ..errors import Ended
-from ._doors import BlockingDoor, run_blocking
+from ._callers import BlockingCaller, run_blocking
 from ._env_recorder import EnvRecorder
 from ._transparent import Blocking, action_of, given_to, tape_of
 
@@ -90,7 +90,7 @@ def _is_zero(discount: Any) -> bool:
 
 
 FLAVOUR = DmEnvFlavour()
-_DOOR = BlockingDoor()
+_CALLER = BlockingCaller()
 
 
 class RecordedDmEnv(Blocking):
@@ -101,8 +101,8 @@ class RecordedDmEnv(Blocking):
         base: Any = getattr(sys.modules.get("dm_env"), "Environment", None)
         return (base,) if base is not None and isinstance(env, base) else ()
 
-    def _tape_of(self, env: Any, run: Run, how: dict[str, Any]) -> EnvRecorder:
-        return tape_of(FLAVOUR, _DOOR, env, run, how)
+    def _tape_of(self, env: Any, run: Run, options: dict[str, Any]) -> EnvRecorder:
+        return tape_of(FLAVOUR, _CALLER, env, run, options)
 
     @classmethod
     def _methods(cls) -> dict[str, Callable[[], Any]]:

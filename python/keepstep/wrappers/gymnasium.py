@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from .._endings import Ending
 from .._null import NullEpisode
 from ..errors import Ended
-from ._doors import BlockingDoor, run_blocking
+from ._callers import BlockingCaller, run_blocking
 from ._env_recorder import EnvRecorder
 from ._transparent import Blocking, action_of, given_to, tape_of
 
@@ -101,7 +101,7 @@ def _reset_needed() -> type[Exception]:
 
 _errors: dict[type, type[Exception]] = {}
 _FLAVOUR = GymnasiumFlavour()
-_DOOR = BlockingDoor()
+_CALLER = BlockingCaller()
 
 
 class RecordedGymnasium(Blocking):
@@ -125,8 +125,8 @@ class RecordedGymnasium(Blocking):
         for base in self._bases_for(env):
             base.__init__(self, env)  # type: ignore[misc]
 
-    def _tape_of(self, env: Any, run: Run, how: dict[str, Any]) -> EnvRecorder:
-        return tape_of(_FLAVOUR, _DOOR, env, run, how)
+    def _tape_of(self, env: Any, run: Run, options: dict[str, Any]) -> EnvRecorder:
+        return tape_of(_FLAVOUR, _CALLER, env, run, options)
 
     @classmethod
     def _methods(cls) -> dict[str, Callable[[], Any]]:

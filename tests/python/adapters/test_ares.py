@@ -459,7 +459,7 @@ def test_a_collector_that_fails_is_heard_of() -> None:
 
 def test_wrong_input_is_told_before_anything_is_recorded(run: keepstep.Run) -> None:
     """A path where a run belongs, and a mode that there is not."""
-    with pytest.raises(keepstep.BadInput, match=r"run: is 'runs'.*keepstep\.open\('runs'\)\.run"):
+    with pytest.raises(keepstep.BadInput, match=r"run is 'runs'.*keepstep\.open\('runs'\)\.run"):
         KeepstepTrajectoryCollector("runs")  # type: ignore[arg-type]
-    with pytest.raises(keepstep.BadInput, match="environment: is 'sideways'"):
+    with pytest.raises(keepstep.BadInput, match="environment is 'sideways'"):
         KeepstepTrajectoryCollector(run, environment="sideways")  # type: ignore[arg-type]

@@ -193,7 +193,10 @@ def test_where_nobody_scores_the_stop_action_is_enough(run: keepstep.Run, config
 
 
 def test_a_score_is_a_number(run: keepstep.Run, config: str) -> None:
-    with pytest.raises(keepstep.BadInput, match="is the text"), webarena.task(run, config) as task:
+    with (
+        pytest.raises(keepstep.BadInput, match=r"score is '1\.0'"),
+        webarena.task(run, config) as task,
+    ):
         roll(task, Browser(), Agent())
         task.scored("1.0")  # type: ignore[arg-type]
     assert "score" not in run.store.find("shop/17").notes

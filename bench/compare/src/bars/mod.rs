@@ -52,6 +52,7 @@ pub const MEASUREMENTS: &[Measurement] = &[
     Measurement { bars: &["disk-1"], run: disk_bytes::with_one_writer },
     Measurement { bars: &["size-rollouts"], run: rollouts::against_jsonl },
     Measurement { bars: &["size-chat-200"], run: chat::against_jsonl },
+    Measurement { bars: &["size-window-400"], run: chat::window },
     Measurement { bars: &["size-live-4096x200"], run: live_histories::stored_per_new_byte },
     Measurement { bars: &["rss-live-4096x50", "lost-live-4096x50"], run: memory::peak_and_losses },
     Measurement { bars: &["open-1gib", "read-100-steps"], run: gibibyte::open_and_read },

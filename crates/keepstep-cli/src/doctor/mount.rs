@@ -1,4 +1,4 @@
-//! Where a directory is mounted from, and what its disk says of its own cache. All of it is for people only.
+//! Where a directory is mounted from, and what its disk says about its cache. All of it is for people only.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 #[cfg(target_os = "linux")]
 pub(crate) use keepstep::disk::mount::{Mount, of};
 
-/// Elsewhere nothing is told of mounts.
+/// On other systems nothing is known of mounts.
 #[cfg(not(target_os = "linux"))]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {
@@ -21,7 +21,7 @@ pub(crate) fn of(_path: &Path) -> Option<Mount> {
     None
 }
 
-/// Whether the layer that an overlay writes to can be looked at from here.
+/// Whether the layer that an overlay writes to is hidden from here.
 pub(crate) fn hides_its_layer(mount: &Mount) -> bool {
     #[cfg(target_os = "linux")]
     return mount.kind == "overlay" && !mount.upper_layer().is_some_and(|upper| upper.is_dir());
@@ -29,12 +29,12 @@ pub(crate) fn hides_its_layer(mount: &Mount) -> bool {
     return mount.kind == "overlay";
 }
 
-/// What the disk under a directory says of its cache: `write back` (a sync must flush it) or `write through`.
+/// What the disk under a directory says about its cache: `write back` (a sync must flush it) or `write through`.
 pub(crate) fn write_cache(path: &Path) -> Option<String> {
     let device = std::fs::metadata(path).ok()?.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let block = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
-    // A partition has its queue one floor up.
+    // A partition has its queue in the directory of its disk.
     let queues = [block.join("queue/write_cache"), block.parent()?.join("queue/write_cache")];
     queues.iter().find_map(|queue| std::fs::read_to_string(queue).ok()).map(|text| text.trim().to_owned())
 }

@@ -1,6 +1,6 @@
-//! What `doctor` tries on a disk. A probe that fails is a finding, told in words; it never stops the others.
+//! What `doctor` tries on a disk. A probe that fails is a finding, reported in words; it never stops the others.
 //!
-//! They go through the same door as the engine, so what holds here holds there.
+//! They use the same interface as the engine, so what holds here holds there.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -100,7 +100,7 @@ fn run_one(run: impl Fn(usize) -> Finding<()>, racer: usize) -> Finding<()> {
 pub(crate) fn lock(disk: &dyn Files, ask: impl Fn(&str) -> Finding<LockState>) -> Finding<()> {
     let file = disk.create_new("lock").map_err(|error| told(&error))?;
     if !file.try_lock().map_err(|error| told(&error))? {
-        return Err("a file that nobody else has could not be locked".to_owned());
+        return Err("a file that no other process has could not be locked".to_owned());
     }
     if ask("lock")? != LockState::Held {
         return Err("another process does not see it".to_owned());

@@ -1,4 +1,4 @@
-//! The parts of `keepstep torture`: what is recorded, who records it, who watches from outside, and who compares.
+//! The parts of `keepstep torture`: what is recorded, the recorders, the witness outside, and the comparison.
 //!
 //! The witness shares nothing with the store: what a step contains follows from seed, episode and index alone, so it is
 //! made anew for the comparison, and its digest is computed here, not by the format.

@@ -120,8 +120,10 @@ fn record(shared: &Shared<'_>, thread: u32, screen: &Screen) -> Outcome<()> {
                 Err(error) if args.retry && error.remedy() == Remedy::Retry && tries < TRIES_MAX => {
                     tries += 1;
                     screen.say(&format!("trying again: {error}"));
-                    if let Some(episode) = &mut episode {
-                        episode.in_flight.clear();
+                    if let Some(episode) = &mut episode
+                        && !episode.hear_of_all()
+                    {
+                        return Ok(());
                     }
                     std::thread::sleep(RETRY_PAUSE);
                 }
@@ -257,6 +259,23 @@ impl<'a> Episode<'a> {
             self.last
         );
         Ok(self.shared.tell(Line::Acknowledged(self.key, index, content.digest())))
+    }
+
+    /// After a failure: waits for what is in flight, tells the witness of what was recorded before it, and forgets the
+    /// rest. False if nobody listens.
+    fn hear_of_all(&mut self) -> bool {
+        loop {
+            match self.hear_of_oldest() {
+                Ok(_) if self.in_flight.is_empty() => return true,
+                Ok(true) => {}
+                Ok(false) => return false,
+                // All that came behind it failed too.
+                Err(_) => {
+                    self.in_flight.drain(..).for_each(|receipt| drop(receipt.wait()));
+                    return true;
+                }
+            }
+        }
     }
 
     fn think(&mut self) {

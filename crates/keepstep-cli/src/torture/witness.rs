@@ -1,4 +1,4 @@
-//! The witness outside: what recorders said that they would record, and what they were then promised.
+//! The witness outside: what recorders said that they would record, and what was then acknowledged.
 //!
 //! A recorder writes a line before it hands a step over and another after it was acknowledged. Each is one write of less
 //! than a pipe takes at once, so a kill leaves no half of one.
@@ -24,7 +24,7 @@ pub(crate) enum Line {
 
 /// A line that no recorder writes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a recorder said what it should not: {0:?}")]
+#[error("a recorder printed an unexpected line: {0:?}")]
 pub(crate) struct Garbled(String);
 
 impl std::fmt::Display for Line {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use keepstep::tend::{CompactOptions, CompactReport};
+use keepstep::tend::{CompactOptions, CompactReport, LeftAlone};
 
 use crate::failure::{Exit, Outcome};
 use crate::json::Json;
@@ -22,8 +22,8 @@ const LEFT_ALONE_SHOWN: usize = 10;
   keepstep compact /mnt/data/runs
   keepstep compact --grace 0 --json
 
-Others may read and record meanwhile. Only logs of processes that seem to be
-gone are rewritten. Should one of these still live, it is told: its episodes are
+Other processes may read and record meanwhile. Only logs of processes that seem
+to be gone are rewritten. If one of these is still alive, its episodes are
 fenced, and it can open them again.
 
 The old files stay for the grace period, for readers that still have them open.
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         for line in lines(&report) {
             screen.line(&line)?;
         }
-        say_left_alone(&report, screen)?;
+        say_left_alone(&report.left_alone, screen)?;
     }
     Ok(Exit::Done)
 }
@@ -96,13 +96,13 @@ pub(crate) fn lines(report: &CompactReport) -> Vec<String> {
 }
 
 /// Which logs stay as they are, and why.
-pub(crate) fn say_left_alone(report: &CompactReport, screen: &mut Screen) -> Outcome<()> {
+pub(crate) fn say_left_alone(left_alone: &[LeftAlone], screen: &mut Screen) -> Outcome<()> {
     screen.flush()?;
-    for left in report.left_alone.iter().take(LEFT_ALONE_SHOWN) {
+    for left in left_alone.iter().take(LEFT_ALONE_SHOWN) {
         screen.say(&shown(&format!("left alone: writer {}: {}", left.writer, left.why)));
     }
-    if report.left_alone.len() > LEFT_ALONE_SHOWN {
-        screen.say(&format!("… and {} more", report.left_alone.len() - LEFT_ALONE_SHOWN));
+    if left_alone.len() > LEFT_ALONE_SHOWN {
+        screen.say(&format!("… and {} more", left_alone.len() - LEFT_ALONE_SHOWN));
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use keepstep::format::step_fields;
 use keepstep::read::{Catalog, EpisodeEvent};
 use keepstep::{EpisodeEvents, Store, Value, View};
 
+use crate::columns::broken;
 use crate::failure::{Exit, Outcome};
 use crate::json::{self, Json};
 use crate::numbers::{count, counted};
@@ -19,26 +20,37 @@ use crate::verbs::ls::parse_all;
 /// More differences of one step would hide where they began.
 const SHOWN_MAX: usize = 20;
 
+/// The text of `--help` is no wider, like that of the other commands.
+const HELP_COLUMNS: usize = 80;
+
 /// How they ended, beside the steps.
 const ENDING: &str = "ending";
+
+const EXAMPLES: &str = "Examples:
+  keepstep diff shop/17#0.0 shop/17#0.1       two samples of a task
+  keepstep diff shop/17~0 shop/17~1           two attempts at an episode
+  keepstep diff A B --fields action,reward --all
+  keepstep diff A B --json | jq 'select(.what == \"difference\") | .path'";
+
+const EXIT_CODES: &str = "Exit codes: 0 the same, 1 they differ, 3 some of it is damaged and could not be
+compared.";
+
+/// The fields are those of the table, so that a new one is named here too.
+fn help() -> String {
+    let fields: Vec<&str> = step_fields::ALL.iter().map(|field| field.name).collect();
+    let compared = format!(
+        "Steps of the same number are compared, field by field: {}. Then how the two ended ({ENDING}). \
+         Times, places and processes are not compared.",
+        fields.join(", ")
+    );
+    format!("{EXAMPLES}\n\n{}\n\n{EXIT_CODES}", broken(&compared, HELP_COLUMNS).join("\n"))
+}
 
 /// Arguments of `keepstep diff`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(
     override_usage = "keepstep diff [OPTIONS] [STORE] <A> <B>",
-    after_help = "Examples:
-  keepstep diff shop/17#0.0 shop/17#0.1       two samples of a task
-  keepstep diff shop/17~0 shop/17~1           two attempts at an episode
-  keepstep diff A B --fields action,reward --all
-  keepstep diff A B --json | jq 'select(.what == \"difference\") | .path'
-
-Steps of the same number are compared, field by field: prompt, response, action,
-observation, reward, reward_terms, discount, tokens, policy, agent, info, state,
-error, value. Then how the two ended (ending). Times, places and processes are
-not compared.
-
-Exit codes: 0 the same, 1 they differ, 3 some of it is damaged and could not be
-compared."
+    after_help = help()
 )]
 pub(crate) struct Args {
     /// The store, if you do not name it first
@@ -115,21 +127,19 @@ struct Rows<'v> {
 impl Rows<'_> {
     fn next(&mut self) -> Outcome<Option<Row>> {
         for told in self.told.by_ref() {
-            match told? {
-                EpisodeEvent::Step(step) => {
-                    self.damaged += u64::from(!step.damaged.is_empty());
-                    let index = step.index;
-                    return Ok(Some(Row { index, entry: Rendered::of_told(&EpisodeEvent::Step(step)) }));
-                }
-                EpisodeEvent::Gap(_) | EpisodeEvent::Damaged(_) => self.damaged += 1,
-                _ => {}
+            let told = told?;
+            self.damaged += u64::from(told.is_loss());
+            // What is beside the steps is not compared.
+            if let EpisodeEvent::Step(step) = &told {
+                self.damaged += u64::from(!step.damaged.is_empty());
+                return Ok(Some(Row { index: step.index, entry: Rendered::of_event(&told) }));
             }
         }
         if std::mem::replace(&mut self.is_over, true) {
             return Ok(None);
         }
-        let pending = self.view.pending()?;
-        Ok(pending.map(|step| Row { index: step.index, entry: Rendered::of_pending(&step) }))
+        let (pending, has_ended) = (self.view.pending()?, self.view.ending()?.is_some());
+        Ok(pending.map(|step| Row { index: step.index, entry: Rendered::of_pending(&step, has_ended) }))
     }
 }
 

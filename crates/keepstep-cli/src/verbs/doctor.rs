@@ -174,7 +174,7 @@ impl Checkup {
     fn power(&self) -> Finding<()> {
         self.kill()?;
         match self.file_system {
-            FileSystem::Memory(_) => return Err("it is memory, and gone with the power".to_owned()),
+            FileSystem::Memory(_) => return Err("it is memory, which a power cut empties".to_owned()),
             FileSystem::Unsynced(_, why) => return Err(why.to_owned()),
             FileSystem::Local(_) | FileSystem::Network(_) => {}
         }
@@ -184,7 +184,7 @@ impl Checkup {
     }
 
     fn machine() -> Finding<()> {
-        Err("one machine's disk goes with the machine; buckets come later".to_owned())
+        Err("the disk is lost with the machine; buckets come later".to_owned())
     }
 
     /// What the levels do not say.
@@ -201,7 +201,7 @@ impl Checkup {
         }
         if self.file_system == FileSystem::Local("overlay") {
             notes.push(
-                "this is the layer of a container, and goes with it: record to a volume to keep it"
+                "this is the layer of a container, and is deleted with it: record to a volume to keep it"
                     .to_owned(),
             );
         }

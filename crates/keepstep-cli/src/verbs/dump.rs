@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 use keepstep::export::json::big_digits;
 use keepstep::format::commit::{Bind, What};
+use keepstep::format::frame::KIND_SKIPPABLE;
+use keepstep::format::kind::Kind;
 use keepstep::read::{Catalog, Item, Record};
 use keepstep::{Id, Value};
 
@@ -37,7 +39,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
             for item in catalog.bind_reader(&group.writer, bind)?.records() {
                 match item? {
                     // What belongs to an episode, and must be known: not what may be skipped.
-                    Item::Record(record) if (0x10..0x80).contains(&record.kind) => {
+                    Item::Record(record) if (Kind::FIRST_RECORD..KIND_SKIPPABLE).contains(&record.kind) => {
                         has_damage |= !record.lost.is_empty();
                         records.push((bind.what.number(), *record));
                     }

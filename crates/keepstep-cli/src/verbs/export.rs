@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use keepstep::export::{Jsonl, JsonlCounts, JsonlOptions, NewFile};
+use keepstep::export::{ExportCounts, Jsonl, JsonlOptions, NewFile};
 use keepstep::read::{AttemptKey, Catalog, NoteIndex, is_final};
 use keepstep::refs::Ref;
 use keepstep::{Error, Id, Store};
@@ -35,6 +36,9 @@ pub(crate) struct Args {
 enum Format {
     /// JSON Lines: one step per line, with all its fields
     Jsonl(JsonlArgs),
+    /// Anything else: it is refused with the names of the formats.
+    #[command(external_subcommand)]
+    Unknown(Vec<OsString>),
 }
 
 /// Arguments of `keepstep export jsonl`.
@@ -52,9 +56,9 @@ episode the attempt that counts is written, with the steps that it inherited;
 `kind` says what a line is:
   FIRST, MID, LAST   a step
   CALL               with --calls: a call, made before the step `index`
-  NOTE               with --notes: the newest note of each name and source, on
-                     the step `index`, on the attempt `on_attempt`, or on the
-                     episode
+  NOTE               with --notes: the newest note of each name and source
+                     that counts for the attempt, on the step `index`, on the
+                     attempt `on_attempt`, or on the episode; as `show` has it
 
 With --new, a prompt that begins as the prompt of the step before is cut: the
 first `prompt_repeats` messages or characters of that one, then `prompt_new`.
@@ -95,24 +99,27 @@ struct JsonlArgs {
 }
 
 pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
-    let Format::Jsonl(args) = &args.format;
+    let args = match &args.format {
+        Format::Jsonl(args) => args,
+        Format::Unknown(given) => return Err(no_format(given)),
+    };
     let output = args.output.as_ref().filter(|path| path.as_os_str() != "-");
     if args.json && output.is_none() {
-        let hint = "with -o FILE the steps go to the file, and what was written is told as JSON";
-        return Err(crate::usage("--json has no place: the steps themselves go to stdout", hint));
+        let hint = "with -o FILE the steps go to the file, and a summary is printed as JSON";
+        return Err(crate::usage("--json needs -o: the steps themselves go to stdout", hint));
     }
     if args.targets.is_empty() && !args.all {
         let hint =
             "name runs or episodes, or say --all, which --run, --task, --ending and --since narrow down";
-        return Err(crate::usage("nothing says which episodes are to be exported", hint));
+        return Err(crate::usage("no episodes to export were named", hint));
     }
     let (path, refs) = split_before(args.store.as_deref(), &args.targets, usize::from(!args.all));
     if refs.is_empty() && !args.all {
-        return Err(only_a_store(&path));
+        return Err(only_a_store(&path, "run or episode"));
     }
     let refs = parse_all(&refs)?;
     if let Some((text, _)) = refs.first().filter(|_| args.all) {
-        let hint = "leave --all out, or what is named";
+        let hint = "leave out --all, or the names";
         return Err(crate::usage(format!("{text:?} is named, and --all exports all runs"), hint));
     }
     if let Some((text, _)) = refs.iter().find(|(_, wanted)| wanted.step.is_some()) {
@@ -155,6 +162,12 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     Ok(damage.worse(reading::tell_wrong(&chosen, screen)?))
 }
 
+fn no_format(given: &[OsString]) -> Failure {
+    let given = given.first().map(|given| given.to_string_lossy()).unwrap_or_default();
+    let hint = "give jsonl, which is the only format so far: `keepstep export jsonl --help`";
+    crate::usage(format!("there is no export format {given:?}"), hint)
+}
+
 /// Takes out what was not asked for; gives how those stand.
 fn leave_out(chosen: &mut Vec<Episode>, chooser: &Chooser<'_>) -> BTreeMap<String, u64> {
     let mut left_out = BTreeMap::new();
@@ -180,7 +193,7 @@ type Troubles = Vec<(AttemptKey, Error)>;
 
 impl Work<'_> {
     /// Writes them; gives those that cannot be read, and why. They do not keep the others from being written.
-    fn write<W: Write>(&self, out: W) -> Outcome<(W, JsonlCounts, Troubles)> {
+    fn write<W: Write>(&self, out: W) -> Outcome<(W, ExportCounts, Troubles)> {
         let steps = self.episodes.iter().map(|episode| episode.summary.steps).sum();
         // Steps that run over the same terminal are progress enough.
         let is_seen = self.args.output.is_none() && std::io::stdout().is_terminal();
@@ -226,7 +239,7 @@ fn tell(
     args: &JsonlArgs,
     episodes: &[Episode],
     left_out: &BTreeMap<String, u64>,
-    written: &JsonlCounts,
+    written: &ExportCounts,
     screen: &mut Screen,
 ) -> Outcome<()> {
     if args.json {
@@ -252,7 +265,8 @@ fn tell(
     screen.say(&format!("{}, {} written", told.join(", "), bytes(written.bytes)));
     if written.notes_elsewhere > 0 {
         let notes = counted(written.notes_elsewhere, "note");
-        screen.say(&format!("left out: {notes} on steps or attempts that are in no line above"));
+        let these = if written.notes_elsewhere == 1 { "does" } else { "do" };
+        screen.say(&format!("left out: {notes} that {these} not count for the attempts above"));
     }
     if !left_out.is_empty() {
         screen.say(&format!("left out: {}", told_states(left_out)));
@@ -263,7 +277,7 @@ fn tell(
         *broken.entry(episode.state().to_owned()).or_default() += 1;
     }
     if !broken.is_empty() && !args.filter.names_endings() {
-        screen.say(&format!("not all of them came to their end: {}", told_states(&broken)));
+        screen.say(&format!("not all of them are over: {}", told_states(&broken)));
         screen.say(&format!(
             "{} --ending finished,truncated leaves them out; each line says how its episode ended",
             screen.talk.cyan("hint:")

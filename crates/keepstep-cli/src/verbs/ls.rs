@@ -35,7 +35,7 @@ STATE is how an episode ended: finished, truncated, errored and so on. Or it is:
   running      a process is recording it
   interrupted  its process is dead, and nobody has recorded that yet:
                `keepstep reap` does
-  silent       nobody can tell yet whether its process is alive
+  silent       it is not known yet whether its process is alive
 
 If you name a run that has a plan, the last line says how much of it is done.
 `keepstep ls --json` has the plans of all runs, with the errors of the episodes

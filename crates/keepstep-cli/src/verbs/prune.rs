@@ -1,11 +1,11 @@
-//! `keepstep prune`: deletes episodes, because somebody asked for it; the only verb that does.
+//! `keepstep prune`: deletes episodes on request. No other verb deletes.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use keepstep::refs::{self, Ref};
-use keepstep::tend::{Candidate, PruneFilter, PruneReport};
+use keepstep::tend::{Candidate, CompactOptions, CompactReport, PruneFilter, PruneReport};
 use keepstep::{Id, Store, Why};
 
 use crate::failure::{Exit, Outcome};
@@ -22,17 +22,18 @@ use crate::verbs::ls::parse_all;
 /// Arguments of `keepstep prune`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "Examples:
-  keepstep prune --run old-agent --dry-run --reason 'superseded by v2'
+  keepstep prune --run old-agent --dry-run
   keepstep prune --run old-agent --reason 'superseded by v2'
   keepstep prune --ending errored,aborted --older-than 30d --reason cleaning
-  keepstep prune /mnt/data/runs shop/17#0.2 --reason 'holds a secret'
+  keepstep prune shop/17#0.2 --reason 'holds a secret' --grace 0
 
 An episode is deleted if all that you say is true of it, and always as a whole.
-One that may still be recorded stays. Whoever opens a deleted episode is told
-when it was deleted, and why.
+One that may still be recorded stays. Opening a deleted episode shows when it
+was deleted, and why.
 
-Its bytes stay for the grace period. The next `prune` or `compact` after that
-deletes them.")]
+Its bytes stay for the grace period, for readers that still have them open. The
+next `prune` or `compact` after that deletes them; with `--grace 0` they go at
+once. The log of a process that is still there is rewritten when it is gone.")]
 pub(crate) struct Args {
     /// The store, if you do not name it first
     #[arg(short, long)]
@@ -49,9 +50,9 @@ pub(crate) struct Args {
     /// Only episodes without a step in the last 90s, 5min, 2h, 3d or 1w
     #[arg(long, value_name = "AGE")]
     older_than: Option<String>,
-    /// Why they are deleted, for whoever looks for them later
-    #[arg(long)]
-    reason: String,
+    /// Why they are deleted; opening one later shows it
+    #[arg(long, required_unless_present = "dry_run")]
+    reason: Option<String>,
     /// Only say what would be deleted
     #[arg(long)]
     dry_run: bool,
@@ -70,12 +71,14 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     let (path, refs) = split_before(args.store.as_deref(), &args.targets, 1);
     let refs = parse_all(&refs)?;
     if refs.is_empty() && !chooses {
-        let hint =
-            "name runs or episodes, or say --run, --ending or --older-than; --dry-run shows what would go";
-        return Err(crate::usage("nothing says which episodes are to go", hint));
+        let hint = "name runs or episodes, or say --run, --ending or --older-than; --dry-run shows what would be deleted";
+        return Err(crate::usage("no episodes to delete were named", hint));
     }
-    if args.reason.trim().is_empty() {
-        return Err(crate::usage("--reason is empty", "say why they go, for whoever looks for them later"));
+    if args.reason.as_ref().is_some_and(|reason| reason.trim().is_empty()) {
+        return Err(crate::usage(
+            "--reason is empty",
+            "say why they are deleted; opening one later shows the reason",
+        ));
     }
     let store = open_taken(args.store.as_deref(), &path, refs.first().map(|(text, _)| &**text))?;
     if let Some(run) = filter.run.take() {
@@ -90,7 +93,12 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         bar.set_position(told.bytes_done);
     });
     bar.finish_and_clear();
-    let report = report?;
+    let mut report = report?;
+    if args.grace == 0.0 && report.compacted.files_waiting > 0 {
+        // The next call deletes what this one replaced: without a grace period that is now.
+        let options = CompactOptions::default().grace(Duration::ZERO);
+        report.compacted.add(store.compact(options, &mut |_| {})?);
+    }
     if args.json {
         tell_json(&report, &names, screen)?;
     } else {
@@ -120,7 +128,7 @@ fn filter(args: &Args) -> Outcome<PruneFilter> {
     let mut filter = PruneFilter::default()
         .endings(&args.ending)
         .older_than(older_than)
-        .reason(&args.reason)
+        .reason(args.reason.as_deref().unwrap_or_default())
         .grace(compact::grace(args.grace)?);
     filter.run.clone_from(&args.run);
     Ok(filter)
@@ -148,7 +156,7 @@ fn name_episodes(store: &Store, refs: &[(String, Ref)], filter: &mut PruneFilter
     let (_, episodes) = reading::open(store)?;
     for (text, wanted) in refs {
         if wanted.attempt.is_some() || wanted.step.is_some() {
-            let hint = "leave ~attempt and @step out: an episode goes as a whole or not at all";
+            let hint = "leave ~attempt and @step out: an episode is deleted as a whole or not at all";
             return Err(crate::usage(format!("{text:?} is a part of an episode"), hint));
         }
         let found = refs::matching(&episodes, wanted);
@@ -208,10 +216,29 @@ fn tell(report: &PruneReport, names: &Names, screen: &mut Screen) -> Outcome<()>
         screen.say(&shown(&format!("stays: {}: {why}", names.name(episode))));
     }
     if !report.is_dry_run {
-        compact::lines(&report.compacted).iter().for_each(|line| screen.say(line));
-        compact::say_left_alone(&report.compacted, screen)?;
+        if report.compacted != CompactReport::default() {
+            compact::lines(&report.compacted).iter().for_each(|line| screen.say(line));
+        }
+        compact::say_left_alone(&report.compacted.left_alone, screen)?;
+        if let Some(hint) = what_stays(&report.compacted) {
+            screen.say(hint);
+        }
     }
     Ok(())
+}
+
+/// What to do if bytes of pruned episodes are still on disk, or may be.
+fn what_stays(report: &CompactReport) -> Option<&'static str> {
+    if !report.left_alone.is_empty() {
+        Some(
+            "the logs that were left alone may still hold bytes of pruned episodes: run\n\
+             `keepstep compact --grace 0` when these writers are gone",
+        )
+    } else if report.files_waiting > 0 {
+        Some("their bytes are still on disk: `keepstep compact --grace 0` deletes them now")
+    } else {
+        None
+    }
 }
 
 fn tell_json(report: &PruneReport, names: &Names, screen: &mut Screen) -> Outcome<()> {

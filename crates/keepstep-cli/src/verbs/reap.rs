@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use keepstep::read::AttemptKey;
-use keepstep::{MARKED_AT_ONCE, Options, Reaped, Search, Store};
+use keepstep::{MARKED_AT_ONCE, Marked, Options, Reaped, Search, Store};
 
 use crate::failure::{Exit, Outcome};
 use crate::json::{self, Json};
@@ -15,6 +15,7 @@ use crate::progress;
 use crate::reading;
 use crate::screen::{Screen, Side, Table};
 use crate::values::brief;
+use crate::verbs::compact::say_left_alone;
 
 /// Arguments of `keepstep reap`.
 #[derive(Debug, Clone, clap::Args)]
@@ -57,14 +58,16 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         found = wait_for_the_silent(&store, found)?;
     }
     let silent = found.silent.len() as u64;
-    let reaped = if args.dry_run { found.dead } else { mark_crashed(&store, &found.dead)? };
+    let marked = if args.dry_run { None } else { Some(mark_crashed(&store, &found.dead)?) };
+    let (reaped, left_alone) = marked.map_or((found.dead, Vec::new()), |it| (it.crashed, it.left_alone));
     show(args, &store, &reaped, screen)?;
     screen.flush()?;
     let noun = if reaped.len() == 1 { "attempt" } else { "attempts" };
     let done = if args.dry_run { "would be recorded as crashed" } else { "recorded as crashed" };
     screen.say(&format!("{} {noun} {done}", count(reaped.len() as u64)));
+    say_left_alone(&left_alone, screen)?;
     if silent > 0 {
-        screen.say(&format!("{} not heard of, and not proven dead", counted(silent, "attempt")));
+        screen.say(&format!("{} silent, and not proven dead", counted(silent, "attempt")));
         screen.say(&format!(
             "{} `keepstep reap --wait` waits until their lease is over",
             screen.talk.cyan("hint:")
@@ -73,19 +76,18 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// Records what was found; gives what nobody else had recorded.
-fn mark_crashed(store: &Store, dead: &[Reaped]) -> Outcome<Vec<Reaped>> {
+fn mark_crashed(store: &Store, dead: &[Reaped]) -> Outcome<Marked> {
     let bar = progress::bar(dead.len() as u64, "recording");
-    let mut reaped = Vec::new();
+    let mut marked = Marked::default();
     for some in dead.chunks(MARKED_AT_ONCE) {
-        reaped.extend(store.mark_crashed(some)?);
+        marked.add(store.mark_crashed(some)?);
         bar.inc(some.len() as u64);
     }
     bar.finish_and_clear();
-    Ok(reaped)
+    Ok(marked)
 }
 
-/// Looks again until all that are silent have spoken, or have been so for the lease.
+/// Looks again until all silent processes were heard of again, or count as dead.
 fn wait_for_the_silent(store: &Store, mut found: Search) -> Outcome<Search> {
     const LOOK_EVERY: Duration = Duration::from_secs(1);
     let started = Instant::now();

@@ -20,6 +20,9 @@ const TRACEBACK_LINES: usize = 20;
 /// Notes of these names are how good an episode was: their numbers stand in its heading.
 const SCORES: [&str; 2] = ["reward", "score"];
 
+/// Who says how an attempt ended, if its owner did not: the recorded word.
+const FOUND: &str = "whoever found it";
+
 /// Arguments of `keepstep show`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "Examples:
@@ -52,7 +55,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     let (path, refs) = split_before(args.store.as_deref(), &args.targets, 1);
     if refs.is_empty() {
-        return Err(only_a_store(&path));
+        return Err(only_a_store(&path, "episode"));
     }
     let refs = parse_all(&refs)?;
     let store = open_taken(args.store.as_deref(), &path, refs.first().map(|(text, _)| &**text))?;
@@ -134,17 +137,14 @@ impl Shown<'_> {
         for told in self.view.events() {
             let told = told?;
             // How it ended comes last, and may be in no log; the heading says it already, and how it began.
-            let is_told_elsewhere = match told {
-                EpisodeEvent::End(_) => true,
-                EpisodeEvent::Begin(_) => !self.args.json,
-                _ => false,
-            };
+            let is_told_elsewhere = matches!(told, EpisodeEvent::End(_))
+                || matches!(told, EpisodeEvent::Begin(_)) && !self.args.json;
             if !is_told_elsewhere {
-                is_whole &= self.tell(&Rendered::of_told(&told), screen)?;
+                is_whole &= self.tell(&Rendered::of_event(&told), screen)?;
             }
         }
         if let Some(step) = self.view.pending()? {
-            is_whole &= self.tell(&Rendered::of_pending(&step), screen)?;
+            is_whole &= self.tell(&Rendered::of_pending(&step, self.is_over()?), screen)?;
         }
         // Those that the attempt recorded itself were told in their place.
         for (key, said) in notes?.iter().filter(|(_, said)| !said.is_own) {
@@ -153,7 +153,7 @@ impl Shown<'_> {
         if let Some(end) = self.view.ending()? {
             is_whole &= end.damaged.is_empty();
             if self.args.json {
-                self.tell(&Rendered::of_told(&EpisodeEvent::End(Box::new(end))), screen)?;
+                self.tell(&Rendered::of_event(&EpisodeEvent::End(Box::new(end))), screen)?;
             }
         }
         Ok(is_whole)
@@ -188,7 +188,7 @@ impl Shown<'_> {
         let liveness = match episode.liveness {
             Liveness::Live => "still recording",
             Liveness::Dead => "gone",
-            Liveness::Unknown => "not heard of",
+            Liveness::Unknown => "silent",
         };
         let writer = self.store.describe(&episode.key.writer);
         screen.line(&format!("writer  {}, {liveness}", shown(&writer)))?;
@@ -218,9 +218,14 @@ impl Shown<'_> {
     fn ending_line(&self, screen: &mut Screen) -> Outcome<()> {
         const CHARS_MAX: usize = 200;
         let Some(end) = self.view.ending()? else { return Ok(()) };
+        let by = end.said_by.as_deref().map(|who| match (who, end.why.as_deref()) {
+            (FOUND, Some("superseded")) => "by the process that took over".to_owned(),
+            (FOUND, _) => "found by another process".to_owned(),
+            _ => format!("said by {who}"),
+        });
         let mut said = vec![end.why.unwrap_or_else(|| "how is lost".to_owned())];
         said.extend(end.limit.map(|limit| format!("limit {limit}")));
-        said.extend(end.said_by.map(|who| format!("said by {who}")));
+        said.extend(by);
         said.extend(end.error.as_ref().map(|error| format!("error {}", error_of(error))));
         let evidence = end.evidence.filter(|evidence| *evidence != keepstep::Value::Null);
         said.extend(evidence.map(|evidence| format!("evidence {}", brief(&evidence, CHARS_MAX))));
@@ -303,23 +308,29 @@ impl Shown<'_> {
         if index < self.view.steps() {
             let step = self.view.step(index)?;
             if is_it(&step) {
-                return Ok(Some(Rendered::of_told(&EpisodeEvent::Step(Box::new(step)))));
+                return Ok(Some(Rendered::of_event(&EpisodeEvent::Step(Box::new(step)))));
             }
         }
         for told in self.view.events() {
             let told = told?;
             if matches!(&told, EpisodeEvent::Step(step) if is_it(step)) {
-                return Ok(Some(Rendered::of_told(&told)));
+                return Ok(Some(Rendered::of_event(&told)));
             }
         }
-        Ok(self.view.pending()?.filter(is_it).as_ref().map(Rendered::of_pending))
+        let pending = self.view.pending()?.filter(is_it);
+        pending.map(|step| Ok(Rendered::of_pending(&step, self.is_over()?))).transpose()
+    }
+
+    /// True if this attempt records nothing more: it ended, or its process is gone.
+    fn is_over(&self) -> Outcome<bool> {
+        Ok(self.view.ending()?.is_some() || self.episode.liveness == Liveness::Dead)
     }
 
     fn no_step(&self, index: u64) -> Outcome<Failure> {
         let failure = Failure::new(format!("{} has no step {index}", self.episode.reference()));
         let mut has_gap = false;
         for told in self.view.events() {
-            has_gap |= matches!(told?, EpisodeEvent::Gap(_) | EpisodeEvent::Damaged(_));
+            has_gap |= told?.is_loss();
         }
         Ok(match (self.view.steps(), has_gap) {
             (_, true) => failure

@@ -1,4 +1,5 @@
-//! `keepstep stats`: how much there is, who records, and how much smaller it is than it would be in full.
+//! `keepstep stats`: how much there is, how many processes record, and how much smaller the store is than its records
+//! in full.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use crate::progress;
 use crate::reading::{self, Episode};
 use crate::screen::{Screen, shown};
 
-/// So many episodes tell well enough how much smaller the store is.
+/// So many attempts tell well enough how much smaller the store is.
 const SAMPLE: usize = 64;
 
 /// Arguments of `keepstep stats`.
@@ -21,7 +22,13 @@ const SAMPLE: usize = 64;
 #[command(after_help = "Examples:
   keepstep stats                      of KEEPSTEP_STORE, or of ./runs
   keepstep stats /mnt/data/runs --full
-  keepstep stats --json | jq .writers.live")]
+  keepstep stats --json | jq .writers.live
+
+`records` are those of episodes: their beginnings, steps, calls, notes and ends.
+`keepstep verify` counts all records of the logs, so its number is higher.
+
+`bytes` are those of the logs. Small files such as claims, plans and seals are
+not counted.")]
 pub(crate) struct Args {
     /// The store
     store: Option<PathBuf>,
@@ -64,6 +71,8 @@ struct Stats {
     sizes: Sizes,
     /// Episodes with which something is wrong.
     damaged: u64,
+    /// Attempts with records, and how many of them were read.
+    recorded: u64,
     sampled: u64,
     full_bytes: u64,
 }
@@ -74,6 +83,7 @@ impl Stats {
         for episode in episodes {
             stats.attempts += 1;
             stats.records += episode.records;
+            stats.recorded += u64::from(episode.records > 0);
             if episode.is_in_force {
                 stats.episodes += 1;
                 stats.damaged += u64::from(episode.trouble.is_some());
@@ -152,13 +162,14 @@ impl Stats {
             if states.is_empty() { String::new() } else { format!(" ({})", shown(&states.join(", "))) };
         let ratio = match self.ratio() {
             None => "nothing to compare yet".to_owned(),
-            Some(ratio) if self.sampled == self.attempts => {
+            Some(ratio) if self.sampled == self.recorded => {
                 format!("{ratio} times smaller than the {} of its records in full", bytes(self.full_bytes))
             }
             Some(ratio) => format!(
-                "about {ratio} times smaller than the {} of its records in full, by {} of the episodes",
+                "about {ratio} times smaller than the {} of its records in full, estimated from {} of {}",
                 bytes(self.full_bytes),
-                count(self.sampled)
+                count(self.sampled),
+                counted(self.recorded, "attempt")
             ),
         };
         let unreadable = if self.sizes.unreadable > 0 {
@@ -166,11 +177,8 @@ impl Stats {
         } else {
             String::new()
         };
-        let unknown = if self.sizes.unknown > 0 {
-            format!(", {} not heard of", self.sizes.unknown)
-        } else {
-            String::new()
-        };
+        let unknown =
+            if self.sizes.unknown > 0 { format!(", {} silent", self.sizes.unknown) } else { String::new() };
         let segments = self.sizes.sealed + self.sizes.open + self.sizes.unreadable;
         let attempts = if self.attempts > self.episodes {
             format!(", in {}", counted(self.attempts, "attempt"))
@@ -180,7 +188,7 @@ impl Stats {
         vec![
             ("runs", count(self.runs)),
             ("episodes", format!("{}{states}{attempts}", count(self.episodes))),
-            ("steps", format!("{} in {}", count(self.steps), counted(self.records, "record"))),
+            ("steps", format!("{} in {} of episodes", count(self.steps), counted(self.records, "record"))),
             ("bytes", format!("{} in {}", bytes(self.sizes.bytes), counted(segments, "segment"))),
             ("size", ratio),
             (

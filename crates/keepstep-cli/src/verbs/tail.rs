@@ -1,4 +1,4 @@
-//! `keepstep tail`: what was recorded last, and what comes in.
+//! `keepstep tail`: the last records, and new ones.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use keepstep::format::commit::What;
 use keepstep::format::frame::Kind;
-use keepstep::read::{AttemptKey, Catalog, End, EpisodeEvent, Follow, FollowFrom, Item, is_final};
+use keepstep::read::{AttemptKey, Catalog, End, EpisodeEvent, FollowFrom, Item, is_final};
 use keepstep::refs::{self, Meant, Ref};
-use keepstep::{Began, Error, Id, Liveness, Store};
+use keepstep::{AttemptFollow, Began, Error, Id, RecordFollow, RecordNews, Store};
 
 use crate::columns::{columns, cut};
 use crate::failure::{Exit, Outcome};
@@ -20,14 +20,14 @@ use crate::render::Rendered;
 use crate::screen::{Screen, shown};
 use crate::verbs::ls::parse_all;
 
-/// How often a follower of a store looks up.
+/// How long a follower of a store waits for a record before it waits again.
 const ASK_EVERY: Duration = Duration::from_secs(2);
-/// How often a follower of an episode asks who records it now.
+/// How often a follower of an episode checks who records it now.
 const ASK_OWNER_EVERY: Duration = Duration::from_millis(500);
 
-/// What is said of a dead recorder.
-const RECORDER_GONE: &str = "its recorder is gone without an end";
-/// What is said where an attempt is over and the episode is not.
+/// The message about a dead process.
+const RECORDER_GONE: &str = "its process died without an end";
+/// The message if an attempt is over and the episode is not.
 const WAITING: &str = "waiting for another attempt (Ctrl-C stops)";
 
 /// Arguments of `keepstep tail`.
@@ -40,8 +40,8 @@ const WAITING: &str = "waiting for another attempt (Ctrl-C stops)";
   keepstep tail -n 100 --json shop-agent/shop-17
 
 A step is shown as soon as it is durable. An episode is followed from attempt to
-attempt: if its process dies, `tail -f` waits for the next attempt, and goes on
-with that. So it does if an attempt ends in any way but finished or truncated,
+attempt: if its process dies, `tail -f` waits for the next attempt, and follows
+that. It does the same if an attempt ends in any way but finished or truncated,
 which are final. A store or an episode that is not there yet is waited for too,
 and shown from its first record on, whatever -n says.")]
 pub(crate) struct Args {
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     tail.one_episode(&episode, wanted.attempt.is_some(), screen)
 }
 
-/// Opens the store. One that is not there yet is waited for, if it is to be followed: then it says true.
+/// Opens the store. If it does not exist yet and is to be followed, waits for it, and returns true.
 fn store_at(args: &Args, path: &Path, refs: &[(String, Ref)], screen: &Screen) -> Outcome<(Store, bool)> {
     let first = refs.first().map(|(text, _)| &**text);
     let opened = open_taken(args.store.as_deref(), path, first);
@@ -97,7 +97,7 @@ fn store_at(args: &Args, path: &Path, refs: &[(String, Ref)], screen: &Screen) -
     Ok((open_taken(args.store.as_deref(), path, first)?, true))
 }
 
-/// The one episode that is meant. One that has not begun yet is waited for, if it is to be followed: then it says true.
+/// The one episode that is meant. If it has not begun yet and is to be followed, waits for it, and returns true.
 fn episode_called(
     args: &Args,
     store: &Store,
@@ -114,7 +114,7 @@ fn episode_called(
             return Ok((reading::one(store, &episodes, text, wanted)?.clone(), is_told));
         }
         if !is_told {
-            // What was pruned never comes back.
+            // A pruned episode never comes back.
             if let Ok(pruned @ Error::Pruned { .. }) = refs::not_there(store, text, wanted) {
                 return Err(pruned.into());
             }
@@ -125,15 +125,15 @@ fn episode_called(
     }
 }
 
-/// How an attempt ended, also where that is lost.
+/// How an attempt ended, or that this is lost.
 fn why_of(why: Option<&str>) -> String {
-    why.unwrap_or("nobody can tell how").to_owned()
+    why.unwrap_or("it is unknown how").to_owned()
 }
 
 /// An attempt that is followed; how it ended, if it did and that was told.
 struct Following {
     key: AttemptKey,
-    follow: Follow,
+    follow: AttemptFollow,
     ended: Option<String>,
 }
 
@@ -144,7 +144,7 @@ struct Tail<'a> {
     names: HashMap<(Id, u32), String>,
     /// Up to which sequence each was shown already.
     shown_to: HashMap<AttemptKey, u32>,
-    /// Whoever waited for the beginning is shown all from there on.
+    /// True if the beginning was waited for: then everything is shown from there on.
     was_awaited: bool,
     is_whole: bool,
 }
@@ -169,6 +169,7 @@ impl<'a> Tail<'a> {
     fn one_episode(mut self, episode: &Episode, stays: bool, screen: &mut Screen) -> Outcome {
         if !self.args.follow {
             self.tell_last(&self.store.catalog()?, episode, screen)?;
+            self.tell_found_end(episode.key, screen)?;
             return Ok(self.exit());
         }
         let Following { mut key, mut follow, mut ended } = match self.was_awaited {
@@ -188,9 +189,9 @@ impl<'a> Tail<'a> {
             screen.flush()?;
             let AttemptKey { episode: id, attempt, writer } = next.key;
             let (by, steps) = (self.store.describe(&writer), next.inherited);
-            screen.say(&shown(&format!("attempt ~{attempt} goes on from step {steps}, by {by}")));
+            screen.say(&shown(&format!("attempt ~{attempt} resumes at step {steps}, by {by}")));
             self.names.insert((id, attempt), episode.name().to_string());
-            follow = self.store.follow_attempt(id, attempt, FollowFrom::Start)?;
+            follow = self.store.follow_attempt(next.key, FollowFrom::Start)?;
             (key, ended) = (next.key, None);
         }
     }
@@ -201,15 +202,15 @@ impl<'a> Tail<'a> {
         let first = self.store.began(&id)?.into_iter().find(|it| !it.was_over).filter(|_| !stays);
         let key = first.map_or(episode.key, |first| first.key);
         self.names.insert((id, key.attempt), episode.name().to_string());
-        let follow = self.store.follow_attempt(id, key.attempt, FollowFrom::Start)?;
+        let follow = self.store.follow_attempt(key, FollowFrom::Start)?;
         Ok(Following { key, follow, ended: None })
     }
 
     /// What was recorded last, and then what comes in.
     fn begin_with_the_last(&mut self, episode: &Episode, screen: &mut Screen) -> Outcome<Following> {
         let key = episode.key;
-        // The follower stands before the last records are read: nothing falls in between.
-        let follow = self.store.follow_attempt(key.episode, key.attempt, FollowFrom::Now)?;
+        // The follower starts before the last records are read, so that none is missed.
+        let follow = self.store.follow_attempt(key, FollowFrom::Now)?;
         let catalog = self.store.catalog()?;
         self.tell_last(&catalog, episode, screen)?;
         // Also if its end is not among the records that were shown.
@@ -221,7 +222,7 @@ impl<'a> Tail<'a> {
     }
 
     fn tell_last(&mut self, catalog: &Catalog, episode: &Episode, screen: &mut Screen) -> Outcome<()> {
-        for item in &last_of(catalog, episode, self.args)? {
+        for item in &last_of(self.store, catalog, episode, self.args)? {
             self.tell(episode.key, item, screen)?;
         }
         screen.flush()
@@ -231,45 +232,35 @@ impl<'a> Tail<'a> {
     fn follow_one(
         &mut self,
         key: AttemptKey,
-        follow: &mut Follow,
+        follow: &mut AttemptFollow,
         stays: bool,
         screen: &mut Screen,
     ) -> Outcome<Option<String>> {
-        let mut was_missed = false;
+        let mut is_gone = false;
         loop {
             match follow.next(ASK_OWNER_EVERY)? {
-                Some(followed) => {
-                    let key = AttemptKey { writer: followed.writer, ..key };
-                    if let Some(why) = self.tell(key, &followed.item, screen)? {
+                RecordNews::Record(item) => {
+                    if let Some(why) = self.tell(key, &item, screen)? {
                         return Ok(Some(why));
                     }
                     screen.flush()?;
                 }
-                None if !stays && self.next_attempt(key)?.is_some() => return Ok(None),
-                None if self.store.found_end(&key.episode, key.attempt)?.is_some() => {
-                    return self.tell_found_end(key, screen);
+                RecordNews::Ended(_) if !stays && self.next_attempt(key)?.is_some() => return Ok(None),
+                RecordNews::Ended(end) => return self.tell_end(key, *end, screen).map(Some),
+                RecordNews::OwnerGone if stays => {
+                    screen.say(RECORDER_GONE);
+                    return Ok(Some(why_of(None)));
                 }
-                None if self.store.liveness(&key.writer) == Liveness::Dead && !was_missed => {
-                    // It may have said something between the last look and its death.
-                    while let Some(followed) = follow.next(Duration::ZERO)? {
-                        if let Some(why) = self.tell(key, &followed.item, screen)? {
-                            return Ok(Some(why));
-                        }
-                    }
-                    screen.flush()?;
-                    if stays {
-                        screen.say(RECORDER_GONE);
-                        return Ok(Some(why_of(None)));
-                    }
+                RecordNews::OwnerGone if !is_gone => {
                     screen.say(&format!("{RECORDER_GONE}; {WAITING}"));
-                    was_missed = true;
+                    is_gone = true;
                 }
-                None => {}
+                RecordNews::OwnerGone | RecordNews::Nothing => {}
             }
         }
     }
 
-    /// Waits behind an end that is not final until another attempt goes on.
+    /// After an end that is not final, waits until another attempt resumes.
     fn wait_for_next(&self, key: AttemptKey, why: &str, screen: &mut Screen) -> Outcome<Began> {
         screen.flush()?;
         screen.say(&shown(&format!("attempt ~{} ended: {why}; {WAITING}", key.attempt)));
@@ -287,13 +278,21 @@ impl<'a> Tail<'a> {
         Ok(began.into_iter().find(|next| next.key.attempt > key.attempt && !next.was_over))
     }
 
-    /// An end that its owner did not say is in no log. Gives how it ended.
-    fn tell_found_end(&self, key: AttemptKey, screen: &mut Screen) -> Outcome<Option<String>> {
-        let Some((why, evidence)) = self.store.found_end(&key.episode, key.attempt)? else { return Ok(None) };
-        let mut end = End::default();
-        (end.why, end.evidence) = (Some(why.clone()), Some(evidence));
-        self.print(key, &Rendered::of_told(&EpisodeEvent::End(Box::new(end))), screen)?;
-        Ok(Some(why))
+    /// An end that another process found is in no log.
+    fn tell_found_end(&self, key: AttemptKey, screen: &mut Screen) -> Outcome<()> {
+        if let Some((why, evidence)) = self.store.found_end(&key.episode, key.attempt)? {
+            let mut end = End::default();
+            (end.why, end.evidence) = (Some(why), Some(evidence));
+            self.tell_end(key, end, screen)?;
+        }
+        Ok(())
+    }
+
+    /// Shows an end that is in no log. Gives how the attempt ended.
+    fn tell_end(&self, key: AttemptKey, end: End, screen: &mut Screen) -> Outcome<String> {
+        let why = why_of(end.why.as_deref());
+        self.print(key, &Rendered::of_event(&EpisodeEvent::End(Box::new(end))), screen)?;
+        Ok(why)
     }
 
     fn whole_store(mut self, screen: &mut Screen) -> Outcome {
@@ -309,7 +308,7 @@ impl<'a> Tail<'a> {
         let mut last: Vec<(i64, AttemptKey, Item)> = Vec::new();
         for episode in episodes.iter().take(self.args.lines) {
             let mut time = 0;
-            for item in last_of(&catalog, episode, self.args)? {
+            for item in last_of(self.store, &catalog, episode, self.args)? {
                 time = time_of(&item).unwrap_or(time);
                 last.push((time, episode.key, item));
             }
@@ -330,7 +329,7 @@ impl<'a> Tail<'a> {
         }
     }
 
-    fn follow_all(&mut self, follow: &mut Follow, screen: &mut Screen) -> Outcome {
+    fn follow_all(&mut self, follow: &mut RecordFollow, screen: &mut Screen) -> Outcome {
         loop {
             let Some(followed) = follow.next(ASK_EVERY)? else { continue };
             if followed.bind.what != What::Attempt {
@@ -397,8 +396,8 @@ impl<'a> Tail<'a> {
     }
 }
 
-/// The last records of an attempt that are to be shown.
-fn last_of(catalog: &Catalog, episode: &Episode, args: &Args) -> Outcome<VecDeque<Item>> {
+/// The last records of an attempt that count and are to be shown.
+fn last_of(store: &Store, catalog: &Catalog, episode: &Episode, args: &Args) -> Outcome<VecDeque<Item>> {
     let mut wide = args.lines as u64;
     loop {
         // Sequences are dense but for gaps, so at least so many records come from here on.
@@ -408,6 +407,10 @@ fn last_of(catalog: &Catalog, episode: &Episode, args: &Args) -> Outcome<VecDequ
             let item = item?;
             let is_call = matches!(&item, Item::Record(record) if record.kind == Kind::Call as u8);
             if is_call && !args.json && Rendered::of_item(&item).is_bookkeeping() {
+                continue;
+            }
+            // What is open is shown, as a view shows it.
+            if store.counts(&episode.key, &item)? == Some(false) {
                 continue;
             }
             last.push_back(item);

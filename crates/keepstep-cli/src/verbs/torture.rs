@@ -309,7 +309,7 @@ impl<'a> Torture<'a> {
             screen.say(line);
         }
         if let Some(line) = &self.witness.first_garbled {
-            screen.say(&format!("a recorder said what it should not: {line:?}"));
+            screen.say(&format!("a recorder printed an unexpected line: {line:?}"));
         }
         if args.json {
             screen.json(&self.json())?;

@@ -1,4 +1,4 @@
-//! `keepstep verify`: reads everything, finds and places all damage, and says what it cost.
+//! `keepstep verify`: reads everything, finds all damage and its place, and says what it cost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -20,8 +20,9 @@ use crate::screen::{Screen, shown};
 /// More lines than these of one kind say no more; `--json` has them all.
 const LINES_MAX: usize = 40;
 
-/// What a leftover is, and how to be rid of it. Deleting is left to `compact`, which waits until nobody can be making it any more.
-const LEFTOVERS: &str = "a leftover is a file that somebody was making when they stopped. It does no harm: nothing reads it. \
+/// What a leftover is, and how to remove it. `compact` deletes it, after it waited until no process can still be
+/// making it.
+const LEFTOVERS: &str = "a leftover is a file that a process was making when it stopped. It does no harm: nothing reads it. \
 `keepstep compact` deletes it when you run it twice, an hour apart.";
 
 /// Arguments of `keepstep verify`.
@@ -39,15 +40,15 @@ Each line begins with what it is about. Damage, with exit code 3:
 No damage:
   torn       the end of a log, whose process was killed in mid-write: nothing in
              it had been acknowledged
-  leftover   a file that somebody was making when they stopped: it does no harm,
+  leftover   a file that a process was making when it stopped: it does no harm,
              and `keepstep compact` deletes it
   orphan     a note about something that was never there: older versions took
              such notes
-It may be damage, and nobody can tell:
+It may be damage, which cannot be known:
   claimed    an episode of which no attempt recorded anything: its first, ~0,
              was stopped before its first step, or its log is gone
-  unclaimed  an episode without the file that says whose it is: the store is
-             older than these files, or all are gone
+  unclaimed  an episode without a claim, the file that names its owner: the
+             store is older than claims, or all are gone
   unsealed   a group whose seal was never made, or is gone
 
 What is not listed as damaged, lost or missing is whole, and can be read.")]
@@ -185,12 +186,12 @@ impl Findings {
         list(&report.torn, screen, |it| format!("{}{}", plain("torn"), torn_line(it)))?;
         list(&report.leftovers, screen, |it| format!("{}{}", plain("leftover"), shown(it)))?;
         list(&report.unrecorded, screen, |it| {
-            let why = "nothing was recorded of it; whoever began it stopped first, or its log is gone";
+            let why = "nothing was recorded of it: its process stopped first, or its log is gone";
             let first = self.names.attempt(it, 0, None);
             format!("{}{}: {why}", plain("claimed"), shown(&first))
         })?;
         list(&report.unclaimed, screen, |it| {
-            let why = "the store has no claims: it is older than they are, or all are gone";
+            let why = "the store has no claims: it is older than claims, or all are gone";
             format!("{} {}: {why}", plain("unclaimed"), shown(&self.episode(it)))
         })?;
         list(&report.unsealed, screen, |it| {
@@ -223,7 +224,7 @@ impl Findings {
             screen.say(&format!("{hint} {LEFTOVERS}"));
         }
         if self.report.lost_for_good().next().is_some() && self.healed.is_none() {
-            screen.say(&format!("{hint} `keepstep verify --full` says where each of them stood"));
+            screen.say(&format!("{hint} `keepstep verify --full` says where each of them was"));
             screen.say(&format!(
                 "{hint} `keepstep verify --heal` looks for copies of lost values elsewhere in the store"
             ));
@@ -404,7 +405,7 @@ fn kind_name(kind: u8) -> String {
 
 fn torn_line(torn: &Torn) -> String {
     format!(
-        "segment {} of {}, at byte {}: {} of a write that its recorder did not live to finish",
+        "segment {} of {}, at byte {}: {} of a write that its process did not finish",
         torn.segment,
         torn.writer,
         torn.offset,

@@ -1,9 +1,14 @@
 //! Runs the real program, and keeps what it writes in a directory that is removed again.
-#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "each test file uses a part of it")]
+
+#[path = "../../../keepstep/tests/scratch/copying.rs"]
+mod copying;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(crate) use copying::copy_all;
 
 /// The program under test.
 pub(crate) fn program() -> Command {

@@ -55,6 +55,9 @@ impl<'b> Budget<'b> {
     }
 }
 
+/// A list that was paid for as a whole, and up to which item it was used: what is behind that is paid for already.
+type Paid = Option<(Place, u64)>;
+
 /// Fetches what a record refers to.
 pub(super) struct Fetch<'f, 'b> {
     pub(super) budget: &'f mut Budget<'b>,
@@ -107,7 +110,7 @@ impl Fetch<'_, '_> {
         let tag = *body.raw.get(usize::try_from(reference.place.inner).ok()?)?;
         match tag {
             tag::LIST | tag::LIST_MORE => {
-                self.items(reference, 0, reference.take).map(|items| Value::List(Arc::new(items)))
+                self.items(reference, 0, reference.take, &mut None).map(|items| Value::List(Arc::new(items)))
             }
             tag::STR | tag::STR_MORE | tag::BYTES | tag::BYTES_MORE => {
                 let data = self.data(tag, None, reference, 0, reference.take)?;
@@ -146,7 +149,7 @@ impl Fetch<'_, '_> {
     /// Items `from` to `to` of the list that the spans describe; lost ones are marked one by one.
     pub(super) fn spans_items(&mut self, spans: &Spans, from: u64, to: u64) -> Vec<Value> {
         let mut items = Vec::new();
-        let mut at = 0u64;
+        let (mut at, mut paid) = (0u64, None);
         for (skip, reference) in &spans.list {
             let length = reference.take - skip;
             let (low, high) = (from.max(at), to.min(at.saturating_add(length)));
@@ -157,7 +160,7 @@ impl Fetch<'_, '_> {
                     break;
                 }
                 let first = skip + (low - at);
-                match self.items(reference, first, first + count) {
+                match self.items(reference, first, first + count, &mut paid) {
                     Some(found) => items.extend(found),
                     None if count > LOST_MAX => items.push(self.budget.lose(reference.hash)),
                     None => items.extend((0..count).map(|_| self.budget.lose(reference.hash))),
@@ -168,12 +171,18 @@ impl Fetch<'_, '_> {
         items
     }
 
-    /// Items `from` to `to` of a referenced list.
-    fn items(&mut self, reference: &Reference, from: u64, to: u64) -> Option<Vec<Value>> {
+    /// Items `from` to `to` of a referenced list. Slices of one list that do not overlap are paid for once: a list that
+    /// slid consists of two, and would count twice for the one that it slid from.
+    fn items(&mut self, reference: &Reference, from: u64, to: u64, paid: &mut Paid) -> Option<Vec<Value>> {
         let range = usize::try_from(from).ok()?..usize::try_from(to).ok()?;
-        if let Some(unfolded) = self.budget.bodies.cached(&reference.place)
+        let is_paid = paid.take().is_some_and(|(place, used)| place == reference.place && used <= from);
+        if let Some(mut unfolded) = self.budget.bodies.cached(&reference.place)
             && matches!(unfolded.value, Value::List(_))
         {
+            if is_paid {
+                unfolded.bytes = 0;
+            }
+            *paid = Some((reference.place, to));
             return self.budget.reuse(unfolded, self.depth)?.as_list()?.get(range).map(<[Value]>::to_vec);
         }
         let found = self.fetch_items(reference, from, to);

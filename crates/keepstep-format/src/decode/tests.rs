@@ -109,3 +109,60 @@ fn a_part_of_a_body_lies_inside_of_it() {
     assert_eq!(part_of_value(&body, 0, 1), Ok(Part { bytes: 0..1, references: 1..1 }));
     assert!(part_of_value(&body, 0, 2).is_err());
 }
+
+/// A log that remembers every value that was read.
+#[derive(Default)]
+struct RememberingLog {
+    log: TestLog,
+    known: HashMap<Place, Unfolded>,
+}
+
+impl Bodies for RememberingLog {
+    fn body(&mut self, segment: u64, offset: u64) -> Option<Arc<Body>> {
+        self.log.body(segment, offset)
+    }
+
+    fn cached(&mut self, place: &Place) -> Option<Unfolded> {
+        self.known.get(place).cloned()
+    }
+
+    fn cache(&mut self, place: &Place, unfolded: &Unfolded) {
+        self.known.insert(*place, unfolded.clone());
+    }
+}
+
+/// A list that keeps its first item and slides behind it is two slices of the one before it. Each slice counted for all of
+/// that list, so the size doubled with each slide, and soon no cache took the list.
+#[test]
+fn a_list_that_slides_counts_once_for_the_one_that_it_slid_from() {
+    const ITEMS: u64 = 50;
+    let text = [[tag::STR, 100].as_slice(), &[b'x'; 100]].concat();
+    let (log, _) = chain(20, |link| match link {
+        0 => Body {
+            raw: [[tag::LIST, ITEMS as u8].as_slice(), &text.repeat(ITEMS as usize)].concat(),
+            references: vec![],
+        },
+        _ => {
+            let before = (link - 1) * 8;
+            let raw = [[tag::LIST_MORE, 2, 0, 2, 1].as_slice(), &text].concat();
+            Body { raw, references: vec![to(before, 1), to(before, ITEMS)] }
+        }
+    });
+    let mut log = RememberingLog { log, known: HashMap::new() };
+    let mut sizes = Vec::new();
+    for link in 0..=20 {
+        let body = Arc::new(Body { raw: vec![tag::REF], references: vec![to(link * 8, 0)] });
+        let value = read_value(&body, &mut log).unwrap();
+        let items = value.as_list().unwrap_or_else(|| panic!("list {link}: {value:?}"));
+        assert_eq!(items.len() as u64, ITEMS);
+        sizes.push(log.known[&to(link * 8, 0).place].bytes);
+    }
+    assert!(sizes[20] < sizes[0] * 20, "{sizes:?}");
+    // Slices that overlap count each time: a small hostile file must not unfold without end.
+    let raw = vec![tag::LIST_MORE, 2, 0, 0, 0];
+    let body = Arc::new(Body { raw, references: vec![to(0, ITEMS), to(0, ITEMS)] });
+    log.log.bodies.insert(1000, body);
+    let twice = Arc::new(Body { raw: vec![tag::REF], references: vec![to(1000, 0)] });
+    read_value(&twice, &mut log).unwrap();
+    assert!(log.known[&to(1000, 0).place].bytes >= 2 * sizes[0]);
+}

@@ -1,5 +1,8 @@
 //! What the encoder can ask about the log: which values it has already.
 
+use std::sync::Arc;
+
+use super::SlideList;
 use crate::frame::{Place, Reference};
 use crate::hash::Hash;
 
@@ -40,6 +43,11 @@ pub struct Span {
 pub trait Known {
     /// Looks a hash up.
     fn find(&self, hash: &Hash) -> InLog;
+
+    /// The newest list that ends with two items, each named by the hash of a list of it alone.
+    fn list_that_ends_with(&self, _: &[Hash; 2]) -> Option<Arc<SlideList>> {
+        None
+    }
 
     /// True if undecided references will be decided later, so that a value that occurs twice in a body may be stored
     /// once. A card has no references at all.

@@ -132,7 +132,7 @@ impl Encoder<'_> {
     fn put_growing(&mut self, at: Mark, leaf: &Leaf<'_>, chain: &[Hash]) {
         let units = |pieces: usize| (pieces * PIECE_BYTES / leaf.unit_bytes()) as u64;
         let pieces = chain.len();
-        let mut growth = Growth { units: units(pieces), prefix: None, depth: 0, flat: false };
+        let mut growth = Growth { units: units(pieces), ..Growth::default() };
         if leaf.data.len() <= EXTENDED_BYTES_MAX
             && let Some((count, stored)) = self.longest_pieces(chain)
         {

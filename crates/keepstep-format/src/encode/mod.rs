@@ -7,6 +7,7 @@
 mod known;
 mod leaf;
 mod sequence;
+mod slide;
 #[cfg(test)]
 mod tests;
 mod twice;
@@ -16,6 +17,7 @@ use std::collections::HashSet;
 use thiserror::Error;
 
 pub use known::{InLog, Known, NothingKnown, Span, Stored};
+pub use slide::{SlideList, Slides};
 
 use crate::bytes::{put_blob, put_varint, zigzag};
 use crate::frame::{Place, Reference};
@@ -78,16 +80,18 @@ pub struct Fresh {
 }
 
 /// How a list, string or array was built, so that the chain can be stored whole in time.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Growth {
     /// Units that the hash covers.
     pub units: u64,
     /// What it extends: hash and units. `None` if it is stored here whole.
     pub prefix: Option<(Hash, u64)>,
-    /// How many links a reader follows from the prefix on.
+    /// How many links a reader follows from the prefix on; without one, from what the value rests on.
     pub depth: u16,
     /// All spans are stored here: links are counted from here again.
     pub flat: bool,
+    /// For lists that others may slide from: what they are found by.
+    pub slides: Option<Slides>,
 }
 
 /// Why a value cannot be encoded.

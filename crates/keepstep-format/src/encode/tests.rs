@@ -13,6 +13,7 @@ use crate::value::{Array, Dtype};
 #[derive(Default)]
 struct Memory {
     known: RefCell<HashMap<Hash, Stored>>,
+    lists: HashMap<[Hash; 2], Arc<SlideList>>,
     bodies: HashMap<u64, Arc<Body>>,
     /// Sum of the lengths of bodies, and of what they would be in full.
     sizes: (usize, u64),
@@ -21,6 +22,10 @@ struct Memory {
 impl Known for Memory {
     fn decides(&self) -> bool {
         true
+    }
+
+    fn list_that_ends_with(&self, items: &[Hash; 2]) -> Option<Arc<SlideList>> {
+        self.lists.get(items).cloned()
     }
 
     fn find(&self, hash: &Hash) -> InLog {
@@ -71,8 +76,15 @@ impl Memory {
         let offset = 128 + 8 * self.bodies.len() as u64;
         for fresh in &encoded.fresh {
             let place = Place { segment: 0, offset, inner: fresh.inner, base: fresh.base };
-            let stored = Stored { place, take: fresh.take, spans: Vec::new(), depth: 0 };
+            let growth = fresh.growth.as_ref().filter(|growth| growth.prefix.is_none());
+            let depth = growth.map_or(0, |growth| growth.depth);
+            let stored = Stored { place, take: fresh.take, spans: Vec::new(), depth };
             self.known.borrow_mut().insert(fresh.hash, stored);
+            if let Some(slides) = fresh.growth.as_ref().and_then(|growth| growth.slides.as_ref()) {
+                slides.from.map(|from| self.lists.remove(&from));
+                let list = SlideList { hash: fresh.hash, items: Arc::clone(&slides.items) };
+                self.lists.insert(list.ending().expect("has two"), Arc::new(list));
+            }
         }
         self.sizes.0 += encoded.body.len() + 30 * references.len();
         self.sizes.1 += encoded.full_bytes;
@@ -277,4 +289,109 @@ fn a_value_that_is_too_deep_is_refused() {
     let mut memory = Memory::default();
     let offset = memory.store(&deep(DEPTH_MAX - 1));
     assert_eq!(memory.load(offset), deep(DEPTH_MAX - 1));
+}
+
+/// A message of a chat: `bytes` of noise, and its number.
+fn message(number: u64, bytes: usize) -> Value {
+    let mut state = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let letters = (0..bytes).map(|_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'a' + (state >> 59) as u8 % 26)
+    });
+    Value::map([("n", Value::Int(number as i64)), ("content", Value::from(letters.collect::<String>()))])
+}
+
+/// What happens to a history between two steps.
+#[derive(Debug, Clone)]
+enum Edit {
+    Append(usize),
+    DropOldest(usize),
+    DropBehindTheFirst(usize),
+    ReplaceMiddle { from: usize, count: usize, by: usize },
+    DropNewest(usize),
+    PutInFront,
+}
+
+fn edit() -> impl Strategy<Value = Edit> {
+    prop_oneof![
+        4 => (0usize..6).prop_map(Edit::Append),
+        3 => (0usize..6).prop_map(Edit::DropOldest),
+        3 => (0usize..6).prop_map(Edit::DropBehindTheFirst),
+        2 => (0usize..20, 0usize..12, 0usize..4).prop_map(|(from, count, by)| Edit::ReplaceMiddle { from, count, by }),
+        1 => (0usize..4).prop_map(Edit::DropNewest),
+        1 => Just(Edit::PutInFront),
+    ]
+}
+
+fn apply(messages: &mut Vec<u64>, next: &mut u64, edit: &Edit) {
+    let mut fresh = |count: usize| {
+        let first = *next;
+        *next += count as u64;
+        first..first + count as u64
+    };
+    let length = messages.len();
+    match *edit {
+        Edit::Append(count) => messages.extend(fresh(count)),
+        Edit::DropOldest(count) => drop(messages.drain(..count.min(length))),
+        Edit::DropBehindTheFirst(count) if length > 1 => drop(messages.drain(1..(1 + count).min(length))),
+        Edit::DropBehindTheFirst(_) => {}
+        Edit::ReplaceMiddle { from, count, by } => {
+            let from = from.min(length);
+            drop(messages.splice(from..(from + count).min(length), fresh(by)));
+        }
+        Edit::DropNewest(count) => messages.truncate(length.saturating_sub(count)),
+        Edit::PutInFront => messages.insert(0, fresh(1).start),
+    }
+}
+
+proptest! {
+    /// However a history is cut and put together between steps, each version of it comes back.
+    #[test]
+    fn histories_that_slide_come_back(
+        edits in prop::collection::vec(prop::collection::vec(edit(), 1..3), 1..40),
+        bytes in prop_oneof![Just(60usize), Just(300), Just(5000)],
+    ) {
+        let mut memory = Memory::default();
+        let (mut messages, mut next) = ((0..20).collect::<Vec<u64>>(), 20);
+        let mut told = Vec::new();
+        for edits in edits {
+            edits.iter().for_each(|edit| apply(&mut messages, &mut next, edit));
+            let prompt = Value::list(messages.iter().map(|&number| message(number, bytes)));
+            told.push((memory.store(&prompt), prompt));
+        }
+        for (offset, prompt) in told {
+            prop_assert_eq!(&memory.load(offset), &prompt);
+        }
+    }
+}
+
+/// A window of 400 messages that moves by one a step costs the new message and a few references; so does one that keeps its
+/// first message, and one whose middle is summed up now and then. Without it, each kept message costs a reference.
+#[test]
+fn a_window_that_slides_costs_what_is_new() {
+    for (keeps_first, sums_up, bytes) in
+        [(false, false, 300), (true, false, 300), (true, true, 300), (false, false, 100)]
+    {
+        let mut memory = Memory::default();
+        let mut window: Vec<u64> = (0..400).collect();
+        memory.store(&Value::list(window.iter().map(|&number| message(number, bytes))));
+        let before = memory.sizes.0;
+        let steps = 320;
+        for step in 0..steps {
+            window.remove(usize::from(keeps_first));
+            if sums_up && step % 40 == 39 {
+                window.splice(1..30, [1_000_000 + step]);
+            }
+            window.push(400 + step);
+            let prompt = Value::list(window.iter().map(|&number| message(number, bytes)));
+            let offset = memory.store(&prompt);
+            if step % 37 == 0 {
+                assert_eq!(memory.load(offset), prompt, "step {step}");
+            }
+        }
+        let each = (memory.sizes.0 - before) / steps as usize;
+        let kept = if bytes < 256 { 400 * bytes } else { 400 * 31 };
+        let limit = bytes + 150 + kept / 32;
+        assert!(each < limit, "{each} bytes a step, at most {limit}: {keeps_first} {sums_up} {bytes}");
+    }
 }

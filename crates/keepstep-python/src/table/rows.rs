@@ -141,12 +141,18 @@ impl Source {
             self.named.insert((id, Some(it.key.attempt)), it);
         }
         for id in episodes {
-            let (notes, lost) = index.episode(&id)?;
+            let (notes, lost) = match index.episode(&id) {
+                // Its cards say which of its notes count.
+                Err(error) if error.is_of_one_file() => {
+                    self.unread.get_mut().push(format!("the notes on episode {id}: {error}"));
+                    continue;
+                }
+                found => found?,
+            };
             self.unread.get_mut().extend(lost.iter().map(ToString::to_string));
             for (key, said) in notes.iter() {
-                let newest = said.len().saturating_sub(1);
-                let each = said.iter().enumerate();
-                self.notes.extend(each.map(|(at, said)| (key.clone(), said.clone(), at == newest)));
+                let newest = notes.newest(key);
+                self.notes.extend(said.iter().map(|it| (key.clone(), it.clone(), newest == Some(it))));
             }
         }
         Ok(())

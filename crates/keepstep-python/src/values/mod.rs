@@ -175,14 +175,20 @@ impl<'c> Walk<'c> {
         !self.context.redact.is_nothing()
     }
 
-    /// A number that is none survives, and is nearly always a mistake: said once for each field.
-    pub(crate) fn warn_of_nan(&self, py: Python<'_>, field: &str, number: Option<f64>) -> PyResult<()> {
+    /// A number that is none survives, and is nearly always a mistake: said once for each field. `instead` is what to
+    /// do if there is no number, and must be accepted there.
+    pub(crate) fn warn_of_nan(
+        &self,
+        py: Python<'_>,
+        field: &str,
+        number: Option<f64>,
+        instead: &str,
+    ) -> PyResult<()> {
         if !number.is_some_and(f64::is_nan) || !self.context.is_first("NaN", field) {
             return Ok(());
         }
         let message = format!(
-            "{field} is NaN: it is recorded as it is, and so is every sum that it is part of; give None if there is no \
-             {field}"
+            "{field} is NaN: it is recorded as it is, and so is every sum that it is part of; {instead}"
         );
         warn_caller(py, &message, py.get_type::<pyo3::exceptions::PyRuntimeWarning>().as_any())
     }
@@ -200,7 +206,11 @@ impl<'c> Walk<'c> {
         let hidden = self.value(PyString::new(py, given).as_any(), path)?;
         let hidden = hidden.as_str().map(str::to_owned);
         hidden.map(|text| self.context.redact.text(&text).unwrap_or(text)).ok_or_else(|| {
-            let error = bad_input(path, "was redacted to something that is no text", "give a text instead");
+            let error = bad_input(
+                path,
+                "was redacted to something that is no string",
+                "let the function return a string",
+            );
             crate::errors::raise(py, &error)
         })
     }

@@ -277,7 +277,7 @@ fn refusal(walk: &Walk<'_>, class: &str, place: &Place<'_>) -> Option<keepstep::
     let (at, value, fix) = match walk.comes_back {
         Some(ComesBack::State) => (
             place.to_string(),
-            format!("{value}, so nobody could go on from it"),
+            format!("{value}, so no attempt could resume from it"),
             "give what it is made of as plain data, or register its class with keepstep.register",
         ),
         Some(ComesBack::Result) => (

@@ -38,7 +38,7 @@ impl Redact {
         let mut names = HashSet::new();
         for name in given.try_iter().map_err(|_| wrong("is not a sequence")).or_raise(py)? {
             let name = name?.extract::<String>();
-            names.insert(name.map_err(|_| wrong("has a name that is no text")).or_raise(py)?);
+            names.insert(name.map_err(|_| wrong("has a name that is no string")).or_raise(py)?);
         }
         Ok(if names.is_empty() { Self::Nothing } else { Self::Names(names) })
     }

@@ -62,10 +62,6 @@ impl Cards for Directory {
         publish::publish_all(&*self.files, &self.folders, cards)
     }
 
-    fn put_in_order(&self, cards: &[NewCard<'_>]) -> io::Result<usize> {
-        publish::publish_in_order(&*self.files, &self.folders, cards)
-    }
-
     fn replace(&self, path: &str, content: &[u8]) -> io::Result<()> {
         let temporary = Temporary::create(&*self.files, parent(path))?;
         temporary.file.write_at(content, 0)?;

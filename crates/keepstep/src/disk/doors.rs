@@ -3,7 +3,20 @@
 //! The storage keeps the promises: what is put is whole and durable when the call returns, a name is given once, and
 //! what a log has synced survives. How it does so (temporary files, links, directory syncs; a conditional put) is up
 //! to the storage. A [`super::Directory`] uses files; another kind of storage is another implementation of these
-//! traits.
+//! traits. `tests/toy.rs` says how to run the engine's tests on one of your own.
+//!
+//! # Errors
+//!
+//! The engine acts on these kinds of [`io::ErrorKind`]; every other error is reported as it is.
+//!
+//! - `NotFound`: nothing has this name. A card that is not found counts as never made, and a log as removed, so no
+//!   other failure may have this kind: a storage that cannot be reached is not empty.
+//! - `InvalidData`: what has this name cannot be what is asked for. It counts as damage.
+//! - `StorageFull`, `QuotaExceeded`: there is no room. Writers wait for it, or report it as a full disk.
+//! - `NotADirectory`: something that is not a folder has the name that is listed.
+//! - `WouldBlock`, `Deadlock`: of locks; see [`Presence::enter`] and [`Cards::get`].
+//!
+//! Paths are relative to the store, with `/` between parts.
 
 use std::io;
 use std::sync::Arc;
@@ -49,23 +62,22 @@ pub trait Cards: Clock {
     /// Makes each card under a name that is free; false if the name is taken. Durable when it returns. The cards
     /// share the cost of the syncs.
     fn put_all(&self, cards: &[NewCard<'_>]) -> Vec<io::Result<bool>>;
-    /// As [`Cards::put_all`], all in one folder, in order, up to the first name that is taken. Returns how many were
-    /// made. After one that fails, no later one is there, so numbered names have no gap.
-    fn put_in_order(&self, cards: &[NewCard<'_>]) -> io::Result<usize>;
     /// Makes one card.
     fn put(&self, path: &str, content: &[u8]) -> io::Result<bool> {
         self.put_all(&[NewCard { path, content }]).pop().unwrap_or(Ok(false))
     }
     /// Replaces what has this name. Nothing exclusive may depend on this.
     fn replace(&self, path: &str, content: &[u8]) -> io::Result<()>;
-    /// Reads a whole card. A file that is longer than any card can be is an error (`InvalidData`), and so is anything
-    /// that is not a file.
+    /// Reads a whole card, a lock or a beat. `NotFound` if there is none. A file that is longer than any card can be is
+    /// `InvalidData`, and so is anything that is not a file. `Deadlock` for a lock of this process, if reading it would
+    /// free it; a storage whose locks are safe from that returns the content.
     fn get(&self, path: &str) -> io::Result<Vec<u8>>;
-    /// True if the name exists.
+    /// True if the name exists: a card, a log, or a folder with something in it. Whether an empty folder exists is up to
+    /// the storage.
     fn exists(&self, path: &str) -> io::Result<bool>;
     /// The names in a folder, sorted; empty if the folder does not exist.
     fn list(&self, dir: &str) -> io::Result<Vec<DirEntry>>;
-    /// Removes a name. Durable after [`Cards::settle`].
+    /// Removes a name; `NotFound` if it is not there. Durable after [`Cards::settle`].
     fn remove(&self, path: &str) -> io::Result<()>;
     /// Makes the names in a folder survive a power cut, whichever process gave or removed them. Call this before you
     /// depend on a name that another process gave: it may have died before it synced the name. `""` is the root.
@@ -80,7 +92,8 @@ pub trait Cards: Clock {
 pub trait Logs: Clock {
     /// Begins a log in a folder. Other processes see it after it is published.
     fn begin(&self, dir: &str) -> io::Result<Box<dyn GrowingLog>>;
-    /// Opens a log for reading.
+    /// Opens a log for reading; `NotFound` if there is none. If it is removed later, reading it goes
+    /// on, or is `NotFound`.
     fn open(&self, path: &str) -> io::Result<Arc<dyn ReadLog>>;
     /// Watches these folders, and those that are added later, for changes.
     ///
@@ -125,13 +138,14 @@ pub trait Watch: Send {
 /// The kind of storage that a path is on, which decides what it can promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileSystem {
-    /// A local disk: a sync reaches it.
+    /// A sync makes what was written survive a power cut: level `power`.
     Local(&'static str),
-    /// Memory: lost in a power cut.
+    /// Memory, which outlives processes but no power cut: level `kill`, and a warning unless that was asked for.
     Memory(&'static str),
-    /// A local disk, mounted so that a sync does not reach it: its name, and why not.
+    /// A local disk, mounted so that a sync does not reach it: its name, and why not. Level `kill`, as for memory.
     Unsynced(&'static str, &'static str),
-    /// Everything else counts as network: locks and caches there cannot be trusted. The number is from `statfs`.
+    /// Everything else counts as network: locks and caches there cannot be trusted, so nothing is recorded there. The
+    /// number is from `statfs`.
     Network(u64),
 }
 
@@ -147,9 +161,10 @@ pub enum LockState {
 /// Which processes are alive. All of it is evidence; safety never depends on it.
 pub trait Presence: Clock {
     /// Shows that this process is alive. The file `lock` holds `about`, and is locked until the lock is dropped or
-    /// the process ends; `beat` is rewritten again and again. `WouldBlock` if another process has the lock.
+    /// the process ends; `beat` is rewritten again and again. Both names are new: each process has names of its own.
+    /// `AlreadyExists` if one of them is taken, `WouldBlock` if another process locked the new file first.
     fn enter(&self, lock: &str, about: &[u8], beat: &str) -> io::Result<(Arc<dyn HeldLock>, Box<dyn Beat>)>;
-    /// Whether a lock is held, by another process or by this one.
+    /// Whether a lock is held, by another process or by this one; `NotFound` if there is no such file.
     fn lock_state(&self, path: &str) -> io::Result<LockState>;
     /// The id of this boot of this machine. Locks are trusted only within it.
     fn boot_id(&self) -> String;

@@ -132,9 +132,7 @@ impl Mount {
         }
         let upper = self.upper().filter(|upper| self.kind == "overlay" && !upper.is_absolute());
         if upper.is_some() {
-            return Some(
-                "its upper layer was mounted by a relative path, so that nobody can tell what it lies on",
-            );
+            return Some("its upper layer was mounted by a relative path, so it is unknown what it lies on");
         }
         let skips = self.has("nobarrier") || self.has("barrier=0");
         skips.then_some("it is mounted so that a sync does not flush the disk's cache")

@@ -122,31 +122,6 @@ pub(super) fn publish_all(
     outcomes
 }
 
-/// As [`publish_all`], all in one folder, in order, up to the first name that is taken. Returns how many were
-/// published.
-pub(super) fn publish_in_order(
-    files: &dyn Files,
-    folders: &Folders,
-    cards: &[NewCard<'_>],
-) -> io::Result<usize> {
-    let mut done = 0;
-    let mut outcome = Ok(());
-    for (made, card) in write_all(files, folders, cards).into_iter().zip(cards) {
-        match give_name(files, folders, made, card) {
-            Ok(true) => done += 1,
-            Ok(false) => break,
-            Err(error) => {
-                outcome = Err(error);
-                break;
-            }
-        }
-    }
-    if let (Some(first), true) = (cards.first(), done > 0) {
-        files.sync_dir(parent(first.path))?;
-    }
-    outcome.map(|()| done)
-}
-
 /// Writes and syncs temporary files. Syncs at the same time share one commit of the file system, so they run in
 /// parallel.
 fn write_all<'f>(

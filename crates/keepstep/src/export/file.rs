@@ -32,14 +32,17 @@ impl NewFile {
     pub fn create(path: &Path) -> Result<Self> {
         let shown = path.display().to_string();
         let refuse = |value: &str, fix: &str| Error::BadInput {
-            field: format!("the file {shown:?}"),
+            field: format!("the output {shown:?}"),
             value: value.to_owned(),
             fix: fix.to_owned(),
         };
         let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         // A device or a pipe must never be replaced by a file.
-        if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            return Err(refuse("is there and is no file", "name a file, or write to stdout"));
+        if let Ok(found) = std::fs::metadata(path)
+            && !found.is_file()
+        {
+            let value = if found.is_dir() { "is a directory" } else { "is a device or a pipe" };
+            return Err(refuse(value, "name a file, or write to stdout"));
         }
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name.ok_or_else(|| refuse("has no name that is text", "name a file"))?;

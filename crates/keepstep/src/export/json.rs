@@ -4,6 +4,7 @@
 //! key; a map that could be mistaken for that is written as pairs. Characters that could move a cursor are escaped,
 //! so that the result can be shown on a terminal.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 use keepstep_format::value::{Array, Dtype, Value};
@@ -179,6 +180,26 @@ pub fn write_text(out: &mut impl Write, text: &str) -> fmt::Result {
     }
     out.write_str(&text[from..])?;
     out.write_str("\"")
+}
+
+/// A text as it may be shown, on one line.
+pub fn shown(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_hostile) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            '\r' => out.push_str("\\r"),
+            c if is_hostile(c) => {
+                let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    Cow::Owned(out)
 }
 
 /// True for characters that must not reach a terminal unescaped: controls, characters that change the direction of

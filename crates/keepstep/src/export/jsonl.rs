@@ -11,7 +11,9 @@ use keepstep_format::value::Value;
 
 use super::json::{write_text, write_value};
 use crate::error::{Doing, Result};
-use crate::read::{Call, EpisodeEvent, NoteIndex, NoteKey, NoteSaid, NoteTarget, RecordedStep};
+use crate::read::{
+    Described, EpisodeEvent, Exported, NoteIndex, NoteKey, NoteSaid, NoteTarget, RecordedStep,
+};
 use crate::store::{Listed, View};
 
 /// How lines are written.
@@ -42,16 +44,17 @@ impl JsonlOptions {
 /// What was written so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct JsonlCounts {
+pub struct ExportCounts {
     /// Episodes.
     pub episodes: u64,
     /// Steps: one line each.
     pub steps: u64,
-    /// Calls: one line each.
+    /// Calls, and what else is recorded beside the steps: one line each.
     pub calls: u64,
     /// Notes: one line each.
     pub notes: u64,
-    /// Notes that were left out: on a step or an attempt that is not in the view.
+    /// Notes that were left out: they do not count for the attempt, such as one that was made on an earlier attempt
+    /// from outside.
     pub notes_elsewhere: u64,
     /// Bytes.
     pub bytes: u64,
@@ -89,13 +92,13 @@ pub struct Jsonl<W> {
     out: W,
     options: JsonlOptions,
     line: String,
-    counts: JsonlCounts,
+    counts: ExportCounts,
 }
 
 impl<W: io::Write> Jsonl<W> {
     /// Writes to `out`.
     pub fn new(out: W, options: JsonlOptions) -> Self {
-        Self { out, options, line: String::new(), counts: JsonlCounts::default() }
+        Self { out, options, line: String::new(), counts: ExportCounts::default() }
     }
 
     /// Writes an episode: the attempt of this view, with its inherited steps. `after` is called after each step.
@@ -110,10 +113,9 @@ impl<W: io::Write> Jsonl<W> {
                     before = step.prompt;
                     after();
                 }
-                EpisodeEvent::Call(call) if self.options.calls => self.call(&names, &call)?,
                 EpisodeEvent::Gap(_) => gaps += 1,
                 EpisodeEvent::Damaged(_) => self.counts.damaged += 1,
-                _ => {}
+                event => self.beside(&names, event.describe())?,
             }
         }
         // Some missing records leave no gap.
@@ -123,24 +125,21 @@ impl<W: io::Write> Jsonl<W> {
         Ok(())
     }
 
-    /// Writes the notes on an episode that count for this view: for each name and source the newest, on the episode,
-    /// on an attempt that the view includes, or on one of its steps.
+    /// Writes the notes on an episode that count for this view ([`View::counting`]): for each target, name and source
+    /// the newest.
     pub fn notes(&mut self, listed: &Listed, view: &View, index: &NoteIndex) -> Result<()> {
         let names = names(listed);
         let (notes, _) = index.episode(&view.id())?;
-        for (key, said) in notes.iter() {
-            let Some(newest) = said.last() else { continue };
-            if !is_about(view, &key.target) {
-                self.counts.notes_elsewhere += 1;
-                continue;
-            }
-            self.note(&names, key, newest)?;
+        let counting = view.counting(&notes);
+        self.counts.notes_elsewhere += (notes.iter().count() - counting.len()) as u64;
+        for (key, said) in &counting {
+            self.note(&names, key, said)?;
         }
         Ok(())
     }
 
     /// Writes what is buffered, and returns the writer.
-    pub fn finish(mut self) -> Result<(W, JsonlCounts)> {
+    pub fn finish(mut self) -> Result<(W, ExportCounts)> {
         self.out.flush().doing("write", "the export")?;
         Ok((self.out, self.counts))
     }
@@ -164,22 +163,28 @@ impl<W: io::Write> Jsonl<W> {
         self.out.write_all(self.line.as_bytes()).doing("write", "the export")
     }
 
-    fn call(&mut self, names: &str, call: &Call) -> Result<()> {
+    /// A line for what is beside the steps, if there is to be one.
+    fn beside(&mut self, names: &str, event: Described) -> Result<()> {
+        let is_wanted = match event.exported {
+            Exported::Always => true,
+            Exported::WithCalls => self.options.calls,
+            Exported::Never => false,
+        };
+        if !is_wanted {
+            return Ok(());
+        }
         self.line.clear();
         self.line.push_str(names);
-        self.field("index", call.index.map(Value::Int).as_ref());
-        self.field("kind", Some(&Value::from("CALL")));
-        self.field("time_us", call.time.map(Value::Int).as_ref());
-        self.field("name", call.name.as_deref().map(Value::from).as_ref());
-        self.field("key", call.key.as_deref().map(Value::from).as_ref());
-        self.field("ordinal", call.ordinal.map(Value::Int).as_ref());
-        self.field("arguments", call.arguments.as_ref());
-        self.field("result", call.result.as_ref());
-        self.field("error", call.error.as_ref());
-        self.field("damaged", damaged(&call.damaged).as_ref());
+        let (index, others): (Vec<_>, Vec<_>) =
+            event.fields.into_iter().partition(|(name, _)| *name == "index");
+        let kind = ("kind", Value::from(event.what.to_uppercase()));
+        for (name, value) in index.into_iter().chain([kind]).chain(others) {
+            self.field(name, Some(&value));
+        }
+        self.field("damaged", damaged(&event.damaged).as_ref());
         self.end_line()?;
         self.counts.calls += 1;
-        self.counts.damaged += u64::from(!call.damaged.is_empty());
+        self.counts.damaged += u64::from(!event.damaged.is_empty());
         Ok(())
     }
 
@@ -244,20 +249,6 @@ impl<W: io::Write> Jsonl<W> {
 /// The names of fields that are lost, if any are.
 fn damaged(names: &[&'static str]) -> Option<Value> {
     (!names.is_empty()).then(|| Value::list(names.iter().map(|name| Value::from(*name))))
-}
-
-/// True if the target of a note is in a view.
-fn is_about(view: &View, target: &NoteTarget) -> bool {
-    let has_part = |attempt: u32| {
-        attempt == view.number() || view.parts().iter().any(|part| part.span.attempt == attempt)
-    };
-    match (target.attempt, target.step) {
-        (None, None) => true,
-        (Some(attempt), None) => has_part(attempt),
-        (attempt, Some(step)) => {
-            step < view.steps() && attempt.is_none_or(|attempt| view.attempt_of(step) == attempt)
-        }
-    }
 }
 
 /// The fields that begin every line of an episode.

@@ -1,4 +1,5 @@
-//! Writes episodes in formats of other programs. It reads through the store only.
+//! Writes episodes in formats of other programs. It reads through `store`, which gives it the types of `read`, and writes
+//! its files through `disk`.
 //!
 //! The output is whole or absent: a file gets its name when everything is in it.
 
@@ -10,4 +11,4 @@ mod jsonl;
 mod tests;
 
 pub use file::NewFile;
-pub use jsonl::{Jsonl, JsonlCounts, JsonlOptions};
+pub use jsonl::{ExportCounts, Jsonl, JsonlOptions};

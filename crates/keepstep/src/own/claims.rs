@@ -21,6 +21,21 @@ use crate::segment::chain::claim_path;
 const BACKOFF_FIRST: Duration = Duration::from_millis(2);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
 
+/// A claim that is to be made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewClaim<'c> {
+    /// The episode.
+    pub(crate) episode: &'c Id,
+    /// Which attempt of it.
+    pub(crate) attempt: u32,
+    /// Who claims it.
+    pub(crate) writer: &'c Id,
+    /// The id of the run's generation.
+    pub(crate) generation_id: &'c Id,
+    /// How many samples its group has, if it is claimed as a slot of one.
+    pub(crate) group_size: Option<u64>,
+}
+
 /// Makes the claims of a process, in batches.
 pub(crate) struct ClaimBatcher {
     disk: Arc<dyn Disk>,
@@ -55,29 +70,21 @@ impl ClaimBatcher {
     }
 
     /// Claims an attempt for a writer. False if another writer has it; durable otherwise.
-    pub(crate) fn claim(&self, episode: &Id, attempt: u32, writer: &Id, generation_id: &Id) -> Result<bool> {
-        self.claim_at(&claim_path(episode, attempt), episode, attempt, writer, generation_id)
+    pub(crate) fn claim(&self, new: &NewClaim<'_>) -> Result<bool> {
+        self.claim_at(&claim_path(new.episode, new.attempt), new)
     }
 
     /// As [`ClaimBatcher::claim`], for any path.
-    pub(crate) fn claim_at(
-        &self,
-        path: &str,
-        episode: &Id,
-        attempt: u32,
-        writer: &Id,
-        generation_id: &Id,
-    ) -> Result<bool> {
-        let body = encode_fields(
-            &self.key,
-            &[
-                (fields::TIME, Value::Int(self.disk.now_us())),
-                (fields::GENERATION_ID, Value::bytes(generation_id.0)),
-                (fields::WRITER, Value::bytes(writer.0)),
-                (fields::ATTEMPT, Value::Int(i64::from(attempt))),
-                (fields::EPISODE, Value::bytes(episode.0)),
-            ],
-        );
+    pub(crate) fn claim_at(&self, path: &str, new: &NewClaim<'_>) -> Result<bool> {
+        let mut said = vec![
+            (fields::TIME, Value::Int(self.disk.now_us())),
+            (fields::GENERATION_ID, Value::bytes(new.generation_id.0)),
+            (fields::WRITER, Value::bytes(new.writer.0)),
+            (fields::ATTEMPT, Value::Int(i64::from(new.attempt))),
+            (fields::EPISODE, Value::bytes(new.episode.0)),
+        ];
+        said.extend(new.group_size.map(|size| (fields::GROUP_SIZE, Value::Int(size as i64))));
+        let body = encode_fields(&self.key, &said);
         let content = card::Card::encode(&self.store, path, card::kind::CLAIM, &body);
         self.insist(path, &content)
     }

@@ -1,11 +1,11 @@
 //! Closes the log of another writer for good: a letter asks its owner first, and one create-only answer decides.
 //!
 //! The owner answers "alive" when it finds the question, which it looks for before each acknowledgement. The asker
-//! answers "closed" if nobody else does. Only one of the two can have the name. So an owner that finds its log closed
-//! has acknowledged nothing since that answer, and everything that it acknowledged before is in its log.
+//! answers "closed" if nobody else does, and names the place where it found the log to end, having read it after the
+//! letter was posted. Only one of the two can have the name. So an owner that finds its log closed has acknowledged
+//! nothing since that answer, and everything that it acknowledged before is in front of that place.
 
 use keepstep_format::card::kind;
-use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
 use super::mailbox::{FenceNotice, NoticePoster};
@@ -13,36 +13,8 @@ use crate::disk;
 use crate::error::{Doing, Error, Result};
 use crate::segment::Storage;
 use crate::segment::cards::{CardFound, Published, publish_card, read_card};
-use crate::segment::names::parse_number;
-
-/// The answer to the question whether a log may be closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// Its owner is alive.
-    Alive,
-    /// Nothing more is acknowledged in it.
-    Closed,
-}
-
-impl Answer {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Alive => "alive",
-            Self::Closed => "closed",
-        }
-    }
-
-    fn from_word(word: &str) -> Option<Self> {
-        [Self::Alive, Self::Closed].into_iter().find(|it| it.word() == word)
-    }
-}
-
-const ENDING: &str = ".answer";
-
-/// The path of the answer to a letter.
-fn answer_path(writer: &Id, number: u64) -> String {
-    format!("mail/{writer}/{number}{ENDING}")
-}
+use crate::segment::closed::{Answer, LogEnd, answer_path, answered, closed_at};
+use crate::segment::names::list_numbered;
 
 /// Asks a writer whether its log may be closed. Returns the number of the question. Durable when it returns.
 pub(crate) fn ask(storage: &Storage, postman: &NoticePoster, writer: &Id) -> Result<u64> {
@@ -52,11 +24,7 @@ pub(crate) fn ask(storage: &Storage, postman: &NoticePoster, writer: &Id) -> Res
 /// Answers a question, unless it is answered already. Returns the answer that counts. Durable when it returns.
 pub(crate) fn answer(storage: &Storage, writer: &Id, number: u64, says: Answer) -> Result<Answer> {
     let path = answer_path(writer, number);
-    let card = [
-        (fields::TIME, Value::Int(storage.disk().now_us())),
-        (fields::WHY, Value::from(says.word())),
-        (fields::WRITER, Value::bytes(writer.0)),
-    ];
+    let card = says.fields(writer, storage.disk().now_us());
     if publish_card(storage, &path, kind::ANSWER, &card)? == Published::Done {
         return Ok(says);
     }
@@ -64,36 +32,49 @@ pub(crate) fn answer(storage: &Storage, writer: &Id, number: u64, says: Answer) 
     let dir = disk::parent(&path);
     storage.disk().settle(dir).doing("sync", dir)?;
     let found = answered(storage, writer, number)?;
-    found.ok_or_else(|| damaged(&path, "it comes and goes"))
+    found.ok_or_else(|| Error::Damaged { path, offset: 0, found: "it comes and goes".to_owned() })
 }
 
-/// The answer to a question, if there is one.
-pub(crate) fn answered(storage: &Storage, writer: &Id, number: u64) -> Result<Option<Answer>> {
-    let path = answer_path(writer, number);
-    match read_card(storage, &path, kind::ANSWER)? {
-        CardFound::Nothing => Ok(None),
-        CardFound::Damaged => Err(damaged(&path, "it does not validate")),
-        CardFound::Card(card) => match card.text(fields::WHY).and_then(Answer::from_word) {
-            Some(answer) => Ok(Some(answer)),
-            None => Err(damaged(&path, "it is neither yes nor no")),
-        },
-    }
-}
-
-/// True if another process closed the log of a writer.
-pub(crate) fn is_closed(storage: &Storage, writer: &Id) -> Result<bool> {
+/// Answers "closed" to a question, and first to all questions before it that have no answer: so the first answer
+/// "closed" is also the one that was given first, and all readers agree where the log ends. Returns where it was
+/// closed; `None` if its owner answered that it is alive.
+pub(crate) fn close(storage: &Storage, writer: &Id, number: u64, end: LogEnd) -> Result<Option<LogEnd>> {
     let dir = format!("mail/{writer}");
-    for entry in storage.disk().list(&dir).doing("list", &dir)?.iter().rev() {
-        let Some(number) = entry.name.strip_suffix(ENDING).and_then(parse_number) else { continue };
-        if answered(storage, writer, number)? == Some(Answer::Closed) {
-            storage.disk().settle(&dir).doing("sync", &dir)?;
-            return Ok(true);
+    for asked in list_numbered(storage.disk(), &dir)?.into_iter().filter(|asked| *asked <= number) {
+        let counts = match answered(storage, writer, asked)? {
+            Some(Answer::Alive) => continue,
+            Some(closed) => {
+                storage.disk().settle(&dir).doing("sync", &dir)?;
+                closed
+            }
+            None if is_question(storage, writer, asked)? => {
+                answer(storage, writer, asked, Answer::Closed(end))?
+            }
+            None => continue,
+        };
+        if let Answer::Closed(end) = counts {
+            return Ok(Some(end));
         }
     }
-    Ok(false)
+    Ok(None)
 }
 
-/// Guessing could lose an acknowledged step, or let two processes act on one log.
-fn damaged(path: &str, found: &str) -> Error {
-    Error::Damaged { path: path.to_owned(), offset: 0, found: found.to_owned() }
+/// Where another process closed the log of a writer. It stays closed, also after a power cut.
+pub(crate) fn is_closed(storage: &Storage, writer: &Id) -> Result<Option<LogEnd>> {
+    let closed = closed_at(storage, writer)?;
+    if closed.is_some() {
+        let dir = format!("mail/{writer}");
+        storage.disk().settle(&dir).doing("sync", &dir)?;
+    }
+    Ok(closed)
+}
+
+/// True if a letter asks whether the log may be closed; the others tell of episodes that were taken over.
+fn is_question(storage: &Storage, writer: &Id, number: u64) -> Result<bool> {
+    let path = format!("mail/{writer}/{number}");
+    match read_card(storage, &path, kind::MAIL)? {
+        CardFound::Card(letter) => Ok(letter.number(fields::WHAT) == Some(u64::from(FenceNotice::LOG))),
+        // Its owner cannot read it either, and acknowledges nothing more.
+        CardFound::Damaged | CardFound::Nothing => Ok(false),
+    }
 }

@@ -71,6 +71,23 @@ impl Leases {
         (ago < self.lease).then_some(ago)
     }
 
+    /// True if a writer counts as gone also for a caller that cannot ask it: its machine was started again since, or its
+    /// lock is free and its heartbeat stood still for a lease while this process watched. A live one renews its lock
+    /// with its beat. Each call is a look at the heartbeat, and the first one begins the lease.
+    pub(crate) fn is_gone_for_long(&self, writer: &Id) -> bool {
+        match look_at_lock(&*self.disk, &self.store, writer) {
+            LockTells::Dead(why) if why != SAME_BOOT => true,
+            LockTells::Dead(_) | LockTells::Nothing => {
+                matches!(self.by_heartbeat(writer), OwnerState::Dead(_))
+            }
+            LockTells::Live => {
+                self.lock().remove(writer);
+                false
+            }
+            LockTells::Failed => false,
+        }
+    }
+
     /// How long a writer may be silent.
     pub(crate) fn lease(&self) -> Duration {
         self.lease

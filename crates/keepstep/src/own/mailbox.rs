@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use keepstep_format::value::Value;
 use keepstep_format::{Id, card, fields};
 
-use super::closing::{self, Answer};
+use super::closing;
 use super::encode_fields;
-use crate::disk::{Disk, NewCard};
+use crate::disk::Disk;
 use crate::error::{Doing, Error, Result};
 use crate::segment::Storage;
 use crate::segment::cards::{CardFound, read_card};
+use crate::segment::closed::Answer;
 use crate::segment::names::list_numbered;
 
 /// What a letter says.
@@ -33,11 +34,20 @@ pub(crate) struct Mailbox {
     next_path: String,
     /// Letters that were read and not handled yet: a later look that fails must not lose them.
     untold: Vec<Mail>,
+    /// The letter that was read last, byte by byte.
+    last: Vec<u8>,
 }
 
 impl Mailbox {
     pub(crate) fn new(storage: Arc<Storage>, writer: Id) -> Self {
-        Self { storage, writer, next: 0, next_path: format!("mail/{writer}/0"), untold: Vec::new() }
+        Self {
+            storage,
+            writer,
+            next: 0,
+            next_path: format!("mail/{writer}/0"),
+            untold: Vec::new(),
+            last: Vec::new(),
+        }
     }
 
     /// The mail since the last look: usually one look-up that finds nothing. A question whether we are alive is
@@ -45,13 +55,30 @@ impl Mailbox {
     ///
     /// A letter that cannot be read or answered is an error: it may be the one that takes an episode away.
     pub(crate) fn look(&mut self) -> io::Result<Vec<Mail>> {
+        self.check_that_it_is_whole()?;
         while self.storage.disk().exists(&self.next_path)? {
             let mail = self.read().map_err(io::Error::other)?;
+            let last = self.storage.disk().get(&self.next_path)?;
             self.untold.extend(mail);
+            self.last = last;
             self.next += 1;
             self.next_path = format!("mail/{}/{}", self.writer, self.next);
         }
         Ok(std::mem::take(&mut self.untold))
+    }
+
+    /// Letters are never deleted or changed while their reader is alive. If the last one is not what was read, a later
+    /// one may have got a number that was read before: it would not be found.
+    fn check_that_it_is_whole(&self) -> io::Result<()> {
+        let Some(last) = self.next.checked_sub(1) else { return Ok(()) };
+        let path = format!("mail/{}/{last}", self.writer);
+        match self.storage.disk().get(&path) {
+            Ok(letter) if letter == self.last => return Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let found = "the letter that was read here is gone".to_owned();
+        Err(io::Error::other(Error::Damaged { path, offset: 0, found }))
     }
 
     fn read(&self) -> Result<Option<Mail>> {
@@ -64,7 +91,7 @@ impl Mailbox {
         if letter.number(fields::WHAT) == Some(u64::from(FenceNotice::LOG)) {
             return Ok(match closing::answer(&self.storage, &self.writer, self.next, Answer::Alive)? {
                 Answer::Alive => None,
-                Answer::Closed => Some(Mail::Closed),
+                Answer::Closed(_) => Some(Mail::Closed),
             });
         }
         let attempt = letter.number(fields::ATTEMPT).and_then(|attempt| u32::try_from(attempt).ok());
@@ -112,31 +139,6 @@ impl NoticePoster {
         Ok(number)
     }
 
-    /// As [`NoticePoster::post`], many letters to one mailbox, which share their syncs.
-    pub(crate) fn post_all(&self, storage: &Storage, to: &Id, mut letters: &[FenceNotice]) -> Result<()> {
-        let (disk, dir) = (storage.disk(), format!("mail/{to}"));
-        for _ in 0..RACES_MAX {
-            if letters.is_empty() {
-                return Ok(());
-            }
-            let next = match self.next_of(disk, to)? {
-                Some(next) => next,
-                None => list_numbered(disk, &dir)?.last().map_or(0, |last| last + 1),
-            };
-            let encoded = |(letter, number): (&FenceNotice, u64)| {
-                let path = format!("{dir}/{number}");
-                let content = letter.encode(storage, &path);
-                (path, content)
-            };
-            let encoded: Vec<(String, Vec<u8>)> = letters.iter().zip(next..).map(encoded).collect();
-            let cards = encoded.iter().map(|(path, content)| NewCard { path, content });
-            let posted = disk.put_in_order(&cards.collect::<Vec<_>>()).doing("post to", &dir)?;
-            self.remember(to, next + posted as u64);
-            letters = &letters[posted..];
-        }
-        Err(Error::Busy { what: dir, why: "others post to it faster than we can".to_owned() })
-    }
-
     /// The next free number of a mailbox, if something is known of it.
     fn next_of(&self, disk: &dyn Disk, to: &Id) -> Result<Option<u64>> {
         let known = self.lock().get(to).copied().filter(|next| *next > 0);
@@ -174,7 +176,11 @@ fn post_from(storage: &Storage, to: &Id, letter: &FenceNotice, next: Option<u64>
     let (disk, dir) = (storage.disk(), format!("mail/{to}"));
     let next = match next {
         Some(next) => next,
-        None => list_numbered(disk, &dir)?.last().map_or(0, |last| last + 1),
+        // The lowest: a letter behind a gap would never be read.
+        None => {
+            let taken = list_numbered(disk, &dir)?;
+            taken.iter().zip(0..).take_while(|(taken, number)| *taken == number).count() as u64
+        }
     };
     for number in next..next + RACES_MAX {
         let path = format!("{dir}/{number}");
@@ -183,12 +189,12 @@ fn post_from(storage: &Storage, to: &Id, letter: &FenceNotice, next: Option<u64>
             return Ok(number);
         }
     }
-    Err(Error::Busy { what: dir, why: "others post to it faster than we can".to_owned() })
+    Err(Error::Busy { what: dir, why: "other processes post to it faster than this one can".to_owned() })
 }
 
 impl FenceNotice {
     /// As in a BIND: the log itself.
-    const LOG: u8 = 0;
+    pub(super) const LOG: u8 = 0;
 
     fn encode(&self, storage: &Storage, path: &str) -> Vec<u8> {
         let mut card = vec![(fields::TIME, Value::Int(storage.disk().now_us()))];

@@ -20,7 +20,7 @@ use keepstep_format::hash::ContentKey;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
-pub(crate) use claims::ClaimBatcher;
+pub(crate) use claims::{ClaimBatcher, NewClaim};
 pub(crate) use lease::{Leases, OwnerState};
 pub(crate) use mailbox::{FenceNotice, Mail, Mailbox, NoticePoster};
 
@@ -67,11 +67,13 @@ impl Home {
 
     /// Writes a heartbeat. If that fails, it is only not seen: no error.
     pub(crate) fn beat(&mut self) {
+        // Code that has left the folder gives no more sign of life in it.
+        let Some(lock) = self.lock.upgrade() else { return };
         self.counter += 1;
         let beat = Beat { counter: self.counter, time: self.disk.now_us() };
         let _ = self.beat.say(&beat.encode());
         // Other code in this process may have opened and closed the file, which frees the lock.
-        let _ = self.lock.upgrade().map(|lock| lock.renew());
+        let _ = lock.renew();
     }
 }
 

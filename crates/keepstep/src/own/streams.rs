@@ -167,7 +167,7 @@ impl StreamFiles {
         let damaged = |found: &str| Error::Damaged { path: path.clone(), offset: 0, found: found.to_owned() };
         match read_card(storage, &path, kind::FREEZE)? {
             CardFound::Nothing => Ok(None),
-            CardFound::Damaged => Err(damaged("it does not validate: nobody knows what the stream held")),
+            CardFound::Damaged => Err(damaged("it does not validate: the entries of the stream are unknown")),
             CardFound::Card(card) => freeze_card(&card)
                 .filter(|_| card.id(fields::STREAM) == Some(self.stream))
                 .map(Some)

@@ -6,10 +6,9 @@ use keepstep_format::Id;
 use keepstep_format::commit::Bind;
 
 use super::events::Events;
-use super::fold::EpisodeEvent;
+use super::kinds::Attempt;
 use super::places::{Next, Parts};
-use super::records::{DamagedRecord, Gap, Item, Records};
-use super::step::{Begin, Call, Discarded, End, Note, RecordedStep};
+use super::records::Records;
 use crate::error::Result;
 use crate::segment::{Log, LogBodies, ScanUnsealed};
 
@@ -83,66 +82,6 @@ impl AttemptReader {
 
     /// Reads all of it.
     pub fn read(&mut self) -> Result<Attempt> {
-        Attempt::of(self.events())
-    }
-}
-
-/// All of an attempt.
-#[derive(Debug, Clone, Default, PartialEq)]
-#[non_exhaustive]
-pub struct Attempt {
-    /// How it began.
-    pub begin: Option<Begin>,
-    /// Its steps.
-    pub steps: Vec<RecordedStep>,
-    /// A turn that has an intent and no result.
-    pub pending: Option<RecordedStep>,
-    /// Turns that were discarded.
-    pub discarded: Vec<Discarded>,
-    /// Calls that were recorded.
-    pub calls: Vec<Call>,
-    /// Notes that were added.
-    pub notes: Vec<Note>,
-    /// How it ended.
-    pub end: Option<End>,
-    /// Records that cannot be read and belong to no step.
-    pub damaged: Vec<DamagedRecord>,
-    /// Records that are missing.
-    pub gaps: Vec<Gap>,
-}
-
-impl Attempt {
-    /// Collects events.
-    pub(super) fn of<I: Iterator<Item = Result<Item>>>(mut events: Events<I>) -> Result<Self> {
-        let mut attempt = Self::default();
-        for event in events.by_ref() {
-            attempt.add(event?);
-        }
-        attempt.pending = events.pending().last().cloned();
-        Ok(attempt)
-    }
-
-    fn add(&mut self, event: EpisodeEvent) {
-        match event {
-            // In an attempt that resumed another one, the last beginning and the last end are its own.
-            EpisodeEvent::Begin(begin) => self.begin = Some(*begin),
-            EpisodeEvent::Step(step) => self.steps.push(*step),
-            EpisodeEvent::Discarded(discarded) => self.discarded.push(*discarded),
-            EpisodeEvent::Call(call) => self.calls.push(*call),
-            EpisodeEvent::Note(note) => self.notes.push(*note),
-            EpisodeEvent::End(end) => self.end = Some(*end),
-            EpisodeEvent::Damaged(damaged) => self.damaged.push(damaged),
-            EpisodeEvent::Gap(gap) => self.gaps.push(gap),
-        }
-    }
-
-    /// True if nothing of it is lost or damaged.
-    pub fn is_whole(&self) -> bool {
-        let steps = self.steps.iter().chain(&self.pending).all(|step| step.damaged.is_empty());
-        let calls = self.calls.iter().all(|call| call.damaged.is_empty());
-        let notes = self.notes.iter().all(|note| note.damaged.is_empty());
-        let ends = self.begin.iter().all(|begin| begin.damaged.is_empty())
-            && self.end.iter().all(|end| end.damaged.is_empty());
-        steps && calls && notes && ends && self.damaged.is_empty() && self.gaps.is_empty()
+        self.events().read()
     }
 }

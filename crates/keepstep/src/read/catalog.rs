@@ -392,8 +392,7 @@ impl Catalog {
                     Contents::Open(scanned) => {
                         let at = segment.nameless_damage().first().copied();
                         if let Some(offset) = at {
-                            let found =
-                                "damaged from here: what stood there may be of any episode".to_owned();
+                            let found = "damaged from here: records of any episode may be lost".to_owned();
                             let error = Error::Damaged { path: path.clone(), offset, found };
                             troubles.push(Trouble { path: path.clone(), error });
                         }

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::fold::{EpisodeEvent, Fold};
-use super::records::Item;
+use super::fold::Fold;
+use super::item::Item;
+use super::kinds::{Attempt, EpisodeEvent};
 use super::step::RecordedStep;
 use crate::error::Result;
 
@@ -26,6 +27,16 @@ impl<I: Iterator<Item = Result<Item>>> Events<I> {
     /// Turns without a result so far.
     pub fn pending(&self) -> &[RecordedStep] {
         self.fold.pending()
+    }
+
+    /// Reads all of them.
+    pub(super) fn read(mut self) -> Result<Attempt> {
+        let mut attempt = Attempt::default();
+        for event in self.by_ref() {
+            attempt.add(event?);
+        }
+        attempt.pending = self.pending().last().cloned();
+        Ok(attempt)
     }
 
     /// Where the records come from.

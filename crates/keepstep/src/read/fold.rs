@@ -6,29 +6,9 @@ use keepstep_format::fields;
 use keepstep_format::frame::KIND_SKIPPABLE;
 use keepstep_format::kind::{Effect, Kind};
 
-use super::records::{DamagedRecord, Gap, Item, Record};
-use super::step::{Begin, Call, Discarded, End, Note, RecordedStep, StepKind};
-
-/// An event of an attempt.
-#[derive(Debug, Clone, PartialEq)]
-pub enum EpisodeEvent {
-    /// It began.
-    Begin(Box<Begin>),
-    /// A step was completed.
-    Step(Box<RecordedStep>),
-    /// A turn was discarded.
-    Discarded(Box<Discarded>),
-    /// A call was recorded.
-    Call(Box<Call>),
-    /// A note was added.
-    Note(Box<Note>),
-    /// It ended.
-    End(Box<End>),
-    /// A record that belongs to no step cannot be read, or has a kind that this version does not know.
-    Damaged(DamagedRecord),
-    /// Records are missing.
-    Gap(Gap),
-}
+use super::item::{DamagedRecord, Item, Record};
+use super::kinds::{Discarded, End, EpisodeEvent};
+use super::step::{RecordedStep, StepKind};
 
 /// Folds the records of one attempt.
 ///
@@ -75,20 +55,19 @@ impl Fold {
                 false => self.hold(EpisodeEvent::Damaged(DamagedRecord { seq, kind, place })),
             };
         };
-        match kind {
-            Kind::Begin => self.hold(EpisodeEvent::Begin(Box::new(Begin::of(record)))),
-            Kind::First | Kind::Step | Kind::Item => {
+        match kind.effect() {
+            Effect::CompletesStep => {
                 let mut step = self.step_of(kind);
                 step.add(record);
                 self.completed(step)
             }
-            Kind::Intent => {
+            Effect::OpensTurn => {
                 let mut step = self.next_step();
                 step.add(record);
                 self.pending.push(step);
                 Vec::new()
             }
-            Kind::Result => {
+            Effect::CompletesTurn => {
                 let mut step = self.take_pending(index_of(record)).unwrap_or_else(|| {
                     // Its INTENT is in a gap.
                     let mut step = self.next_step();
@@ -98,20 +77,13 @@ impl Fold {
                 step.add(record);
                 self.completed(step)
             }
-            Kind::Discard => self.discarded(record),
-            Kind::Call => self.hold(EpisodeEvent::Call(Box::new(Call::of(record)))),
-            Kind::Note => self.hold(EpisodeEvent::Note(Box::new(Note::of(record)))),
-            Kind::End => self.ended(End::of(record)),
-            // Not records of an attempt.
-            Kind::Put
-            | Kind::Bind
-            | Kind::Commit
-            | Kind::Chunk
-            | Kind::Value
-            | Kind::Dict
-            | Kind::Footer
-            | Kind::Lists
-            | Kind::Block => Vec::new(),
+            Effect::ClosesTurn => self.discarded(record),
+            Effect::None => match EpisodeEvent::beside(kind, record) {
+                Some(EpisodeEvent::End(end)) => self.ended(*end),
+                Some(event) => self.hold(event),
+                // Not a record of an attempt.
+                None => Vec::new(),
+            },
         }
     }
 

@@ -13,12 +13,14 @@ use keepstep_format::fields;
 use keepstep_format::kind::{Effect, Kind};
 use keepstep_format::value::Value;
 
-use super::attempt::{Attempt, AttemptReader};
+use super::attempt::AttemptReader;
 use super::catalog::Catalog;
 use super::events::Events;
-use super::places::{Next, RecordPlace};
-use super::records::{DamagedRecord, Gap, Item, MOVED_MAX, read_record};
-use super::step::{Begin, End, RecordedStep};
+use super::item::{DamagedRecord, Gap, Item, RecordPlace};
+use super::kinds::{Attempt, Begin, End};
+use super::places::Next;
+use super::records::{MOVED_MAX, read_record};
+use super::step::RecordedStep;
 use crate::error::{Error, Result};
 use crate::segment::Contents;
 use crate::segment::chain::{Base, Chain, Link, Span};
@@ -263,6 +265,11 @@ impl Lineage {
         Ok(0)
     }
 
+    /// True if a turn has no result.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+
     /// True if there is a first observation.
     pub(crate) fn has_first(&self) -> bool {
         self.steps.first().is_some_and(|step| self.lines[step.done].kind == Kind::First as u8)
@@ -490,7 +497,7 @@ impl Lineage {
     /// Reads all of it as one attempt.
     pub(crate) fn read(&mut self) -> Result<Attempt> {
         let mut cursor = LineageCursor::new(self);
-        Attempt::of(Events::new(std::iter::from_fn(|| cursor.next(self).transpose())))
+        Events::new(std::iter::from_fn(|| cursor.next(self).transpose())).read()
     }
 
     /// What another attempt inherits if it resumes before this line, before anything was copied.

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 
 use keepstep_format::commit::{Bind, What};
 use keepstep_format::frame::Kind;
@@ -12,11 +13,13 @@ use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
 use super::catalog::{Catalog, Trouble};
-use super::places::{Next, RecordPlace};
-use super::records::{Gap, Item, Record, read_record};
+use super::item::{Gap, Item, Record, RecordPlace};
+use super::places::Next;
+use super::records::read_record;
 use crate::error::Result;
 use crate::segment::Contents;
 use crate::segment::cards::as_id;
+use crate::segment::chain::Chain;
 use crate::segment::names::SEAL_NOTE;
 
 /// The target of a note.
@@ -239,18 +242,28 @@ impl NoteIndex {
         troubles.chain(self.lost.iter().map(ToString::to_string)).collect()
     }
 
-    /// All notes on one episode: those of the run, and those that its attempts recorded themselves.
+    /// All notes on one episode: those of the run, and those that its attempts recorded themselves and that count.
     pub fn episode(&self, episode: &Id) -> Result<(Notes, Vec<LostNotes>)> {
         let mut notes = Notes::default();
         for (key, said) in self.notes.of(episode) {
             notes.by_key.insert(key.clone(), said.to_vec());
         }
-        let mut lost = Vec::new();
+        let (mut lost, mut chain) = (Vec::new(), None);
         for (log, bind) in self.own_parts(episode) {
+            let items = notes_of(&self.catalog, &log, &bind, 0)?;
+            if items.is_empty() {
+                // Most attempts record no notes, and no card has to be read for them.
+                continue;
+            }
+            let chain = match &mut chain {
+                Some(chain) => chain,
+                none => none.insert(Chain::read_counted(self.catalog.storage(), episode)?),
+            };
+            let counted = chain.counted(&log, &bind);
             // A copy counts as the record that it is a copy of.
             let writer = if let What::Copied { from } = bind.what { from } else { log };
             let own = NoteTarget { episode: *episode, attempt: Some(bind.attempt), step: None };
-            for item in notes_of(&self.catalog, &log, &bind, 0)? {
+            for item in items.into_iter().filter_map(|item| within(&counted, item)) {
                 match item {
                     Item::Record(record) => match note(&record, &writer, Some(own)) {
                         Some((key, said)) if key.target.episode == *episode => notes.add(key, said),
@@ -377,6 +390,18 @@ fn notes_of(catalog: &Catalog, writer: &Id, bind: &Bind, from_seq: u32) -> Resul
         }
     }
     Ok(items)
+}
+
+/// An item, if it is in a range of sequence numbers; of a gap, the part that is.
+fn within(range: &Range<u32>, item: Item) -> Option<Item> {
+    match item {
+        Item::Gap(Gap { from, to }) => {
+            let (from, to) = (from.max(range.start), to.min(range.end));
+            (from < to).then_some(Item::Gap(Gap { from, to }))
+        }
+        Item::Record(ref record) => range.contains(&record.seq).then_some(item),
+        Item::Damaged(ref damaged) => range.contains(&damaged.seq).then_some(item),
+    }
 }
 
 /// Of a long record, only a later part may have been found.

@@ -12,6 +12,7 @@ use keepstep_format::footer::FooterEntry;
 
 use super::attempt::AttemptReader;
 use super::catalog::Catalog;
+pub(super) use super::item::RecordPlace;
 use crate::error::Result;
 use crate::segment::bodies::ReadableSegments;
 use crate::segment::scanned::{LostRecord, ScannedRecord};
@@ -19,16 +20,6 @@ use crate::segment::summary::Stored;
 use crate::segment::{
     Contents, Log, ScanUnsealed, Scanned, SealedIndex, SegmentHead, Storage, UnsealedFacts,
 };
-
-/// The place of a record in the log of its writer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub struct RecordPlace {
-    /// The number of the segment.
-    pub segment: u64,
-    /// Where it starts there.
-    pub offset: u64,
-}
 
 /// The next place, or why there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,82 +5,12 @@
 
 use std::collections::VecDeque;
 
-use keepstep_format::frame::Kind;
-use keepstep_format::value::Value;
-
+pub(super) use super::item::{DamagedRecord, Gap, Item, Record};
 use super::places::{Next, Places, RecordPlace};
 use crate::error::{Error, Result};
 use crate::segment::LogBodies;
 use crate::segment::names::segment_path;
 use crate::segment::record::Unreadable;
-
-/// A record.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct Record {
-    /// Its sequence number among the records of its attempt.
-    pub seq: u32,
-    /// Its kind; see [`Record::kind_name`]. Later versions may have kinds that this one does not know.
-    pub kind: u8,
-    /// Where it is.
-    pub place: RecordPlace,
-    /// How many bytes it takes there.
-    pub bytes: u64,
-    /// Its fields, by number, in rising order.
-    pub fields: Vec<(u8, Value)>,
-    /// The fields of which a part was lost to damage.
-    pub lost: Vec<u8>,
-}
-
-impl Record {
-    /// The value of a field.
-    pub fn get(&self, number: u8) -> Option<&Value> {
-        self.fields.iter().find(|(found, _)| *found == number).map(|(_, value)| value)
-    }
-
-    /// Its kind, if this version knows it.
-    pub fn kind(&self) -> Option<Kind> {
-        Kind::from_u8(self.kind)
-    }
-
-    /// The name of its kind in the spec.
-    pub fn kind_name(&self) -> &'static str {
-        kind_name(self.kind)
-    }
-}
-
-/// A record that was there and cannot be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DamagedRecord {
-    /// Its sequence number among the records of its attempt.
-    pub seq: u32,
-    /// Its kind. CHUNK if only a later part of a long record was found.
-    pub kind: u8,
-    /// Where it is.
-    pub place: RecordPlace,
-}
-
-/// Records that are not in the log; it is unknown what they were.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Gap {
-    /// The first that is missing.
-    pub from: u32,
-    /// The next one that is there.
-    pub to: u32,
-}
-
-/// The next thing in an attempt.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Item {
-    /// A record.
-    Record(Box<Record>),
-    /// A record that cannot be read.
-    Damaged(DamagedRecord),
-    /// Missing records.
-    Gap(Gap),
-}
 
 /// How often in a row records may be moved before this is an error.
 pub(super) const MOVED_MAX: usize = 16;
@@ -177,9 +107,4 @@ pub(super) fn read_record(bodies: &mut LogBodies, seq: u32, kind: u8, place: Rec
         }
         Err(Unreadable::Io(error)) => Err(error),
     }
-}
-
-/// The name of a kind of record in the spec.
-pub(super) fn kind_name(kind: u8) -> &'static str {
-    Kind::from_u8(kind).map_or("unknown", Kind::name)
 }

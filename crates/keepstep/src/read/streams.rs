@@ -13,8 +13,7 @@ use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
 use super::catalog::Catalog;
-use super::places::RecordPlace;
-use super::records::{Item, Record};
+use super::item::{Item, Record, RecordPlace};
 use crate::error::{Error, Result};
 use crate::segment::names::segment_path;
 use crate::segment::{Contents, Log};
@@ -103,7 +102,7 @@ pub(crate) fn stream_entries(
     lost.extend(
         nameless_damage(log)
             .filter(|place| *place > last)
-            .map(|place| lost_at(writer, place, "damage: what stood here, perhaps entries,".to_owned())),
+            .map(|place| lost_at(writer, place, "damage: the bytes here, perhaps entries,".to_owned())),
     );
     Ok(lost)
 }
@@ -124,7 +123,7 @@ fn unreadable_parts(log: &Log, writer: &Id) -> Vec<LostEntry> {
     let lost = log.segments().filter_map(|segment| match &segment.contents {
         Contents::Unreadable(error) => {
             let path = segment_path(log.writer(), segment.number);
-            let found = format!("{error}: what stood here of a stream cannot be read");
+            let found = format!("{error}: entries of a stream here cannot be read");
             Some(LostEntry { writer: *writer, path, offset: 0, found })
         }
         _ => None,

@@ -2,9 +2,10 @@
 
 use keepstep_format::kind::Kind;
 
+use super::item::Item;
+use super::kinds::Call;
 use super::lineage::Lineage;
-use super::records::Item;
-use super::step::{Call, RecordedStep};
+use super::step::RecordedStep;
 use crate::error::Result;
 
 impl Lineage {

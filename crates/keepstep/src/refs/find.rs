@@ -1,10 +1,13 @@
 //! Finds an attempt by its reference, and explains why one is not found.
 
+use std::collections::BTreeSet;
+
 use keepstep_format::{Id, ids};
 
 use super::grammar::{Name, Ref, SHAPE, run_reference};
 use super::name_of;
 use super::nearest::nearest;
+use crate::counts::numbered;
 use crate::error::{Error, Result};
 use crate::read::{Catalog, NoteTarget};
 use crate::store::{Generation, Listed, Run, RunInfo, Store};
@@ -18,7 +21,7 @@ const TOLD_MAX: usize = 5;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Found {
-    /// The catalog of the store at that moment.
+    /// A catalog with the logs that the attempt is in; of the whole store, if the reference had to be searched for.
     pub catalog: Catalog,
     /// The attempt: the one that counts, if the reference names none.
     pub listed: Listed,
@@ -54,14 +57,18 @@ fn bad(value: String, fix: String) -> Error {
 /// ```
 pub fn find(store: &Store, text: &str) -> Result<Found> {
     let wanted = parsed(text)?;
-    let mut catalog = store.catalog()?;
-    let listed = match id_of(store, &wanted)? {
-        Some(episode) => match store.list_one(&mut catalog, &episode) {
-            Ok(listed) => listed,
-            Err(Error::NotFound { .. } | Error::Pruned { .. }) => Vec::new(),
-            Err(error) => return Err(error),
+    let (catalog, listed) = match id_of(store, &wanted)? {
+        Some(episode) => match store.look_up(&episode) {
+            Err(Error::NotFound { .. } | Error::Pruned { .. }) => {
+                return Err(not_there(store, text, &wanted)?);
+            }
+            found => found?,
         },
-        None => store.list(&mut catalog)?,
+        None => {
+            let mut catalog = store.catalog()?;
+            let listed = store.list(&mut catalog)?;
+            (catalog, listed)
+        }
     };
     let listed = match meant(&listed, &wanted) {
         Meant::One(listed) => listed.clone(),
@@ -209,9 +216,8 @@ pub fn not_there(store: &Store, text: &str, wanted: &Ref) -> Result<Error> {
     }
     let episodes = store.list(&mut catalog)?;
     let whole = Ref { attempt: None, step: None, ..wanted.clone() };
-    if wanted.attempt.is_some() && !matching(&episodes, &whole).is_empty() {
-        let number = wanted.attempt.unwrap_or(0);
-        return Ok(Error::Unknown { what, hint: format!("{whole} has no attempt {number}") });
+    if let Some(missing) = no_attempt(&episodes, wanted) {
+        return Ok(missing);
     }
     // If logs are missing, it is unknown what has not begun or has another name.
     if !catalog.troubles().is_empty() {
@@ -219,6 +225,9 @@ pub fn not_there(store: &Store, text: &str, wanted: &Ref) -> Result<Error> {
     }
     if is_planned(store, &runs, wanted)? {
         let hint = "it is planned and has not begun".to_owned();
+        return Ok(Error::Unknown { what, hint });
+    }
+    if let Some(hint) = same_task(&episodes, wanted) {
         return Ok(Error::Unknown { what, hint });
     }
     let is_part = matches!(&wanted.name, Name::Episode { iteration: None, .. });
@@ -236,6 +245,21 @@ pub fn not_there(store: &Store, text: &str, wanted: &Ref) -> Result<Error> {
         true => Error::NotFound { what },
         false => Error::Unknown { what, hint: format!("perhaps {} is meant", near.join(" or ")) },
     })
+}
+
+/// For a task that was named without its run: with it.
+fn same_task(episodes: &[Listed], wanted: &Ref) -> Option<String> {
+    let Name::Bare(task) = &wanted.name else { return None };
+    let of_task = episodes.iter().filter_map(|it| match name_of(it).name {
+        Name::Episode { run, task: found, .. } if found == *task => {
+            let name = Name::Episode { run, task: found, iteration: None, sample: None };
+            Some(Ref { name, generation: None, attempt: None, step: None }.to_string())
+        }
+        _ => None,
+    });
+    let names: BTreeSet<String> = of_task.collect();
+    let shown: Vec<String> = names.into_iter().take(3).collect();
+    (!shown.is_empty()).then(|| format!("perhaps {} is meant", shown.join(" or ")))
 }
 
 /// When and why it was pruned: found by its id, or by its name as far as ids allow.
@@ -258,6 +282,23 @@ fn pruned(catalog: &Catalog, runs: &[RunInfo], text: &str, wanted: &Ref) -> Opti
         .find_map(|id| error(&id))
 }
 
+/// Which attempts an episode has, if the episode exists and the named attempt does not.
+pub fn no_attempt<T: AsRef<Listed>>(attempts: &[T], wanted: &Ref) -> Option<Error> {
+    let number = wanted.attempt?;
+    let whole = Ref { attempt: None, step: None, ..wanted.clone() };
+    let there = matching(attempts, &whole);
+    let first = there.first()?.as_ref().key.episode;
+    let hint = if there.iter().all(|it| it.as_ref().key.episode == first) {
+        let mut numbers: Vec<u64> = there.iter().map(|it| it.as_ref().key.attempt.into()).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbered("attempt", &numbers)
+    } else {
+        "none of the episodes of that name has it".to_owned()
+    };
+    Some(Error::Unknown { what: format!("attempt {number} of {whole}"), hint })
+}
+
 /// Which generations of a run there are, if the named one does not exist.
 fn no_generation(runs: &[RunInfo], wanted: &Ref) -> Option<String> {
     let (Name::Bare(run) | Name::Episode { run, .. }) = &wanted.name;
@@ -265,10 +306,10 @@ fn no_generation(runs: &[RunInfo], wanted: &Ref) -> Option<String> {
     if generation(runs, run, Some(number)).is_some() {
         return None;
     }
-    let there: Vec<String> =
-        runs.iter().filter(|it| it.name == *run).map(|it| it.generation.to_string()).collect();
+    let mut there: Vec<u64> = runs.iter().filter(|it| it.name == *run).map(|it| it.generation).collect();
+    there.sort_unstable();
     (!there.is_empty())
-        .then(|| format!("run '{run}' has no generation {number}, it has {}", there.join(", ")))
+        .then(|| format!("run '{run}' has no generation {number}: {}", numbered("generation", &there)))
 }
 
 fn is_planned(store: &Store, runs: &[RunInfo], wanted: &Ref) -> Result<bool> {

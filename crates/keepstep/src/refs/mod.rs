@@ -8,11 +8,11 @@ mod grammar;
 mod nearest;
 
 pub use find::{
-    Found, MAY_BE_LOST, Meant, address, explain, find, is_incomplete, matching, meant, name_one, not_there,
+    Found, MAY_BE_LOST, Meant, address, explain, find, is_incomplete, matching, meant, name_one, no_attempt,
+    not_there,
 };
 pub use grammar::{BadRef, Name, Ref, SHAPE, encode, run_reference};
 
-use crate::format::ids;
 use crate::store::{EpisodeName, Listed, Run};
 
 /// The reference of an episode: `run/task#iteration.sample`, odd characters percent-encoded. It includes the
@@ -31,15 +31,12 @@ pub fn group_reference(run: &Run, task: &str, iteration: i64) -> Ref {
 /// The reference of the episode of an attempt, without the attempt. An episode without a name is referred to by its
 /// id.
 pub fn name_of(listed: &Listed) -> Ref {
-    let said = &listed.summary;
-    let (generation_id, iteration, sample) =
-        (said.generation_id.unwrap_or_default(), said.iteration.unwrap_or(0), said.sample.unwrap_or(0));
-    let (run, task) = (said.run.as_deref().unwrap_or_default(), said.task.as_deref().unwrap_or_default());
-    if ids::episode(&generation_id, task, iteration, sample) != listed.key.episode {
+    let Some(name) = listed.name() else {
         let name = Name::Bare(listed.key.episode.to_string());
         return Ref { name, generation: None, attempt: None, step: None };
-    }
-    Ref::episode(run, task, iteration, sample).generation(listed.generation.said())
+    };
+    let run = listed.summary.run.as_deref().unwrap_or_default();
+    Ref::episode(run, &name.task, name.iteration, name.sample).generation(listed.generation.said())
 }
 
 /// The reference of an attempt: its episode, and its number unless it is the one that counts.

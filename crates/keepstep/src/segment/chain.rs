@@ -24,6 +24,8 @@ pub(crate) struct Claim {
     pub time: i64,
     /// The id of the run's generation.
     pub generation_id: Option<Id>,
+    /// How many samples its group has, if it was claimed as a slot of one.
+    pub group_size: Option<u64>,
 }
 
 /// Records that an attempt inherits: sequence numbers from `from` up to, not including, `to`.
@@ -40,6 +42,13 @@ pub struct Span {
     pub from: u32,
     /// The sequence number after the last.
     pub to: u32,
+}
+
+impl Span {
+    /// True if a record of an attempt is in it.
+    pub(crate) fn names(&self, attempt: u32, seq: u32) -> bool {
+        self.attempt == attempt && (self.from..self.to).contains(&seq)
+    }
 }
 
 /// Exactly what an attempt inherits.
@@ -62,6 +71,13 @@ pub(crate) struct Base {
     pub time: i64,
     /// How many earlier bases must be read to know its spans.
     pub depth: u32,
+}
+
+impl Base {
+    /// True if it inherits a record of an attempt, from its own log or as a copy.
+    pub(crate) fn names(&self, attempt: u32, seq: u32) -> bool {
+        self.spans.iter().any(|span| span.names(attempt, seq))
+    }
 }
 
 /// What is under the name of a base.
@@ -98,9 +114,10 @@ impl Link {
         self.base.as_ref().is_some_and(|base| base.adopted.is_some())
     }
 
-    fn read(storage: &Storage, episode: &Id, attempt: u32) -> Result<Option<Self>> {
+    /// `earlier` are attempts that were read already: their bases are not read again.
+    fn read(storage: &Storage, episode: &Id, attempt: u32, earlier: &[Self]) -> Result<Option<Self>> {
         let Some(claim) = read_claim(storage, episode, attempt)? else { return Ok(None) };
-        let based = if attempt == 0 { None } else { read_based(storage, episode, attempt)? };
+        let based = if attempt == 0 { None } else { read_based_on(storage, episode, attempt, earlier)? };
         let is_void = matches!(based, Some(Based::Void));
         let base = based.and_then(|based| if let Based::Base(base) = based { Some(base) } else { None });
         Ok(Some(Self { claim, base, is_void, records: None }))
@@ -122,16 +139,42 @@ impl Chain {
         let mut links = Vec::new();
         loop {
             let next = links.len() as u32;
-            match Link::read(storage, episode, next)? {
+            match Self::next_link(storage, episode, next, &links)? {
                 Some(link) => links.push(link),
-                None if !is_missed(storage, episode, next)? => break,
-                // It was published since the look, or it is gone.
-                None => {
-                    links.push(Link::read(storage, episode, next)?.ok_or_else(|| lost_claim(episode, next))?)
-                }
+                None => break,
             }
         }
         Ok(Self { links, first: 0 }.noting_what_counts())
+    }
+
+    /// Reads the claims of an episode from an attempt on, up to the next attempt that began: all that is needed to know
+    /// which records of that attempt count, however many attempts there are.
+    pub(crate) fn read_from(storage: &Storage, episode: &Id, attempt: u32) -> Result<Self> {
+        let Some(first) = Link::read(storage, episode, attempt, &[])? else {
+            return Self::read(storage, episode);
+        };
+        let mut links = vec![first];
+        let mut next = attempt;
+        while links.len() == 1 || !links.last().is_some_and(Link::is_in_force) {
+            next += 1;
+            match Self::next_link(storage, episode, next, &links)? {
+                Some(link) => links.push(link),
+                None => break,
+            }
+        }
+        Ok(Self { links, first: attempt }.noting_what_counts())
+    }
+
+    /// The next claim, if there is one.
+    fn next_link(storage: &Storage, episode: &Id, next: u32, earlier: &[Link]) -> Result<Option<Link>> {
+        match Link::read(storage, episode, next, earlier)? {
+            None if is_missed(storage, episode, next)? => {
+                // It was published since the look, or it is gone.
+                let found = Link::read(storage, episode, next, earlier)?;
+                found.ok_or_else(|| lost_claim(episode, next)).map(Some)
+            }
+            found => Ok(found),
+        }
     }
 
     /// Reads the claims of an episode from the attempt that counts on: all that opening it needs, however often it
@@ -156,7 +199,7 @@ impl Chain {
         let mut attempt = newest;
         loop {
             let missing = || lost_claim(episode, attempt);
-            let link = Link::read(storage, episode, attempt)?.ok_or_else(missing)?;
+            let link = Link::read(storage, episode, attempt, &[])?.ok_or_else(missing)?;
             let is_in_force = link.is_in_force();
             links.push_front(link);
             if is_in_force {
@@ -179,14 +222,6 @@ impl Chain {
             }
         }
         self
-    }
-
-    /// Notes how many own records of an attempt count, according to the process that found its end. A base of a later
-    /// attempt takes precedence.
-    pub(crate) fn note_records(&mut self, attempt: u32, records: u32) {
-        if let Some(link) = self.link_mut(attempt) {
-            link.records = link.records.or(Some(records));
-        }
     }
 
     /// What is wrong if these attempts have records: a base is published before anything is recorded, and outlives
@@ -296,7 +331,7 @@ pub(crate) fn lost_base(episode: &Id, attempt: u32) -> Error {
 
 /// The error of an attempt that has records, or later attempts, and whose claim is missing.
 pub(crate) fn lost_claim(episode: &Id, attempt: u32) -> Error {
-    damaged(&claim_path(episode, attempt), "it is gone, and the attempt has records or others behind it")
+    damaged(&claim_path(episode, attempt), "it is gone, and the attempt has records, or later ones exist")
 }
 
 /// The error of an attempt that ended, but how cannot be read: it is unknown whether the episode is over.
@@ -331,9 +366,10 @@ pub(crate) fn read_claim(storage: &Storage, episode: &Id, attempt: u32) -> Resul
 /// Reads the claim at a path.
 pub(crate) fn read_claim_at(storage: &Storage, path: &str, attempt: u32) -> Result<Option<Claim>> {
     let Some(found) = whole_card(storage, path, kind::CLAIM)? else { return Ok(None) };
-    let writer = found.id(fields::WRITER).ok_or_else(|| damaged(path, "it does not say whose it is"))?;
+    let writer = found.id(fields::WRITER).ok_or_else(|| damaged(path, "it does not name its writer"))?;
     let time = found.get(fields::TIME).and_then(Value::as_int).unwrap_or(0);
-    Ok(Some(Claim { attempt, writer, time, generation_id: found.id(fields::GENERATION_ID) }))
+    let (generation_id, group_size) = (found.id(fields::GENERATION_ID), found.number(fields::GROUP_SIZE));
+    Ok(Some(Claim { attempt, writer, time, generation_id, group_size }))
 }
 
 /// What an attempt inherits, if it began.
@@ -347,6 +383,10 @@ pub(crate) fn read_base(storage: &Storage, episode: &Id, attempt: u32) -> Result
 /// Reads the base of an attempt. Its spans are all that it inherits, even if the card names only what it adds to
 /// those of the attempt before.
 pub(crate) fn read_based(storage: &Storage, episode: &Id, attempt: u32) -> Result<Option<Based>> {
+    read_based_on(storage, episode, attempt, &[])
+}
+
+fn read_based_on(storage: &Storage, episode: &Id, attempt: u32, earlier: &[Link]) -> Result<Option<Based>> {
     let Some((mut base, mut follows)) = (match read_base_card(storage, episode, attempt)? {
         None => return Ok(None),
         Some(BaseCard::Void) => return Ok(Some(Based::Void)),
@@ -357,6 +397,12 @@ pub(crate) fn read_based(storage: &Storage, episode: &Id, attempt: u32) -> Resul
     let mut later = vec![std::mem::take(&mut base.spans)];
     let mut before = base.resumed;
     while follows {
+        let read = |link: &&Link| link.claim.attempt == before;
+        if let Some(resumed) = earlier.iter().rev().find(read).and_then(|link| link.base.as_ref()) {
+            later.push(resumed.spans.clone());
+            base.depth += resumed.depth + 1;
+            break;
+        }
         let path = base_path(episode, before);
         let Some(BaseCard::Base { base: earlier, follows: goes_on }) =
             read_base_card(storage, episode, before)?

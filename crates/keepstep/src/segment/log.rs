@@ -13,6 +13,7 @@ use keepstep_format::{Id, fields};
 
 use super::bodies::{LogBodies, ReadableSegment, ReadableSegments};
 use super::cards::{CardFound, read_card};
+use super::closed::{LogEnd, closed_at};
 use super::head::{SegmentHead, has_frame};
 use super::manifest::Manifest;
 use super::names::{compacted_path, list_segments, scan_path, segment_path, writer_dir};
@@ -30,6 +31,8 @@ pub(crate) struct Log {
     pub(super) segments: BTreeMap<u64, Segment>,
     readable: Arc<ReadableSegments>,
     is_finished: bool,
+    /// Where another process closed it, if one did.
+    end: Option<LogEnd>,
 }
 
 /// One segment, and what is in it.
@@ -122,7 +125,15 @@ impl Log {
     /// A log that is not read yet.
     pub(crate) fn new(storage: Arc<Storage>, writer: Id) -> Self {
         let (segments, readable) = (BTreeMap::new(), Arc::new(ReadableSegments::new()));
-        Self { storage, writer, liveness: Liveness::Unknown, segments, readable, is_finished: false }
+        Self {
+            storage,
+            writer,
+            liveness: Liveness::Unknown,
+            segments,
+            readable,
+            is_finished: false,
+            end: None,
+        }
     }
 
     /// Its writer.
@@ -138,6 +149,24 @@ impl Log {
     /// True once nothing can change any more.
     pub(crate) fn is_finished(&self) -> bool {
         self.is_finished
+    }
+
+    /// True if nothing in it can be given up, or added so that it counts.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_finished || self.end.is_some()
+    }
+
+    /// Where it ends: where another process closed it, or where it ends now. `None` if that cannot be read.
+    pub(crate) fn end(&self) -> Option<LogEnd> {
+        let Some(last) = self.segments.values().next_back().filter(|_| self.end.is_none()) else {
+            return self.end.or(Some(LogEnd { segment: 0, bytes: 0 }));
+        };
+        let bytes = match &last.contents {
+            Contents::Sealed(_) => last.file_bytes,
+            Contents::Open(scanned) => scanned.valid_to,
+            Contents::Unreadable(_) => return None,
+        };
+        Some(LogEnd { segment: last.number, bytes })
     }
 
     /// Its segments, by number.
@@ -191,6 +220,10 @@ impl Log {
         }
         self.liveness = scan.liveness(&self.writer);
         let is_closed = self.liveness != Liveness::Live && self.is_closed_by_its_owner()?;
+        if self.liveness != Liveness::Live && self.end.is_none() {
+            // An answer that cannot be read is reported by `verify`, and by whoever has to know it.
+            self.end = or_told(closed_at(&self.storage, &self.writer))?.0.flatten();
+        }
         self.find_segments()?;
         self.miss_what_is_named()?;
         self.note_voids();
@@ -205,7 +238,7 @@ impl Log {
             self.note(number, looked)?;
         }
         let is_read = |segment: &Segment| !matches!(segment.contents, Contents::Unreadable(_));
-        self.is_finished = is_closed && self.segments.values().all(is_read);
+        self.is_finished = (is_closed || self.end.is_some()) && self.segments.values().all(is_read);
         Ok(())
     }
 
@@ -221,11 +254,13 @@ impl Log {
     pub(crate) fn has_grown(&self) -> Result<bool> {
         let manifest = self.storage.manifest()?;
         let mut numbers = list_segments(self.storage.disk(), &self.writer)?;
-        numbers.retain(|number| !manifest.is_replaced(&self.writer, *number));
+        numbers.retain(|number| self.counts(*number) && !manifest.is_replaced(&self.writer, *number));
         if !numbers.iter().eq(self.segments.keys()) {
             return Ok(true);
         }
-        let Some(last) = self.segments.values().next_back() else { return Ok(false) };
+        let Some(last) = self.segments.values().next_back().filter(|_| self.end.is_none()) else {
+            return Ok(false);
+        };
         let path = segment_path(&self.writer, last.number);
         match self.storage.file(&self.writer, last.number) {
             Err(error) if error.is_gone() => Ok(true),
@@ -233,11 +268,16 @@ impl Log {
         }
     }
 
+    /// False for segments that were begun after the log was closed.
+    fn counts(&self, number: u64) -> bool {
+        self.end.is_none_or(|end| number <= end.segment)
+    }
+
     /// Adds new segments, and removes those that were pruned.
     fn find_segments(&mut self) -> Result<()> {
         let mut numbers = list_segments(self.storage.disk(), &self.writer)?;
         let manifest = self.storage.manifest()?;
-        numbers.retain(|number| !manifest.is_replaced(&self.writer, *number));
+        numbers.retain(|number| self.counts(*number) && !manifest.is_replaced(&self.writer, *number));
         self.segments.retain(|number, _| numbers.binary_search(number).is_ok());
         for number in numbers {
             let known = self.segments.get(&number);
@@ -273,8 +313,8 @@ impl Log {
         let behind = self.segments.last_key_value().map_or(0, |(last, _)| last + 1);
         // The card is a hint: a log is read without it, also where no card can be read.
         let has_card = || disk.exists(&scan_path(&self.writer, behind)).unwrap_or(false);
-        if self.liveness != Liveness::Live && has_card() {
-            named.insert(behind, "there is a card of what was found in it");
+        if self.liveness != Liveness::Live && self.counts(behind) && has_card() {
+            named.insert(behind, "there is a card about it");
         }
         let dir = writer_dir(&self.writer);
         if behind == 0 && !disk.exists(&dir).doing("look for", &dir)? {
@@ -283,7 +323,7 @@ impl Log {
         if behind == 0 && !manifest.is_replaced(&self.writer, 0) && self.was_compacted()? {
             named.insert(
                 0,
-                "its log was compacted, and what `compact` made of it is gone, or of another copy",
+                "its log was compacted, and the segments that `compact` made of it are missing, or of another copy",
             );
         }
         for (number, why) in named {
@@ -323,6 +363,7 @@ impl Log {
                 segment.voided_from = Some(segment.voided_from.map_or(from, |lowest| lowest.min(from)));
             }
         }
+        self.note_end();
         let open = self.segments.values().filter_map(|segment| {
             let head = segment.head.as_ref()?;
             Some((segment.number, ReadableSegment { salt: head.salt, voided_from: segment.voided_from }))
@@ -330,6 +371,14 @@ impl Log {
         let readable: ReadableSegments = open.collect();
         if readable != *self.readable {
             self.readable = Arc::new(readable);
+        }
+    }
+
+    /// What its writer wrote after the log was closed is void.
+    fn note_end(&mut self) {
+        let Some(LogEnd { segment, bytes }) = self.end else { return };
+        if let Some(last) = self.segments.get_mut(&segment) {
+            last.voided_from = Some(last.voided_from.map_or(bytes, |lowest| lowest.min(bytes)));
         }
     }
 

@@ -83,7 +83,7 @@ impl Manifest {
                 return Ok(Self { is_from_copy, ..manifest });
             }
         }
-        let found = "without it nobody can tell which segments count: restore it from a backup".to_owned();
+        let found = "without it, it is unknown which segments count: restore it from a backup".to_owned();
         Err(Error::Damaged { path: manifest_path(number), offset: 0, found })
     }
 

@@ -6,6 +6,8 @@
 pub(crate) mod bodies;
 pub(crate) mod cards;
 pub(crate) mod chain;
+pub(crate) mod closed;
+pub(crate) mod counted;
 pub(crate) mod grouped;
 pub(crate) mod head;
 mod heals;

@@ -25,6 +25,8 @@ pub(crate) const RUNS: &str = "runs";
 pub(crate) const GROUPS: &str = "groups";
 /// The name of the note that comes before a seal.
 pub(crate) const SEAL_NOTE: &str = "keepstep.seal";
+/// The name of what is left of a note on a pruned episode.
+pub(crate) const PRUNED_NOTE: &str = "keepstep.pruned";
 /// The prefix of temporary names.
 pub(crate) const TEMPORARY: &str = ".tmp-";
 

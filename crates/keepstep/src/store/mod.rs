@@ -13,6 +13,7 @@ mod stream;
 mod tending;
 mod view;
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -21,7 +22,7 @@ use keepstep_format::commit::What;
 use keepstep_format::hash::ContentKey;
 use keepstep_format::value::Value;
 
-pub use episode::endings::{MARKED_AT_ONCE, Reaped, Search};
+pub use episode::endings::{MARKED_AT_ONCE, Marked, Reaped, Search};
 pub use episode::options::{NewPolicy, PolicyName};
 pub use episode::options::{Opening, Resume, WhenBusy};
 pub use episode::{Ending, Episode, Known, SaidTurn, Turn};
@@ -35,9 +36,11 @@ pub use plan::remaining::{Job, Jobs, Next, Remaining, RemainingOptions};
 pub use run::{Generation, Run, RunInfo, RunOptions};
 pub use stream::Stream;
 pub use stream::freeze::{Conflict, StreamView};
+pub use view::counting::RecordFollow;
 pub use view::events::{RunEvent, RunFollow};
 pub use view::following::{StepFollow, StepNews};
 pub use view::listing::Listed;
+pub use view::own_records::{AttemptFollow, RecordNews};
 pub use view::query::EpisodeFilter;
 pub use view::{Began, EpisodeEvents, View};
 
@@ -136,6 +139,15 @@ impl std::fmt::Debug for Store {
     }
 }
 
+/// The error for a path where no directory can be.
+fn no_directory(path: &Path) -> Error {
+    let why = match path.exists() {
+        true => "it is a file: give a directory",
+        false => "part of the path is a file: give a directory",
+    };
+    Error::NotAStore { path: path.display().to_string(), why: why.to_owned() }
+}
+
 impl Store {
     /// Opens a directory. If it is empty, it becomes a store.
     ///
@@ -154,7 +166,10 @@ impl Store {
         let path = path.as_ref();
         refuse_address(path)?;
         let shown = path.display().to_string();
-        let disk = RealDisk::create(path).doing("open", &shown)?;
+        let disk = RealDisk::create(path).map_err(|error| match error.kind() {
+            ErrorKind::NotADirectory | ErrorKind::AlreadyExists => no_directory(path),
+            _ => Error::io("open", &*shown, error),
+        })?;
         Self::on_files(Arc::new(disk), options)
     }
 
@@ -164,7 +179,10 @@ impl Store {
         refuse_address(path)?;
         let shown = path.display().to_string();
         let not_there = |why: &str| Error::NotAStore { path: shown.clone(), why: why.to_owned() };
-        let disk = RealDisk::open(path).map_err(|error| not_there(&error.to_string()))?;
+        let disk = RealDisk::open(path).map_err(|error| match error.kind() {
+            ErrorKind::NotADirectory => no_directory(path),
+            _ => not_there(&error.to_string()),
+        })?;
         let disk = Directory::over(Arc::new(disk));
         if !disk.exists(disk::STORE_FILE).doing("look into", &shown)? {
             let is_gone = place::identity::has_recordings(&*disk)?;
@@ -252,8 +270,11 @@ impl Store {
         WeakStore(Arc::downgrade(&self.inner))
     }
 
-    /// An error if the store was closed: then nothing can be recorded or claimed.
-    fn check_open(&self) -> Result<()> {
+    /// An error if this handle may write nothing: the store was closed, or was opened by the process that this one
+    /// was forked from. Every verb that writes asks here first.
+    pub fn check_open(&self) -> Result<()> {
+        // First: in a forked child, a thread of the parent may hold the lock of the open episodes for ever.
+        self.check_process()?;
         if self.inner.ownership.open_episodes.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
@@ -333,8 +354,10 @@ impl Store {
         self.inner.own_log.current()
     }
 
+    /// The writer of this process, for whoever is about to write.
     fn writer(&self) -> Result<Arc<Writer>> {
-        self.check_process()?;
+        self.check_open()?;
+        // Asked again where a log is made: the store may be closed by then, and would not close that log.
         self.inner.own_log.writer(&self.inner.place, || self.check_open())
     }
 

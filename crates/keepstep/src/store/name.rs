@@ -1,5 +1,7 @@
 //! What an episode is called within its run.
 
+use std::fmt;
+
 use crate::error::{Error, Result};
 
 /// The name of an episode within its run.
@@ -9,6 +11,7 @@ use crate::error::{Error, Result};
 ///
 /// let name = EpisodeName::task("shop-17").iteration(2).sample(5);
 /// assert_eq!((name.task.as_str(), name.iteration, name.sample), ("shop-17", 2, 5));
+/// assert_eq!(name.to_string(), "shop-17#2.5");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[must_use]
@@ -20,6 +23,13 @@ pub struct EpisodeName {
     pub iteration: i64,
     /// Which of several samples of the task, from 0.
     pub sample: i64,
+}
+
+/// `task#iteration.sample`, as people read it. [`crate::refs::reference`] gives what is found again.
+impl fmt::Display for EpisodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{}.{}", self.task, self.iteration, self.sample)
+    }
 }
 
 impl EpisodeName {

@@ -53,7 +53,7 @@ impl Verifier<'_> {
                 0,
                 HEADER_BYTES as u64,
                 Wrong::Header,
-                "it does not validate; what it voids is not known",
+                "it does not validate; it is unknown what it voids",
             );
         }
         let Some(scan) = self.walk(log, segment, head)? else { return Ok(Checked::default()) };
@@ -154,13 +154,7 @@ impl Verifier<'_> {
         let is_live = log.liveness() == Liveness::Live;
         if let Some(trailer) = segment.trailer() {
             let bytes = segment.file_bytes.saturating_sub(trailer.lists);
-            self.damaged(
-                head,
-                trailer.lists,
-                bytes,
-                Wrong::Index,
-                "the trailer holds, what it points to does not",
-            );
+            self.damaged(head, trailer.lists, bytes, Wrong::Index, "the trailer is valid, the index is not");
         } else if let Some(sealed_bytes) = sealed_bytes {
             self.note_lost_seal(head, scan.data_end, segment.file_bytes, sealed_bytes);
         } else if segment.voided_from.is_some() || is_live {
@@ -168,7 +162,7 @@ impl Verifier<'_> {
         } else if scanned.is_from_card {
             self.note_behind_card(head, scanned, segment.file_bytes);
         } else if complete {
-            let detail = "the log goes on in a later segment, but this one was neither sealed nor given up";
+            let detail = "the log continues in a later segment, but this one was neither sealed nor given up";
             let bytes = segment.file_bytes.saturating_sub(scan.data_end);
             self.damaged(head, scan.data_end, bytes, Wrong::Cut, detail);
         } else if scan.data_end < segment.file_bytes {
@@ -211,7 +205,7 @@ impl Verifier<'_> {
 
     fn note_surplus(&mut self, head: &SegmentHead, end: u64, file_bytes: u64) {
         if end < file_bytes {
-            let detail = "somebody appended to it after it was sealed";
+            let detail = "bytes were appended after it was sealed";
             self.damaged(head, end, file_bytes - end, Wrong::Surplus, detail);
         }
     }
@@ -311,7 +305,13 @@ impl Verifier<'_> {
         scanned.add(&mut window, head, &scan.frames)?;
         let orphans: Vec<(u64, u64)> = scanned.lost.iter().map(|range| (range.offset, range.bytes)).collect();
         for (offset, bytes) in orphans {
-            self.damaged(head, offset, bytes, Wrong::Records, "it is whole, but nobody can tell whose it is");
+            self.damaged(
+                head,
+                offset,
+                bytes,
+                Wrong::Records,
+                "it is whole, but it is unknown what it belongs to",
+            );
         }
         scanned.lose(&scan.holes);
         let mut checked = Checked::default();

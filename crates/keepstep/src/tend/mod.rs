@@ -19,7 +19,7 @@ mod tests;
 mod values;
 mod verify;
 
-pub(crate) use closing::CloseLogs;
+pub(crate) use closing::{CloseLogs, NotClosed};
 pub use compact::{CompactOptions, CompactReport, LeftAlone};
 pub(crate) use compact::{CompactSetup, Faults, compact};
 pub use heal::HealReport;

@@ -228,7 +228,7 @@ impl Verifier<'_> {
                     self.gone(path.clone(), "it is gone, and there are records of the run".to_owned());
                 }
                 CardFound::Card(card) if card.id(fields::GENERATION_ID) != Some(*generation_id) => {
-                    let detail = "it is of another run than the records of this name and generation";
+                    let detail = "it names another run than the records of this name and generation";
                     self.gone(path.clone(), detail.to_owned());
                 }
                 CardFound::Card(_) | CardFound::Damaged => {}
@@ -259,7 +259,7 @@ impl Verifier<'_> {
             let exists = |path: &str| self.storage.disk().exists(path).doing("look for", path);
             let is_told = self.report.damage.iter().any(|it| it.path == path);
             if !is_told && !exists(&path)? && exists(&card)? {
-                self.gone(path, "it is gone, and there is a card of what was found in it".to_owned());
+                self.gone(path, "it is gone, and there is a card about it".to_owned());
             }
         }
         Ok(())

@@ -137,8 +137,7 @@ impl Verifier<'_> {
     ) {
         let detail = match reason {
             Unreadable::Io(error) => error.to_string(),
-            _ => "its checksums hold, but it cannot be decoded, or the dictionary that it needs is lost"
-                .to_owned(),
+            _ => "its checksums are right, but it cannot be decoded, or its dictionary is lost".to_owned(),
         };
         let wrong = if matches!(reason, Unreadable::Io(_)) { Wrong::Unreadable } else { Wrong::Undecodable };
         self.damaged(head, known.offset, 0, wrong, &detail);

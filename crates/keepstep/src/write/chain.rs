@@ -39,8 +39,9 @@ impl ListChain {
         let reference = Reference { place, take: growth.units, hash: *hash };
         let own = |skip| Span { skip, reference };
         let (Some((_, prefix_units)), Some(before)) = (growth.prefix, before) else {
-            // It is whole here, or extends a forgotten value: then the links of that stay hidden inside.
-            let hidden = if growth.prefix.is_some() { growth.depth + 1 } else { 0 };
+            // It is whole here, or slid from another value, or extends a forgotten one: the links of these stay hidden
+            // inside.
+            let hidden = growth.depth + u16::from(growth.prefix.is_some());
             return Arc::new(Self { span: own(0), level: 0, run: 1, links: 0, hidden, parent: None });
         };
         let run = if before.level == 0 { before.run + 1 } else { 1 };
@@ -107,12 +108,8 @@ mod tests {
     /// However long a list grows, its parts cover it exactly, a reader follows few links, and few parts are written.
     #[test]
     fn the_parts_of_a_chain_cover_the_list_and_stay_few() {
-        let mut chain = ListChain::extended(
-            &Growth { units: 1, prefix: None, depth: 0, flat: false },
-            &[0; 16],
-            place(0),
-            None,
-        );
+        let mut chain =
+            ListChain::extended(&Growth { units: 1, ..Growth::default() }, &[0; 16], place(0), None);
         let mut written = 0;
         for step in 1..40_000u64 {
             let spans = chain.spans_when_due();
@@ -127,6 +124,7 @@ mod tests {
                 prefix: Some(([0; 16], step)),
                 depth: chain.depth(),
                 flat: !spans.is_empty(),
+                slides: None,
             };
             chain = ListChain::extended(&growth, &[0; 16], place(step), Some(&chain));
             assert!(chain.depth() < 48, "step {step}: depth {}", chain.depth());

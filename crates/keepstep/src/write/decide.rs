@@ -52,7 +52,7 @@ impl LogWriter {
             let index = index as u32;
             if let Some(error) = self.refusal(&pending) {
                 if let Some(subject) = &pending.subject {
-                    subject.next_epoch(pending.epoch);
+                    subject.next_epoch(pending.epoch, &error);
                 }
                 round.event.fail(index, error);
                 continue;
@@ -156,7 +156,6 @@ impl LogWriter {
             None => return self.closed(),
         };
         if let Some(error) = self.fence_of(subject) {
-            subject.set_fenced();
             return Some(error);
         }
         if subject.epoch() != pending.epoch {
@@ -172,10 +171,12 @@ impl LogWriter {
         None
     }
 
-    fn closed(&self) -> Option<Error> {
+    /// The error of everything that is recorded in a log that another process has closed.
+    pub(super) fn closed(&self) -> Option<Error> {
         self.is_closed().then_some(Error::LogClosed { writer: self.writer() })
     }
 
+    /// Why an entry is refused, if another process has its subject or its log. The subject remembers it.
     pub(super) fn fence_of(&self, subject: &Subject) -> Option<Error> {
         if let Some(error) = self.closed() {
             return Some(error);
@@ -185,11 +186,7 @@ impl LogWriter {
             return None;
         }
         let attempt = *self.fenced.get(&subject.key.id)?;
-        let mine = subject.key.attempt;
-        let is_stream = matches!(subject.key.what, What::Stream);
-        let (what, episode) = (subject.called(), subject.key.id);
-        let fenced = || Error::Fenced { what, episode, mine, attempt, is_stream };
-        (mine < attempt).then(fenced)
+        (subject.key.attempt < attempt).then(|| subject.fence(attempt))
     }
 }
 

@@ -4,10 +4,13 @@ use keepstep_format::fields;
 use keepstep_format::kind::Kind;
 use keepstep_format::value::Value;
 
-use super::note::note_fields;
+use super::note::{check_name, note_fields};
 use super::step::Step;
 use crate::error::Result;
 use crate::options::Level;
+
+/// The name of the call that records a failed try of a turn that stays pending.
+const TRY: &str = "keepstep.turn";
 
 /// One thing to record: a step, a part of a turn, a call, a note or the end.
 ///
@@ -18,7 +21,11 @@ pub struct Entry {
     pub(crate) step: Step,
     /// The level to wait for, if not that of the store.
     pub(super) level: Option<Level>,
-    pub(super) waits_for_room: bool,
+    pub(crate) waits_for_room: bool,
+    /// The turn that it belongs to, if it must be that one ([`crate::Episode::turn_number`]).
+    pub(crate) turn_number: Option<u64>,
+    /// True if keepstep records it for itself, under a reserved name.
+    is_ours: bool,
 }
 
 /// A call that was made: its name, its arguments and its turn.
@@ -68,7 +75,7 @@ impl CallMade {
 
 impl Entry {
     fn new(kind: Kind, step: Step) -> Self {
-        Self { kind, step, level: None, waits_for_room: false }
+        Self { kind, step, level: None, waits_for_room: false, turn_number: None, is_ours: false }
     }
 
     /// The first observation, before any step.
@@ -117,6 +124,12 @@ impl Entry {
         Self::new(Kind::Call, step)
     }
 
+    /// A failed try of the turn, which stays pending.
+    pub(crate) fn failed_try(error: Value) -> Self {
+        let made = CallMade::new(TRY, CallKey::Key("try".to_owned()), Value::Null);
+        Self { is_ours: true, ..Self::call(&made, Err(error)) }
+    }
+
     /// An item of a recorded list.
     pub fn item(value: Value) -> Self {
         Self::new(Kind::Item, Step::new().with(fields::VALUE, value))
@@ -147,6 +160,19 @@ impl Entry {
     /// Waits while the queue is full, instead of failing with [`crate::Error::Busy`].
     pub fn waiting_for_room(self) -> Self {
         Self { waits_for_room: true, ..self }
+    }
+
+    /// Says which turn it is of ([`crate::Episode::turn_number`]). It is refused if another turn is under way by then.
+    pub fn of_turn(self, number: impl Into<Option<u64>>) -> Self {
+        Self { turn_number: number.into(), ..self }
+    }
+
+    /// An error if it cannot be recorded, whenever it comes.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.kind == Kind::Call && !self.is_ours {
+            check_name("name", self.step.get(fields::NAME).and_then(Value::as_str).unwrap_or_default())?;
+        }
+        self.step.check()
     }
 
     /// The index of the step that it names.

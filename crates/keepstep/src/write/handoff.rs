@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::event::Event;
-use super::sync::{Condvar, Mutex, lock};
+use super::sync::{Condvar, Mutex, MutexGuard, lock};
 
 /// The queue of records to be written.
 pub(crate) struct Handoff<T> {
@@ -49,6 +49,7 @@ pub(crate) enum NotTaken {
     Closed,
     Full,
     /// The caller stopped waiting.
+    #[cfg_attr(loom, allow(dead_code, reason = "its model has no clock to be asked by"))]
     Interrupted,
 }
 
@@ -88,7 +89,7 @@ impl<T> Handoff<T> {
 
     /// Adds a step. With `wake`, the committer's thread is woken; without it, the caller tries to take the role
     /// itself.
-    #[cfg(loom)]
+    #[cfg(all(test, loom))]
     pub(crate) fn push(
         &self,
         item: T,
@@ -118,25 +119,7 @@ impl<T> Handoff<T> {
             if when_full == WhenFull::Refuse {
                 return Err(NotTaken::Full);
             }
-            if queue.committer_sleeps {
-                queue.committer_sleeps = false;
-                self.work.notify_one();
-            }
-            #[cfg(not(loom))]
-            if let Some((every, is_interrupted)) = interrupt {
-                let woken = self.room.wait_timeout(queue, every);
-                let (woken, waited) = woken.unwrap_or_else(std::sync::PoisonError::into_inner);
-                drop(woken);
-                // Called without the lock: the callback may have to wait for a thread that needs the lock.
-                if waited.timed_out() && is_interrupted() {
-                    return Err(NotTaken::Interrupted);
-                }
-                queue = lock(&self.queue);
-                continue;
-            }
-            #[cfg(loom)]
-            let _ = interrupt;
-            queue = self.room.wait(queue).unwrap_or_else(std::sync::PoisonError::into_inner);
+            queue = self.wait_once(queue, interrupt)?;
         }
         if queue.closed {
             return Err(NotTaken::Closed);
@@ -150,6 +133,42 @@ impl<T> Handoff<T> {
             self.work.notify_one();
         }
         Ok(ticket)
+    }
+
+    /// Waits while the queue is full. A caller that holds locks waits here first, and then pushes with
+    /// [`WhenFull::Pass`]: the question whether to go on may need a thread that needs those locks. So as many entries
+    /// may be in the queue beyond its limit as there are threads that wait.
+    pub(crate) fn wait_for_room(&self, interrupt: Option<(Duration, fn() -> bool)>) -> Result<(), NotTaken> {
+        let mut queue = lock(&self.queue);
+        while queue.bytes >= self.bytes_max && !queue.closed {
+            queue = self.wait_once(queue, interrupt)?;
+        }
+        Ok(())
+    }
+
+    fn wait_once<'q>(
+        &'q self,
+        mut queue: MutexGuard<'q, Queue<T>>,
+        interrupt: Option<(Duration, fn() -> bool)>,
+    ) -> Result<MutexGuard<'q, Queue<T>>, NotTaken> {
+        if queue.committer_sleeps {
+            queue.committer_sleeps = false;
+            self.work.notify_one();
+        }
+        #[cfg(not(loom))]
+        if let Some((every, is_interrupted)) = interrupt {
+            let woken = self.room.wait_timeout(queue, every);
+            let (woken, waited) = woken.unwrap_or_else(std::sync::PoisonError::into_inner);
+            drop(woken);
+            // Called without the lock: the callback may have to wait for a thread that needs the lock.
+            if waited.timed_out() && is_interrupted() {
+                return Err(NotTaken::Interrupted);
+            }
+            return Ok(lock(&self.queue));
+        }
+        #[cfg(loom)]
+        let _ = interrupt;
+        Ok(self.room.wait(queue).unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
     /// Everything that waits, for the thread that holds the role.

@@ -7,7 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use keepstep_format::encode::{Fresh, InLog, Known, Link, Stored};
+use keepstep_format::encode::{Fresh, InLog, Known, Link, SlideList, Slides, Stored};
 use keepstep_format::frame::Place;
 use keepstep_format::hash::Hash;
 
@@ -20,6 +20,8 @@ const USES_OF_ONE_COPY: u32 = 256;
 /// About how many bytes an entry takes in memory: hash, place, table overhead.
 const ENTRY_BYTES: usize = 112;
 const CHAIN_BYTES: usize = 128;
+/// Lists that others may slide from take this part of the memory on top.
+const SLIDES_SHARE: usize = 4;
 
 /// A hash is random already, so its first bytes are enough.
 #[derive(Default)]
@@ -66,9 +68,19 @@ struct Shard {
     young_bytes: usize,
 }
 
+/// Lists that others may slide from, by what they end with. Two generations, as of the values.
+#[derive(Default)]
+struct SlideTable {
+    young: HashMap<[Hash; 2], Arc<SlideList>>,
+    old: HashMap<[Hash; 2], Arc<SlideList>>,
+    young_bytes: usize,
+}
+
 /// The index of one writer.
 pub(crate) struct Index {
     shards: Vec<Mutex<Shard>>,
+    slides: Mutex<SlideTable>,
+    slides_bytes_max: usize,
     shard_bytes_max: usize,
     forgotten: AtomicU64,
     second_copies: AtomicU64,
@@ -83,6 +95,8 @@ impl Index {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             // Two generations share the memory.
             shard_bytes_max: bytes_max / SHARDS / 2,
+            slides: Mutex::default(),
+            slides_bytes_max: bytes_max / SLIDES_SHARE / 2,
             forgotten: AtomicU64::new(0),
             second_copies: AtomicU64::new(0),
             found: AtomicU64::new(0),
@@ -120,7 +134,37 @@ impl Index {
                 fresh.hash,
                 IndexSlot::Stored(Copy { place, take: fresh.take, uses: 0, chain }),
             );
+            drop(shard);
+            if let Some(slides) = fresh.growth.as_ref().and_then(|growth| growth.slides.as_ref()) {
+                self.remember_slide(fresh.hash, slides);
+            }
         }
+    }
+
+    /// Remembers a list that others may slide from, in place of the one that it slid from itself. One that alone takes
+    /// more than the memory is not remembered: a list that slides from it is stored as a new one.
+    fn remember_slide(&self, hash: Hash, slides: &Slides) {
+        let list = SlideList { hash, items: Arc::clone(&slides.items) };
+        let Some(ending) = list.ending() else { return };
+        let bytes = |list: &SlideList| list.items.len() * size_of::<Hash>() + ENTRY_BYTES;
+        let new = bytes(&list);
+        if new > self.slides_bytes_max {
+            return;
+        }
+        let mut table = self.slides.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(from) = &slides.from {
+            table.old.remove(from);
+            let freed = table.young.remove(from).map_or(0, |list| bytes(&list));
+            table.young_bytes = table.young_bytes.saturating_sub(freed);
+        }
+        let replaced = table.young.remove(&ending).map_or(0, |list| bytes(&list));
+        table.young_bytes = table.young_bytes.saturating_sub(replaced);
+        if table.young_bytes + new > self.slides_bytes_max {
+            table.old = std::mem::take(&mut table.young);
+            table.young_bytes = 0;
+        }
+        table.young_bytes += new;
+        table.young.insert(ending, Arc::new(list));
     }
 
     /// Forgets everything at or after a place in a segment that was given up.
@@ -210,6 +254,11 @@ impl Index {
 }
 
 impl Known for Index {
+    fn list_that_ends_with(&self, items: &[Hash; 2]) -> Option<Arc<SlideList>> {
+        let table = self.slides.lock().unwrap_or_else(PoisonError::into_inner);
+        table.young.get(items).or_else(|| table.old.get(items)).cloned()
+    }
+
     fn decides(&self) -> bool {
         true
     }
@@ -230,5 +279,40 @@ impl Known for Index {
                 InLog::At(Box::new(Stored { place: copy.place, take: copy.take, spans, depth }))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(number: usize) -> Hash {
+        let mut hash = [0; 16];
+        hash[..8].copy_from_slice(&number.to_le_bytes());
+        hash
+    }
+
+    /// What the table of lists really holds.
+    fn held(index: &Index) -> usize {
+        let table = index.slides.lock().unwrap();
+        let lists = table.young.values().chain(table.old.values());
+        lists.map(|list| list.items.len() * size_of::<Hash>() + ENTRY_BYTES).sum()
+    }
+
+    /// One list of any length was remembered, and then kept beside the next ones: a list of 2^26 items took 1 GB. Whatever
+    /// the lengths, all of them together take the part of the memory that is theirs.
+    #[test]
+    fn lists_to_slide_from_stay_within_their_memory() {
+        let (bytes_max, mut first) = (1 << 20, 0);
+        let index = Index::new(bytes_max);
+        let longest = index.slides_bytes_max / size_of::<Hash>();
+        for length in [10, longest / 2, longest - 10, longest, longest * 4, 10, longest - 10, longest / 3, 10]
+        {
+            let items: Arc<_> = (first..first + length).map(hash).collect::<Vec<_>>().into();
+            first += length;
+            index.remember_slide(hash(first), &Slides { items, from: None });
+            assert!(held(&index) <= bytes_max / SLIDES_SHARE, "{length} items: {} bytes", held(&index));
+        }
+        assert!(index.list_that_ends_with(&[hash(first - 2), hash(first - 1)]).is_some());
     }
 }

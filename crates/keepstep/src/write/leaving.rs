@@ -9,6 +9,7 @@ use keepstep_format::Id;
 use super::event::Stage;
 use super::log::LogWriter;
 use super::moved::Moves;
+use crate::error::Error;
 
 impl LogWriter {
     /// Sets the flag to raise when another process closes the log.
@@ -30,18 +31,23 @@ impl LogWriter {
     /// Looks for mail although there is nothing to write, so that a question whether this writer lives is answered.
     /// If it fails, it is tried again with the next batch.
     pub(crate) fn answer(&mut self) {
-        if !self.is_closed() && self.look_for_mail().is_ok() && self.is_closed() {
-            self.leave();
+        if !self.is_closed() {
+            let _ = self.look_for_mail();
         }
     }
 
-    /// Another process has closed the log: its content belongs to that process, and no byte more is written.
+    /// Another process has closed the log: its content belongs to that process, and no byte more is written. Called by
+    /// the look that finds it: whoever knows that the log is closed has left it.
     pub(super) fn leave(&mut self) {
+        self.is_closed.store(true, Ordering::Release);
         let is_synced = !self.rewrite && self.segment.as_mut().is_some_and(|segment| segment.sync().is_ok());
         for (_, event) in self.unsynced.drain(..) {
             // It was acknowledged at `kill` before the log was closed, so the closing process has it, even if our
             // sync failed.
             if is_synced { event.raise(Stage::Power) } else { event.close() }
+        }
+        if let Some(round) = self.held.take() {
+            self.withdraw(&round, &Error::LogClosed { writer: self.writer() });
         }
         self.wake_the_rest();
         self.segment = None;
@@ -49,5 +55,7 @@ impl LogWriter {
         self.rewrite = false;
         self.subjects.clear();
         self.moves = Moves::default();
+        // Event loops wait for the receipts that were decided here, whoever looked.
+        self.wakers.ring();
     }
 }

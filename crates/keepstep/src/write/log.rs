@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use keepstep_format::Id;
@@ -21,7 +21,7 @@ use keepstep_format::segment::SegmentHeader;
 use super::buffer_pool::BufferPool;
 use super::decide::Round;
 use super::encoded_record::EncodedRecord;
-use super::event::{Event, Stage};
+use super::event::Event;
 use super::handoff::Batch;
 use super::index::{FirstBytes, Index};
 use super::moved::Moves;
@@ -65,10 +65,6 @@ pub(crate) type OnClose = Box<dyn FnOnce(u64, u64) + Send>;
 const UNSYNCED_BYTES_MAX: u64 = 8 << 20;
 /// About how many bytes one write has; a larger batch is written in parts, and synced once.
 const WRITE_BYTES: usize = 4 << 20;
-/// A batch of up to this many is woken by relay, so that the next sync begins at once and the disk is never idle.
-/// Larger batches keep the processors busy for longer than a sync: then fewer, larger batches cost less, and waking
-/// all of them here causes that.
-const RELAY_MEMBERS_MAX: usize = 64;
 const BACKOFF_FIRST: Duration = Duration::from_millis(2);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
 
@@ -93,7 +89,7 @@ pub(crate) struct LogWriter {
     pub(super) index: Arc<Index>,
     pub(super) options: Options,
     look_up: LookUp,
-    counters: Arc<Counters>,
+    pub(super) counters: Arc<Counters>,
     pub(super) segment: Option<OpenSegment>,
     pub(super) next_number: u64,
     /// A segment that was given up, and from where on: the next header names it.
@@ -113,11 +109,11 @@ pub(crate) struct LogWriter {
     pub(super) moves: Moves,
     pub(super) last_failure: Option<Error>,
     pub(super) vanished: Option<Error>,
-    dictionary: Option<(u64, u64)>,
-    buffer_pool: Arc<BufferPool>,
+    pub(super) dictionary: Option<(u64, u64)>,
+    pub(super) buffer_pool: Arc<BufferPool>,
     pub(super) wakers: Arc<Wakers>,
     /// The batch that is being woken by relay.
-    relayed: Option<Arc<Event>>,
+    pub(super) relayed: Option<Arc<Event>>,
     /// A batch that a caller could not write, and left to the committer's thread.
     pub(super) held: Option<Round>,
 }
@@ -196,14 +192,11 @@ impl LogWriter {
         self.tell_all(round, outcome);
     }
 
-    /// Tells every caller of a batch its outcome.
+    /// Tells every caller of a batch its outcome. In a log that was closed meanwhile, nothing is acknowledged.
     pub(super) fn tell_all(&mut self, round: Round, outcome: Result<(), Error>) {
-        match outcome {
+        match outcome.and_then(|()| self.closed().map_or(Ok(()), Err)) {
             Ok(()) => self.acknowledge(round),
             Err(error) => self.withdraw(&round, &error),
-        }
-        if self.is_closed() {
-            self.leave();
         }
     }
 
@@ -234,7 +227,7 @@ impl LogWriter {
     pub(crate) fn say_synced(&mut self) {
         self.wake_the_rest();
         // What is written and not acknowledged yet may still be given up.
-        if self.is_closed() || self.held.is_some() {
+        if self.held.is_some() {
             return;
         }
         let Some(segment) = &mut self.segment else { return };
@@ -253,7 +246,7 @@ impl LogWriter {
         let is_done = self.unsynced.is_empty();
         if let Some(segment) = self.segment.as_mut().filter(|segment| is_done && !segment.is_empty()) {
             // A segment that could not be sealed is scanned by its readers.
-            if segment.sync().and_then(|()| segment.seal(&self.key, &self.options)).is_ok()
+            if segment.sync().and_then(|()| segment.seal(&self.key)).is_ok()
                 && let Some(on_close) = self.identity.on_close.take()
             {
                 on_close(segment.number, segment.end);
@@ -338,7 +331,8 @@ impl LogWriter {
         self.look_for_mail()
     }
 
-    /// Called before anything is acknowledged. A look-up that fails is never an acknowledgement.
+    /// Called before anything is acknowledged. A look-up that fails is never an acknowledgement. The only way to learn
+    /// of mail: a log that is found to be closed is left at once.
     pub(super) fn look_for_mail(&mut self) -> Result<(), Trouble> {
         for news in (self.look_up)().map_err(Trouble::LookUp)? {
             match news {
@@ -346,7 +340,7 @@ impl LogWriter {
                     let newest = self.fenced.entry(id).or_insert(0);
                     *newest = attempt.max(*newest);
                 }
-                News::Closed => self.is_closed.store(true, Ordering::Release),
+                News::Closed => self.leave(),
             }
         }
         Ok(())
@@ -399,7 +393,7 @@ impl LogWriter {
             }
             self.all_is_synced();
             if let Some(segment) = &mut self.segment {
-                segment.seal(&self.key, &self.options)?;
+                segment.seal(&self.key)?;
                 self.sealed = Some((segment.number, segment.end));
             }
             self.segment = None;
@@ -419,7 +413,9 @@ impl LogWriter {
         }
         segment.sync()?;
         if !segment.log.publish(&path)? {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "somebody else made our segment").into());
+            return Err(
+                io::Error::new(io::ErrorKind::AlreadyExists, "another process made our segment").into()
+            );
         }
         self.voids = None;
         self.segment = Some(segment);
@@ -443,114 +439,6 @@ impl LogWriter {
             voids: self.voids,
             sealed: self.sealed,
         })
-    }
-
-    /// The batch is durable: remembers its values, and acknowledges it.
-    fn acknowledge(&mut self, mut round: Round) {
-        for member in &round.members {
-            let placed = &round.placed[member.record];
-            let Some(subject) = &placed.subject else { continue };
-            if let Some(fenced) = self.fence_of(subject) {
-                subject.set_fenced();
-                round.event.fail(member.index, fenced);
-            } else {
-                tell(subject, placed);
-            }
-        }
-        for key in &round.ended {
-            self.subjects.remove(key);
-        }
-        if round.needs_sync {
-            // In order: earlier batches are acknowledged first.
-            self.all_is_synced();
-        }
-        // Before the callers are told: their next records may refer to these values.
-        for placed in &round.placed {
-            self.index.remember(placed.fresh(), placed.segment, placed.offset);
-            if placed.kind == Kind::Dict {
-                self.dictionary = Some((placed.segment, placed.offset));
-            }
-        }
-        self.counters.add_batch(&round.placed);
-        if round.needs_sync && !round.ended.is_empty() {
-            // A caller that is told that its episode ended may tell another process to open it, which must not find
-            // it busy.
-            self.say_synced();
-        }
-        // Waiting callers continue while the rest is done here.
-        self.wake(&round);
-        self.counters.set_segment_bytes(self.segment.as_ref().map_or(0, |segment| segment.end));
-        if round.needs_sync {
-            self.buffer_pool.take_back(&mut round.placed);
-        } else {
-            for placed in &mut round.placed {
-                placed.known_at = (placed.segment, placed.offset);
-            }
-            self.unsynced.push((round.placed, round.event));
-        }
-    }
-
-    fn wake(&mut self, round: &Round) {
-        let stage = if round.needs_sync { Stage::Power } else { Stage::Kill };
-        self.wake_the_rest();
-        if round.members.len() > RELAY_MEMBERS_MAX {
-            return round.event.raise(stage);
-        }
-        round.event.raise_by_relay(stage);
-        self.relayed = Some(Arc::clone(&round.event));
-    }
-
-    /// The thread that was to wake a batch had the time of a sync for it. No caller waits longer for a thread that
-    /// gets no processor.
-    pub(super) fn wake_the_rest(&mut self) {
-        if let Some(event) = self.relayed.take() {
-            event.wake_the_rest();
-        }
-    }
-
-    /// A sync covers everything that was written, so earlier batches are acknowledged too.
-    fn all_is_synced(&mut self) {
-        if let Some(segment) = &mut self.segment {
-            segment.kept_to = segment.synced_to;
-        }
-        for (placed, event) in self.unsynced.drain(..) {
-            if self.rewrite {
-                for placed in &placed {
-                    self.index.remember(placed.fresh(), placed.segment, placed.offset);
-                }
-            }
-            event.raise(Stage::Power);
-        }
-        if std::mem::take(&mut self.rewrite) {
-            self.moves.settle();
-        }
-    }
-
-    /// The batch is not durable: its records do not count, and their sequence numbers are free again.
-    fn withdraw(&mut self, round: &Round, error: &Error) {
-        self.last_failure = Some(error.clone());
-        for member in round.members.iter().rev() {
-            let placed = &round.placed[member.record];
-            if let Some(subject) = &placed.subject {
-                self.subjects.insert(subject.key, placed.seq);
-                subject.next_epoch(member.epoch);
-            }
-            round.event.fail(member.index, error.clone());
-        }
-        round.event.close();
-    }
-}
-
-/// Tells the handle of a subject what is committed.
-fn tell(subject: &Subject, placed: &Placed) {
-    if let Some(step) = placed.progress.part.step {
-        subject.set_steps(step + 1);
-    }
-    if let Some(is_pending) = placed.progress.pending {
-        subject.set_pending(is_pending);
-    }
-    if placed.kind == Kind::Begin {
-        subject.set_begun();
     }
 }
 

@@ -84,6 +84,47 @@ fn loom_every_step_is_synced_before_it_is_acknowledged() {
     });
 }
 
+/// A caller beside somebody who only uses the log for a moment, as a reader does: whoever has the role looks at the queue when it
+/// gives the role up. (A step waited for the next heartbeat.)
+fn beside_a_reader(read: fn(&Role<usize, CountingLog>)) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let (role, synced) = role(false);
+        let committer = {
+            let role = Arc::clone(&role);
+            thread::spawn(move || while role.work(Duration::MAX, Duration::MAX) {})
+        };
+        let reader = {
+            let role = Arc::clone(&role);
+            thread::spawn(move || read(&role))
+        };
+        step(&role, 100);
+        assert_eq!(synced.load(Ordering::SeqCst), 1);
+        reader.join().expect("no panic");
+        role.handoff.close();
+        committer.join().expect("no panic");
+    });
+}
+
+/// Something to do with the log: loom lets others run at it.
+fn look(log: &CountingLog) -> usize {
+    log.synced.load(Ordering::SeqCst)
+}
+
+#[test]
+fn loom_no_step_waits_for_a_reader() {
+    beside_a_reader(|role| assert!(role.try_with(|log| look(log)).unwrap_or(0) <= 1));
+    beside_a_reader(|role| assert!(role.with(|log| look(log)) <= 1));
+}
+
+/// The negative control: a reader that gives the role up and looks no more.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_catches_a_reader_that_looks_no_more() {
+    beside_a_reader(|role| assert!(look(&role.take()) <= 1));
+}
+
 /// Steps that are submitted one after the other are committed in that order, also when a caller takes the role between.
 #[test]
 fn loom_steps_keep_their_order() {

@@ -19,7 +19,6 @@ use super::encoded_record::EncodedRecord;
 use super::index::FirstBytes;
 use super::subject::{Progress, Subject, SubjectKey};
 use crate::disk::GrowingLog;
-use crate::options::Options;
 use crate::segment::Summary;
 use crate::segment::summary::has_summary;
 
@@ -254,9 +253,9 @@ impl OpenSegment {
     }
 
     /// Appends the index and syncs it. Everything else must be synced already.
-    pub(crate) fn seal(&mut self, key: &ContentKey, options: &Options) -> std::io::Result<()> {
+    pub(crate) fn seal(&mut self, key: &ContentKey) -> std::io::Result<()> {
         assert_eq!(self.synced_to, self.end, "a sealed segment has nothing that is not synced");
-        let (lists, footer) = self.index(key, options.is_broken_no_reward_is_zero());
+        let (lists, footer) = self.index(key);
         put_index(&mut self.buffer, self.salt, self.end, &footer, &lists);
         // The trailer says that everything before it is synced, the index too. So it is written last, by itself.
         let trailer = self.buffer.split_off(self.buffer.len() - TRAILER_BYTES);
@@ -268,7 +267,7 @@ impl OpenSegment {
     }
 
     /// The content of LISTS and FOOTER.
-    fn index(&mut self, key: &ContentKey, no_reward_is_zero: bool) -> (Vec<u8>, Footer) {
+    fn index(&mut self, key: &ContentKey) -> (Vec<u8>, Footer) {
         let mut lists = Vec::new();
         let mut entries = Vec::with_capacity(self.entries.len() + 1);
         let mut add = |key: SubjectKey, slot, first_seq, records: &[(u64, u8)], summary: Vec<u8>| {
@@ -287,9 +286,6 @@ impl OpenSegment {
         let log = SubjectKey { what: What::Log, id: Id::NONE, attempt: 0 };
         add(log, 0, 0, &self.log_frames, Vec::new());
         for entry in &mut self.entries {
-            if no_reward_is_zero {
-                entry.summary.add_reward(Some(0.0));
-            }
             let summary = if has_summary(entry.key.what) { entry.summary.encode(key) } else { Vec::new() };
             add(entry.key, entry.slot, entry.first_seq, &entry.records, summary);
         }

@@ -82,6 +82,7 @@ impl Putter {
 
     fn receipt(&self, ticket: Ticket) -> Receipt {
         let (writer, episode) = (Arc::clone(&self.writer), self.subject.key.id);
-        Receipt { writer, ticket, episode, index: None, level: self.level }
+        let (subject, epoch) = (Arc::clone(&self.subject), self.subject.epoch());
+        Receipt { writer, ticket, episode, index: None, level: self.level, subject, epoch }
     }
 }

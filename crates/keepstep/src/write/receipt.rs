@@ -8,6 +8,7 @@ use keepstep_format::Id;
 
 use super::event::Stage;
 use super::handoff::Ticket;
+use super::subject::Subject;
 use super::writer::Writer;
 use crate::error::{Error, Result};
 use crate::options::Level;
@@ -20,6 +21,9 @@ pub struct Receipt {
     pub(super) episode: Id,
     pub(super) index: Option<u64>,
     pub(super) level: Level,
+    /// Whose record it is of, and in which epoch: it says if it failed that this was heard.
+    pub(super) subject: Arc<Subject>,
+    pub(super) epoch: u32,
 }
 
 impl Receipt {
@@ -54,7 +58,7 @@ impl Receipt {
     /// Waits until it is synced, whatever level that is here.
     pub(crate) fn wait_synced(&self) -> Result<()> {
         self.writer.check_process()?;
-        self.writer.wait(&self.ticket, Level::Power, None).map(|_| ())
+        self.heard(self.writer.wait(&self.ticket, Level::Power, None)).map(|_| ())
     }
 
     /// True if it is known that it was not recorded.
@@ -71,9 +75,22 @@ impl Receipt {
         self.wait_for(self.level, None).map(|_| ())
     }
 
-    /// Checks without waiting whether the requested level is reached; `None` if it is not known yet.
+    /// Checks without waiting whether the requested level is reached; `None` if it is not known yet. Whoever gets an
+    /// error here, or from waiting, knows that the record is missing, and may record again.
     pub fn poll(&self) -> Option<Result<()>> {
+        self.peek().map(|outcome| self.heard(outcome))
+    }
+
+    /// As [`Receipt::poll`], for whoever only shows it: the one who records has not heard of it by that.
+    pub fn peek(&self) -> Option<Result<()>> {
         self.writer.poll(&self.ticket, self.level)
+    }
+
+    fn heard<T>(&self, outcome: Result<T>) -> Result<T> {
+        if outcome.is_err() && self.has_failed() {
+            self.subject.hear(self.epoch);
+        }
+        outcome
     }
 
     /// The requested level.
@@ -87,7 +104,7 @@ impl Receipt {
             return Err(Error::LevelOutOfReach {
                 wanted: level.name(),
                 storage: "a directory".to_owned(),
-                why: "one machine's disk goes with the machine; record to a bucket".to_owned(),
+                why: "the disk is lost with the machine; record to a bucket".to_owned(),
             });
         }
         if level > self.writer.strongest() {
@@ -100,7 +117,7 @@ impl Receipt {
         }
         // A forked child would wait for ever: it has no committer.
         self.writer.check_process()?;
-        self.writer.wait(&self.ticket, level, timeout)
+        self.heard(self.writer.wait(&self.ticket, level, timeout))
     }
 }
 

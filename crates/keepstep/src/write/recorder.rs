@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use keepstep_format::ending::Why;
 use keepstep_format::kind::Kind;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
@@ -15,7 +16,7 @@ use super::subject::Subject;
 use super::writer::Writer;
 use crate::counted;
 use crate::disk::Disk;
-use crate::error::Result;
+use crate::error::{Error, Remedy, Result};
 use crate::options::Level;
 
 /// Records one attempt at an episode. Threads may share it; entries keep the order of the calls.
@@ -64,6 +65,12 @@ impl Recorder {
         self.writer.submit(record, WhenFull::Pass).map(|_| ())
     }
 
+    /// Waits while the queue is full. For entries that wait for room, this comes before any lock of the episode is
+    /// taken: whoever holds such a lock never waits for another thread.
+    pub(crate) fn wait_for_room(&self) -> Result<()> {
+        self.writer.wait_for_room()
+    }
+
     /// Hands an entry over, and returns at once.
     pub(crate) fn record(&self, entry: Entry) -> Result<Receipt> {
         let mut state = self.lock()?;
@@ -71,32 +78,46 @@ impl Recorder {
         let Encoded { record, index, change } = self.encode(&mut state, entry)?;
         let level = record.level;
         let ticket = self.writer.submit(record, when_full)?;
-        let receipt = self.receipt(ticket, index, level);
+        let receipt = self.receipt(ticket, index, level, state.epoch);
         state.apply(change, self.subject.steps());
         state.passed = Some(receipt.clone());
         Ok(receipt)
     }
 
-    /// The same, but returns when the entry is durable. An idle caller commits it itself, without waking a thread.
-    pub(crate) fn record_and_wait(&self, entry: Entry) -> Result<Receipt> {
+    /// The same, for a caller that then waits ([`Receipt::wait`]): if it is idle, it commits the entry itself,
+    /// without waking a thread.
+    pub(crate) fn record_to_wait(&self, entry: Entry) -> Result<Receipt> {
         let mut state = self.lock()?;
         let Encoded { record, index, change } = self.encode(&mut state, entry)?;
         let level = record.level;
         // Pushed under the lock, so that steps reach the log in the order of their numbers; committed outside of it.
-        // An entry that was not accepted, because its caller stopped waiting, is not a step.
         let ticket = self.writer.push_only(record)?;
         state.apply(change, self.subject.steps());
+        let epoch = state.epoch;
         drop(state);
         self.writer.commit_if_idle();
-        let receipt = self.receipt(ticket, index, level);
-        self.writer.wait(&receipt.ticket, level, None)?;
-        Ok(receipt)
+        Ok(self.receipt(ticket, index, level, epoch))
+    }
+
+    /// An error if an earlier entry failed and nobody has heard of that: this one would take its place. Whoever gets
+    /// the error has heard of it. An end that does not say that nothing is missing may come all the same, and what can
+    /// never be recorded again is refused by other rules.
+    fn check_heard(&self, state: &AttemptState, entry: &Entry) -> Result<()> {
+        let why = entry.step.get(fields::WHY).and_then(Value::as_str).and_then(Why::named);
+        if entry.kind == Kind::End && !why.is_some_and(Why::is_final) {
+            return Ok(());
+        }
+        match self.subject.take_unheard(state.epoch) {
+            Some(cause) if cause.remedy() == Remedy::Retry => Err(Error::EarlierFailed(Box::new(cause))),
+            _ => Ok(()),
+        }
     }
 
     /// Encodes an entry on the caller's thread, if it may come now.
     fn encode(&self, state: &mut AttemptState, entry: Entry) -> Result<Encoded> {
-        entry.step.check()?;
+        entry.check()?;
         state.check(&entry, &self.subject)?;
+        self.check_heard(state, &entry)?;
         self.send_begin(state)?;
         // A call may return after its turn has ended; it names its turn itself.
         let said = entry.index().filter(|_| entry.kind == Kind::Call);
@@ -116,8 +137,9 @@ impl Recorder {
         Ok(Encoded { record, index, change })
     }
 
-    fn receipt(&self, ticket: Ticket, index: Option<u64>, level: Level) -> Receipt {
-        Receipt { writer: Arc::clone(&self.writer), ticket, episode: self.subject.key.id, index, level }
+    fn receipt(&self, ticket: Ticket, index: Option<u64>, level: Level, epoch: u32) -> Receipt {
+        let (writer, subject) = (Arc::clone(&self.writer), Arc::clone(&self.subject));
+        Receipt { writer, ticket, episode: subject.key.id, index, level, subject, epoch }
     }
 
     /// Encodes a step without handing it over, for tests in which another caller acts in between.
@@ -135,7 +157,7 @@ impl Recorder {
         let level = record.level;
         let ticket = self.writer.submit(record, WhenFull::Wait)?;
         state.apply(change, self.subject.steps());
-        Ok(self.receipt(ticket, index, level))
+        Ok(self.receipt(ticket, index, level, state.epoch))
     }
 
     /// The episode's id.
@@ -209,10 +231,22 @@ impl Recorder {
         self.lock()?.check_not_ended(&self.subject)
     }
 
+    /// An error if nothing more can be recorded here. Asks whether another process has the episode by now.
+    pub(crate) fn check_may_record(&self) -> Result<()> {
+        self.check_not_ended()?;
+        if self.writer.is_closed_by_others() {
+            return Err(Error::LogClosed { writer: self.writer.id() });
+        }
+        if let Some(attempt) = self.subject.fenced_by() {
+            return Err(self.subject.fenced_error(attempt));
+        }
+        self.writer.check_mail(&self.subject)
+    }
+
     /// True once it is known that nothing more can be recorded here: another attempt owns the episode, or another
     /// process closed the log.
     pub(crate) fn is_fenced(&self) -> bool {
-        self.writer.is_closed_by_others() || self.subject.is_fenced()
+        self.writer.is_closed_by_others() || self.subject.fenced_by().is_some()
     }
 
     /// How it ended, if it did.
@@ -228,7 +262,7 @@ impl Recorder {
         let state = self.lock();
         state.is_ok_and(|state| {
             let last = state.passed.as_ref();
-            state.ended.is_some() && last.is_some_and(|end| end.poll().is_some_and(|came| came.is_ok()))
+            state.ended.is_some() && last.is_some_and(|end| end.peek().is_some_and(|came| came.is_ok()))
         })
     }
 
@@ -246,7 +280,8 @@ impl Recorder {
 /// accepted: it comes once, and if it were refused when a process exits, it would be lost.
 fn when_full(state: &AttemptState, entry: &Entry) -> WhenFull {
     if entry.waits_for_room {
-        return WhenFull::Wait;
+        // There was room a moment ago ([`Recorder::wait_for_room`]).
+        return WhenFull::Pass;
     }
     let may_pass =
         entry.kind == Kind::End || state.passed.as_ref().is_none_or(|receipt| receipt.level().is_some());

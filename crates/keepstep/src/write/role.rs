@@ -48,9 +48,21 @@ impl<T, L: Commit<T>> Role<T, L> {
         lock(&self.log)
     }
 
-    /// Takes the role, if it is free now.
-    pub(crate) fn try_take(&self) -> Option<MutexGuard<'_, L>> {
-        try_lock(&self.log)
+    /// Uses the log, if the role is free now.
+    pub(crate) fn try_with<R>(&self, act: impl FnOnce(&mut L) -> R) -> Option<R> {
+        let mut log = try_lock(&self.log)?;
+        let done = act(&mut log);
+        drop(log);
+        // A caller that came meanwhile has left its record to whoever had the role.
+        self.handoff.wake_if_work();
+        Some(done)
+    }
+
+    /// Waits for the role, and uses the log.
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut L) -> R) -> R {
+        let done = act(&mut self.take());
+        self.handoff.wake_if_work();
+        done
     }
 
     /// Called after a push that woke no thread: if the role is free, commits what waits, once.

@@ -77,7 +77,7 @@ impl Step {
         self
     }
 
-    pub(super) fn set(&mut self, number: u8, value: Value) {
+    pub(crate) fn set(&mut self, number: u8, value: Value) {
         match self.fields.binary_search_by_key(&number, |(number, _)| *number) {
             Ok(at) => self.fields[at].1 = value,
             Err(at) => self.fields.insert(at, (number, value)),
@@ -118,7 +118,7 @@ fn wrong(holds: Holds, value: &Value) -> Option<&'static str> {
         }
         Holds::Version => {
             let is_version = value.as_int().is_some() || value.as_str().is_some();
-            (!is_version).then_some("give an integer or a text")
+            (!is_version).then_some("give an integer or a string")
         }
         Holds::Any | Holds::Text | Holds::Terms | Holds::Tokens | Holds::Named => None,
     }
@@ -153,8 +153,8 @@ macro_rules! setter {
     };
     ($constant:ident $name:ident Named $doc:literal) => {
         #[doc = $doc]
-        pub fn $name<K: Into<String>>(self, named: impl IntoIterator<Item = (K, Value)>) -> Self {
-            let named = named.into_iter().map(|(name, value)| (Value::from(name.into()), value));
+        pub fn $name<K: Into<String>, V: Into<Value>>(self, named: impl IntoIterator<Item = (K, V)>) -> Self {
+            let named = named.into_iter().map(|(name, value)| (Value::from(name.into()), value.into()));
             self.with(fields::$constant, Value::map(named))
         }
     };

@@ -1,11 +1,13 @@
 //! Subjects: what records belong to. An attempt at an episode, a stream, or a run.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use keepstep_format::Id;
 use keepstep_format::commit::What;
 use keepstep_format::kind::{Effect, Kind};
 
+use crate::error::Error;
 use crate::segment::Summary;
 use crate::segment::summary::SummaryPart;
 
@@ -34,12 +36,17 @@ pub(crate) struct Subject {
     pub(crate) name: SubjectName,
     /// Rises when a record was not written: the records that were queued after it must fail too.
     epoch: AtomicU32,
+    /// Up to which epoch whoever records has heard of the failures. Nothing is recorded behind one that nobody has
+    /// heard of: its acknowledgement would cover a step that is not there.
+    heard: AtomicU32,
+    /// The newest failure.
+    failure: Mutex<Option<Error>>,
     /// How many steps were committed.
     steps: AtomicU64,
     /// True if its BEGIN was committed.
     begun: AtomicBool,
-    /// True if it was refused because another process owns it now.
-    fenced: AtomicBool,
+    /// The attempt of the process that owns it now, if it was refused because of that; else 0.
+    fenced_by: AtomicU32,
     /// True if a turn has an intent and no result.
     pending: AtomicBool,
     /// The sequence number of its first record in this log.
@@ -61,9 +68,11 @@ impl Subject {
             key,
             name,
             epoch: AtomicU32::new(0),
+            heard: AtomicU32::new(0),
+            failure: Mutex::new(None),
             steps: AtomicU64::new(0),
             begun: AtomicBool::new(false),
-            fenced: AtomicBool::new(false),
+            fenced_by: AtomicU32::new(0),
             pending: AtomicBool::new(false),
             first_seq: 0,
         }
@@ -97,9 +106,25 @@ impl Subject {
         self.epoch.load(Ordering::Acquire)
     }
 
-    pub(crate) fn next_epoch(&self, failed: u32) {
-        // Several records of one epoch may fail; the epoch ends once.
-        let _ = self.epoch.compare_exchange(failed, failed + 1, Ordering::AcqRel, Ordering::Relaxed);
+    pub(crate) fn next_epoch(&self, failed: u32, why: &Error) {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        // Several records of one epoch may fail; the epoch ends once, with the first.
+        if self.epoch.compare_exchange(failed, failed + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            *failure = Some(why.clone());
+        }
+    }
+
+    /// Whoever records has heard that a record of this epoch failed.
+    pub(crate) fn hear(&self, failed: u32) {
+        self.heard.fetch_max(failed + 1, Ordering::AcqRel);
+    }
+
+    /// The failure before this epoch, if nobody has heard of it. From now on somebody has.
+    pub(crate) fn take_unheard(&self, epoch: u32) -> Option<Error> {
+        if self.heard.fetch_max(epoch, Ordering::AcqRel) >= epoch {
+            return None;
+        }
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn has_begun(&self) -> bool {
@@ -110,12 +135,21 @@ impl Subject {
         self.begun.store(true, Ordering::Release);
     }
 
-    pub(crate) fn is_fenced(&self) -> bool {
-        self.fenced.load(Ordering::Acquire)
+    /// The newer attempt that it lost its episode or stream to, once that is known.
+    pub(crate) fn fenced_by(&self) -> Option<u32> {
+        Some(self.fenced_by.load(Ordering::Acquire)).filter(|attempt| *attempt > 0)
     }
 
-    pub(crate) fn set_fenced(&self) {
-        self.fenced.store(true, Ordering::Release);
+    /// It lost its episode or stream to a newer attempt: the error for whoever records here.
+    pub(crate) fn fence(&self, attempt: u32) -> Error {
+        self.fenced_by.store(attempt, Ordering::Release);
+        self.fenced_error(attempt)
+    }
+
+    pub(crate) fn fenced_error(&self, attempt: u32) -> Error {
+        let SubjectKey { id: episode, attempt: mine, .. } = self.key;
+        let is_stream = matches!(self.key.what, What::Stream);
+        Error::Fenced { what: self.called(), episode, mine, attempt, is_stream }
     }
 
     pub(crate) fn is_pending(&self) -> bool {

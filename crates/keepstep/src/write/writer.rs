@@ -176,11 +176,18 @@ impl Writer {
         Ok(ticket)
     }
 
-    /// Hands a record over without waking a thread: [`Writer::commit_if_idle`] must follow.
+    /// Hands a record over without waking a thread, also if the queue is full: [`Writer::wait_for_room`] comes before,
+    /// and [`Writer::commit_if_idle`] must follow.
     pub(crate) fn push_only(&self, mut pending: QueuedRecord) -> Result<Ticket> {
         pending.encoded.compress();
         let bytes = pending.encoded.queue_bytes();
-        self.push(pending, bytes, WhenFull::Wait, false)
+        self.push(pending, bytes, WhenFull::Pass, false)
+    }
+
+    /// Waits while the queue is full. Callers hold no lock that another thread may need.
+    pub(crate) fn wait_for_room(&self) -> Result<()> {
+        self.check_process()?;
+        self.inner.role.handoff.wait_for_room(self.interrupt()).map_err(|error| self.not_taken(&error))
     }
 
     /// If no thread has the role, commits what waits.
@@ -190,9 +197,17 @@ impl Writer {
     }
 
     fn push(&self, pending: QueuedRecord, bytes: usize, when_full: WhenFull, wake: bool) -> Result<Ticket> {
-        let interrupt = self.inner.options.interrupt.map(|interrupt| (INTERRUPT_EVERY, interrupt));
-        let pushed = self.inner.role.handoff.push_unless(pending, bytes, when_full, wake, interrupt);
-        pushed.map_err(|error| match error {
+        let pushed = self.inner.role.handoff.push_unless(pending, bytes, when_full, wake, self.interrupt());
+        pushed.map_err(|error| self.not_taken(&error))
+    }
+
+    /// How often a caller that waits is asked whether it still wants to, and by what.
+    fn interrupt(&self) -> Option<(Duration, fn() -> bool)> {
+        self.inner.options.interrupt.map(|interrupt| (INTERRUPT_EVERY, interrupt))
+    }
+
+    fn not_taken(&self, why: &NotTaken) -> Error {
+        match why {
             NotTaken::Closed => Error::Closed,
             NotTaken::Interrupted => Error::Interrupted,
             NotTaken::Full => Error::Busy {
@@ -202,7 +217,7 @@ impl Writer {
                     self.inner.options.queue_bytes_max
                 ),
             },
-        })
+        }
     }
 
     /// Waits until a record has reached a level. False if the time was over first.
@@ -316,13 +331,28 @@ impl Writer {
             if self.check_process().is_err() {
                 return;
             }
-            if let Some(mut log) = self.inner.role.try_take() {
+            let shown = self.inner.role.try_with(|log| {
                 // At `kill` a record is acknowledged before it is synced, and only synced records can be read.
                 log.sync();
-                return log.say_synced();
+                log.say_synced();
+            });
+            if shown.is_some() {
+                return;
             }
             std::thread::sleep(BETWEEN);
         }
+    }
+
+    /// Looks for letters now, and returns the error of a subject that another process has by then. If the disk keeps
+    /// the committer busy, nothing is looked for: what is recorded next is refused all the same.
+    pub(crate) fn check_mail(&self, subject: &Subject) -> Result<()> {
+        self.check_process()?;
+        let fence = self.inner.role.try_with(|log| {
+            // A look-up that fails tells nothing, and nothing is acknowledged here.
+            log.answer();
+            log.fence_of(subject)
+        });
+        fence.flatten().map_or(Ok(()), Err)
     }
 
     /// True once another process has closed its log: recording continues with a new writer.
@@ -332,7 +362,7 @@ impl Writer {
 
     /// The sequence number of the next record of a subject, if it has any here.
     pub(crate) fn next_seq(&self, key: &SubjectKey) -> Option<u32> {
-        self.inner.role.take().subjects.get(key).copied()
+        self.inner.role.with(|log| log.subjects.get(key).copied())
     }
 
     pub(crate) fn stats(&self) -> WriterStats {
@@ -425,7 +455,7 @@ impl Inner {
         }
         ticket.event.wait(Stage::Power, None);
         if ticket.event.failure(ticket.index).is_none()
-            && let Some((segment, offset)) = self.role.take().dictionary_place()
+            && let Some((segment, offset)) = self.role.with(|log| log.dictionary_place())
         {
             self.trainer.use_dictionary(bytes, segment, offset);
         }
@@ -442,9 +472,7 @@ fn spawn(inner: Arc<Inner>, mut beat: Beat) -> Result<JoinHandle<()>> {
             if beaten.elapsed() >= beat_every {
                 beat();
                 // The holder of the role looks for mail itself.
-                if let Some(mut log) = inner.role.try_take() {
-                    log.answer();
-                }
+                inner.role.try_with(LogWriter::answer);
                 beaten = Instant::now();
             }
         }

@@ -102,13 +102,19 @@ impl Asking<'_> {
             for item in
                 catalog.reader(&listed.key).into_iter().flat_map(|mut it| it.records().collect::<Vec<_>>())
             {
-                if let Item::Record(record) = item.expect("reads") {
+                if let Item::Record(record) = item.expect("reads")
+                    && u64::from(record.seq) < listed.records
+                {
                     times.extend(record.get(fields::TIME).and_then(Value::as_int));
                 }
             }
             if !times.is_empty() {
                 let told = (listed.summary.first_time, listed.summary.last_time);
-                self.expect(&what, told, (times.first().copied(), times.last().copied()));
+                // An attempt that inherits steps began when the one before it did.
+                let began = store.began(&self.id(episode)).expect("reads")[number as usize];
+                let before = began.resumed.filter(|_| began.inherited > 0);
+                let before = before.and_then(|it| all.get(&(self.id(episode), it))?.summary.first_time);
+                self.expect(&what, told, (before.or(times.first().copied()), times.last().copied()));
             }
         }
     }
@@ -234,10 +240,16 @@ impl Asking<'_> {
         let store = self.run.store();
         let catalog = store.catalog().expect("reads");
         let filter = EpisodeFilter::default().all_attempts(true);
+        let notes = self.run.notes().expect("reads");
         let mut found = Vec::new();
         for listed in self.run.episodes(&filter).expect("lists") {
-            let mut jsonl = Jsonl::new(Vec::new(), JsonlOptions::default());
             let view = store.view_of(&catalog, &listed.key).expect("reads");
+            let mut jsonl = Jsonl::new(Vec::new(), JsonlOptions::default());
+            jsonl.notes(&listed, &view, &notes).expect("exports");
+            let (counting, _) = notes.episode(&listed.key.episode).expect("reads");
+            let exported = jsonl.finish().expect("exports").1.notes;
+            self.expect("notes that are exported", exported, view.counting(&counting).len() as u64);
+            let mut jsonl = Jsonl::new(Vec::new(), JsonlOptions::default());
             jsonl.episode(&listed, &view, &mut || {}).expect("exports");
             let (lines, _) = jsonl.finish().expect("exports");
             let lines = String::from_utf8(lines).expect("is text");
@@ -273,6 +285,17 @@ impl Asking<'_> {
             });
             let newest = on_it.and_then(|(_, said)| said.last()?.value.as_float());
             self.expect("score", newest, episode.score);
+            let view = self.run.view(&episode.name).expect("reads");
+            for (number, attempt) in (0..).zip(&episode.attempts) {
+                let found = view.attempt(number).expect("reads").counting(&notes).into_iter();
+                let found = found.filter_map(|(key, said)| {
+                    Some((key.target.attempt?, key.name, said.value.as_int().unwrap_or_default()))
+                });
+                let mut found: Vec<_> = found.collect();
+                found.sort();
+                let what = format!("{:?}, attempt {number}, notes", episode.name);
+                self.expect(&what, found, attempt.notes(number));
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use keepstep::disk::Files;
 use keepstep::disk::sim::{SimDisk, SimProcess};
 use keepstep::{
-    Broken, Ending, Episode, EpisodeName, NoteTarget, Opening, Options, Resume, Run, Step, Store, Value,
+    Ending, Episode, EpisodeName, Error, NoteTarget, Opening, Options, Resume, Run, Step, Store, Value,
     WhenBusy,
 };
 
@@ -41,7 +41,6 @@ pub struct History {
     pub sim: SimDisk,
     pub paper: Paper,
     dice: Dice,
-    broken: Option<Broken>,
     said: i64,
     /// Processes that are still there.
     idle: Vec<Recording>,
@@ -64,19 +63,18 @@ pub fn text(seed: u64, bytes: usize) -> String {
 }
 
 /// The run of a process. Reading makes no writer, so that this is how others look, too.
-pub fn run_on(disk: Arc<dyn Files>, name: &str, segment_bytes_max: u64, broken: Option<Broken>) -> Run {
+pub fn run_on(disk: Arc<dyn Files>, name: &str, segment_bytes_max: u64) -> Run {
     let stall = Duration::from_millis(500);
     let options = Options::default()
         .background(false)
         .dictionary(false)
         .stall(stall)
-        .segment_bytes_max(segment_bytes_max)
-        .broken(broken);
+        .segment_bytes_max(segment_bytes_max);
     Store::on_files(disk, options).expect("opens").run(name, Value::Null).expect("opens")
 }
 
 impl History {
-    pub fn new(seed: u64, broken: Option<Broken>) -> Self {
+    pub fn new(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let run = if dice.one_in(2) { text(seed, 300) } else { "run".to_owned() };
         let tasks = ["short".to_owned(), text(seed + 1, 255), text(seed + 2, 256), text(seed + 3, 700)];
@@ -89,14 +87,14 @@ impl History {
             }
         }
         let paper = Paper { run, episodes, ..Paper::default() };
-        Self { sim: SimDisk::new(seed), paper, dice, broken, said: 0, idle: Vec::new() }
+        Self { sim: SimDisk::new(seed), paper, dice, said: 0, idle: Vec::new() }
     }
 
     /// A process comes, opens some of what is not over, and records.
     pub fn record(&mut self) -> Recording {
         let process = self.sim.process();
         let segment_bytes_max = *self.dice.pick(&[1500, 4000, 1 << 20]);
-        let run = run_on(process.clone(), &self.paper.run, segment_bytes_max, self.broken);
+        let run = run_on(process.clone(), &self.paper.run, segment_bytes_max);
         if self.said == 0 {
             // To be pruned at the end, out of the same log.
             let other = run.store().run("other", Value::Null).expect("opens");
@@ -131,11 +129,13 @@ impl History {
         let mut next = paper::Attempt::default();
         if let Some(last) = paper.attempts.last_mut() {
             last.why.get_or_insert_with(|| if is_held { "superseded" } else { "crashed" }.to_owned());
-            next = paper::Attempt { why: None, inherited: last.steps.len(), ..last.clone() };
+            next = paper::Attempt { why: None, label: None, inherited: last.steps.len(), ..last.clone() };
             if self.dice.one_in(4) {
                 let steps = self.dice.below(last.steps.len() as u64 + 1) as usize;
                 opening.at = Some(steps as u64);
                 next.steps.truncate(steps);
+                // It goes on right behind the last step that it keeps.
+                next.notes.retain(|note| note.behind < steps);
                 (next.inherited, next.pending) = (steps, None);
             } else if self.dice.one_in(6) {
                 opening.resume = Resume::Restart;
@@ -147,7 +147,14 @@ impl History {
         for idle in &mut self.idle {
             let (taken, held) = std::mem::take(&mut idle.held).into_iter().partition(|(held, _)| *held == at);
             idle.held = held;
-            idle.taken.extend::<Vec<_>>(taken);
+            let taken: Vec<_> = taken;
+            for (_, episode) in &taken {
+                // It gets into the log all the same.
+                let note = episode.note("seen", Value::Int(-1), "loop", None);
+                let refused = note.and_then(|receipt| receipt.wait());
+                assert!(matches!(refused, Err(Error::Fenced { .. })), "{refused:?}");
+            }
+            idle.taken.extend(taken);
         }
         assert_eq!(episode.inherited(), next.steps.len() as u64);
         paper.attempts.push(next);
@@ -228,6 +235,10 @@ impl History {
             8 | 9 => {
                 let note = episode.note("seen", Value::Int(action), "loop", None);
                 note.and_then(|receipt| receipt.wait()).expect("notes");
+                let attempt = episode.attempt();
+                let last = self.last(at);
+                let behind = last.steps.len();
+                last.notes.push(paper::Note { attempt, behind, value: action });
             }
             _ => {
                 let why = *self.dice.pick(&["finished", "finished", "truncated", "errored", "aborted"]);
@@ -249,6 +260,11 @@ impl History {
             let noted = run.annotate(target, "score", Value::Float(score), "judge");
             noted.and_then(|receipt| receipt.wait()).expect("notes");
             self.paper.episodes[at].score = Some(score);
+            let attempt = self.dice.below(self.paper.episodes[at].attempts.len() as u64) as usize;
+            let label = self.dice.below(100) as i64;
+            let noted = run.annotate(target.attempt(attempt as u32), "label", Value::Int(label), "judge");
+            noted.and_then(|receipt| receipt.wait()).expect("notes");
+            self.paper.episodes[at].attempts[attempt].label = Some(label);
         }
     }
 

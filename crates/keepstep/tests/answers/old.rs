@@ -1,25 +1,13 @@
 //! Stores of 0.1, which summed up by several rules, are told of as they were recorded.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use keepstep::format::fields;
 use keepstep::read::Item;
 use keepstep::{Listed, Options, Store, Value};
 
 use crate::paper::shown;
-use crate::scratch::Scratch;
-
-fn copy_dir(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).expect("creates");
-    for entry in std::fs::read_dir(from).expect("lists").flatten() {
-        let target = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy_dir(&entry.path(), &target);
-        } else {
-            std::fs::copy(entry.path(), &target).expect("copies");
-        }
-    }
-}
+use crate::scratch::{Scratch, copy_all};
 
 /// Steps, return and end of each sample, as `examples/golden.rs` recorded them.
 const RECORDED: [(u64, Option<f64>, Option<&str>); 7] = [
@@ -65,7 +53,7 @@ fn check(stage: &str, store: &Store) {
 fn a_store_of_0_1_is_told_rightly() {
     let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/summaries/store");
     let scratch = Scratch::new("old");
-    copy_dir(&golden, &scratch.0);
+    copy_all(&golden, &scratch.0);
     let store = || Store::open_existing(&scratch.0, Options::default()).expect("opens");
     check("as it was", &store());
     check("scanned", &store());

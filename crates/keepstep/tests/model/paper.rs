@@ -108,6 +108,8 @@ impl Attempt {
         }
         if line == Line::Discard {
             self.unadopted = None;
+            // The next turn has calls of its own, but for those with a key.
+            self.ordinals = self.calls.iter().filter_map(number_behind).fold(self.ordinals, u64::max);
         }
         self.lines.push((attempt, line));
         Answer::Done
@@ -144,10 +146,21 @@ impl Attempt {
             Line::Call(call) => Some(call.clone()).filter(|call| call.result.is_some()),
             _ => None,
         });
-        let mut next = Self { calls: calls.collect(), lines, ..Self::default() };
+        let discarded = lines.iter().rposition(|(_, line)| *line == Line::Discard).unwrap_or(0);
+        let before = lines[since.min(discarded)..discarded].iter().filter_map(|(_, line)| match line {
+            Line::Call(call) => number_behind(call),
+            _ => None,
+        });
+        let ordinals = before.max().unwrap_or(0);
+        let mut next = Self { calls: calls.collect(), ordinals, lines, ..Self::default() };
         next.unadopted = next.pending();
         next
     }
+}
+
+/// The number of the next call without a key behind this one.
+fn number_behind(call: &Call) -> Option<u64> {
+    if let Key::Number(number) = call.key { Some(number + 1) } else { None }
 }
 
 /// All attempts at an episode; the last one counts.
@@ -215,6 +228,7 @@ impl Episode {
     pub fn turn(&mut self, content: i64) -> Answer {
         let (number, attempt) = self.last();
         match attempt.unadopted {
+            _ if attempt.end.is_some() => Answer::Ended,
             Some(pending) if pending == content => {
                 attempt.unadopted = None;
                 attempt.ordinals = attempt.ordinals.max(attempt.said_behind());

@@ -1,12 +1,18 @@
 //! A directory for one test, and ways into the store there.
-#![allow(dead_code, reason = "each test takes what it needs of this")]
+#![allow(dead_code, unused_imports, reason = "each test takes what it needs of this")]
 
 use std::path::{Path, PathBuf};
 
 use keepstep::{Options, Result, Run, Store, Value};
 
+mod copying;
 #[path = "../storage/mod.rs"]
 mod storage;
+
+pub(crate) use copying::copy_all;
+
+/// What `toy.rs` runs on.
+type Storage = storage::Toy;
 
 /// True in `toy.rs`, which runs tests of other files on a storage that is no directory.
 pub(crate) fn is_toy() -> bool {
@@ -16,7 +22,7 @@ pub(crate) fn is_toy() -> bool {
 /// Opens the store at a path: a directory, or a toy.
 pub(crate) fn open(path: &Path, options: Options) -> Result<Store> {
     if is_toy() {
-        return Store::on_disk(std::sync::Arc::new(storage::Toy::at(path)), options);
+        return Store::on_disk(std::sync::Arc::new(Storage::at(path)), options);
     }
     Store::open(path, options)
 }
@@ -53,7 +59,7 @@ impl Scratch {
     /// All files below a folder whose name ends so.
     pub(crate) fn files(&self, ending: &str) -> Vec<PathBuf> {
         if is_toy() {
-            return storage::Toy::at(&self.0).names(ending).iter().map(|name| self.0.join(name)).collect();
+            return Storage::at(&self.0).names(ending).iter().map(|name| self.0.join(name)).collect();
         }
         let mut found = Vec::new();
         let mut folders = vec![self.0.clone()];
@@ -80,16 +86,4 @@ impl Drop for Scratch {
 /// The run of another opener of the store in that directory.
 pub(crate) fn run_in(dir: &Path) -> Run {
     open(dir, Options::default()).expect("opens").run("run", Value::Null).expect("opens")
-}
-
-/// Copies a store as it is, as whoever makes a backup does.
-pub(crate) fn copy_all(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap().flatten() {
-        let target = to.join(entry.file_name());
-        match entry.path().is_dir() {
-            true => copy_all(&entry.path(), &target),
-            false => drop(std::fs::copy(entry.path(), target).unwrap()),
-        }
-    }
 }

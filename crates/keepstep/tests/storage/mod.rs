@@ -108,15 +108,6 @@ impl Cards for Toy {
         outcomes
     }
 
-    fn put_in_order(&self, cards: &[NewCard<'_>]) -> io::Result<usize> {
-        for (done, card) in cards.iter().enumerate() {
-            if !self.put(card.path, card.content)? {
-                return Ok(done);
-            }
-        }
-        Ok(cards.len())
-    }
-
     fn replace(&self, path: &str, content: &[u8]) -> io::Result<()> {
         let mut state = self.state();
         state.named.insert(path.to_owned(), object(content));

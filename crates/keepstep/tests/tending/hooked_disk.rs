@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use keepstep::disk::{Clock, DirEntry, File, FileSystem, Files, LockState, Watch};
@@ -15,20 +16,35 @@ pub struct HookedDisk {
     before: Hook,
     /// It seems to run since this boot of the machine, whatever the disk says.
     boot: Option<&'static str>,
+    /// This process may only read.
+    is_read_only: AtomicBool,
 }
 
 impl HookedDisk {
+    #[allow(dead_code, reason = "most of the tests that share this file ask for it")]
     pub fn new(disk: Arc<dyn Files>, before: impl Fn(&str) + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Self { disk, before: Box::new(before), boot: None })
+        Self::booted(disk, None, before)
     }
 
-    #[allow(dead_code, reason = "one of the two tests that share this file asks for it")]
     pub fn booted(
         disk: Arc<dyn Files>,
         boot: Option<&'static str>,
         before: impl Fn(&str) + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self { disk, before: Box::new(before), boot })
+        Arc::new(Self { disk, before: Box::new(before), boot, is_read_only: AtomicBool::new(false) })
+    }
+
+    /// From now on this process may not write, as another user or in a container that mounts the store read-only.
+    #[allow(dead_code, reason = "one of the tests that share this file asks for it")]
+    pub fn forbid_writing(&self) {
+        self.is_read_only.store(true, Ordering::Relaxed);
+    }
+
+    fn may_write(&self) -> io::Result<()> {
+        match self.is_read_only.load(Ordering::Relaxed) {
+            true => Err(io::ErrorKind::PermissionDenied.into()),
+            false => Ok(()),
+        }
     }
 
     fn tell(&self, call: &str, path: &str) {
@@ -58,11 +74,13 @@ impl Clock for HookedDisk {
 impl Files for HookedDisk {
     fn link(&self, from: &str, to: &str) -> io::Result<()> {
         self.tell("link", to);
+        self.may_write()?;
         self.disk.link(from, to)
     }
 
     fn create_dir(&self, path: &str) -> io::Result<()> {
         self.tell("create_dir", path);
+        self.may_write()?;
         self.disk.create_dir(path)
     }
 
@@ -73,6 +91,7 @@ impl Files for HookedDisk {
 
     fn create_new(&self, path: &str) -> io::Result<Arc<dyn File>> {
         self.tell("create_new", path);
+        self.may_write()?;
         self.disk.create_new(path)
     }
 
@@ -83,16 +102,19 @@ impl Files for HookedDisk {
 
     fn open_rw(&self, path: &str) -> io::Result<Arc<dyn File>> {
         self.tell("open_rw", path);
+        self.may_write()?;
         self.disk.open_rw(path)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.tell("rename", to);
+        self.may_write()?;
         self.disk.rename(from, to)
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
         self.tell("remove", path);
+        self.may_write()?;
         self.disk.remove(path)
     }
 

@@ -10,9 +10,9 @@ from typing import Any, Literal, TypeVar, overload
 from ... import BadInput, Busy, Closed, Diverged, Ended, Ending, Episode, Fenced, Receipt, Run, Step, Turn
 from ...adapting import (
     ENDING,
-    AwaitingDoor,
-    BlockingDoor,
-    Door,
+    AsyncCaller,
+    BlockingCaller,
+    Caller,
     in_thread,
     is_on_loop,
     run_blocking,
@@ -22,7 +22,7 @@ from ._records import EpisodeTrajectory, StepRecord
 
 T = TypeVar("T")
 
-_AWAITING, _BLOCKING = AwaitingDoor(), BlockingDoor()
+_AWAITING, _BLOCKING = AsyncCaller(), BlockingCaller()
 
 
 class KeepstepTrajectoryCollector:
@@ -48,11 +48,9 @@ class KeepstepTrajectoryCollector:
         environment: Literal["restart", "replay"] = "restart",
     ) -> None:
         if not isinstance(run, Run):
-            raise BadInput(
-                f"run: is {run!r}: give a run of a store, as keepstep.open({str(run)!r}).run(name)"
-            )
+            raise BadInput(f"run is {run!r}: give a run of a store, as keepstep.open({str(run)!r}).run(name)")
         if environment not in ("restart", "replay"):
-            raise BadInput(f"environment: is {environment!r}: give 'restart' or 'replay'")
+            raise BadInput(f"environment is {environment!r}: give 'restart' or 'replay'")
         self._run = run
         self._iteration = iteration
         self._sample = sample
@@ -77,7 +75,7 @@ class KeepstepTrajectoryCollector:
 
     def begin_episode(self, *, task_name: str) -> Awaitable[None] | None:
         """Opens an episode of the task. Without a task name, the episode gets a unique name."""
-        return _through(lambda door: self._begin(door, task_name))
+        return _through(lambda caller: self._begin(caller, task_name))
 
     def record_step(self, record: StepRecord, *, ending: Ending | None = None) -> Awaitable[object] | None:
         """Records a step, together with the ending that it brings, if any, so that a crash cannot come between them."""
@@ -120,8 +118,8 @@ class KeepstepTrajectoryCollector:
             ending=said,
         )
 
-        async def settle(door: Door) -> EpisodeTrajectory:
-            await door.settle(receipt)
+        async def settle(caller: Caller) -> EpisodeTrajectory:
+            await caller.settle(receipt)
             return trajectory
 
         return _through(settle)
@@ -174,56 +172,56 @@ class KeepstepTrajectoryCollector:
                 turn.discard("the action was not taken")
             raise
 
-    async def _begin(self, door: Door, task_name: str) -> None:
-        await self._leave(door)
+    async def _begin(self, caller: Caller, task_name: str) -> None:
+        await self._leave(caller)
         resume = self._resume
         if not task_name:
-            await self._open(door, None, 0, "restart")
+            await self._open(caller, None, 0, "restart")
         elif self._sample is not None:
             # An episode that the loop itself has just abandoned begins again from step 0.
             resume = "restart" if self._abandoned == task_name else resume
-            if not await self._open(door, task_name, self._sample, resume):
+            if not await self._open(caller, task_name, self._sample, resume):
                 raise Ended(
                     f"{self.episode.ref} is over ({self.episode.ended}): give another sample= to the collector"
                 )
         else:
-            await self._open_any(door, task_name, resume)
+            await self._open_any(caller, task_name, resume)
         self._task_name, self._start_time = task_name, time.time()
         self._num_steps, self._reward = len(self.episode.history), None
         self._is_over = False
 
-    async def _leave(self, door: Door) -> None:
+    async def _leave(self, caller: Caller) -> None:
         """Ends an episode that was not ended, unless another process owns it by now, or the store is closed."""
         if self._is_over:
             return
         self._is_over = True
         with suppress(Fenced, Ended, Closed):
-            await door.settle(self.episode.end("abandoned", said_by="begin_episode"))
+            await caller.settle(self.episode.end("abandoned", said_by="begin_episode"))
 
-    async def _open_any(self, door: Door, task_name: str, resume: Literal["restart", "continue"]) -> None:
+    async def _open_any(self, caller: Caller, task_name: str, resume: Literal["restart", "continue"]) -> None:
         run: Any = self._run
-        samples = await door.read(lambda: samples_of(run, task_name, self._iteration))
+        samples = await caller.read(lambda: samples_of(run, task_name, self._iteration))
         while True:
             try:
-                if await self._open(door, task_name, samples.take(), resume):
+                if await self._open(caller, task_name, samples.take(), resume):
                     return
             except (Busy, Ended):
                 # Another process has taken or finished it since it was looked at.
                 continue
 
     async def _open(
-        self, door: Door, task_name: str | None, sample: int, resume: Literal["restart", "continue"]
+        self, caller: Caller, task_name: str | None, sample: int, resume: Literal["restart", "continue"]
     ) -> bool:
         """Opens a sample. False if its last step says that it is over: then only the end was missing."""
         episode = self._run.episode(task_name, sample=sample, iteration=self._iteration, resume=resume)
         opened: Any = episode
-        await door.open(opened)
+        await caller.open(opened)
         self._episode = episode
-        said = await door.read(lambda: episode.state(ENDING))
+        said = await caller.read(lambda: episode.state(ENDING))
         if said is None:
             return True
         ending = Ending(*said)
-        await door.settle(
+        await caller.settle(
             episode.end(ending.why, limit=ending.limit, error=ending.error, said_by=ending.said_by)
         )
         return False
@@ -256,7 +254,7 @@ class StoredSteps(Sequence[StepRecord]):
         return _record_of(self._steps[told])
 
     def __repr__(self) -> str:
-        return f"<{self._count} steps of {self._ref}>"
+        return f"<{self._count} {'step' if self._count == 1 else 'steps'} of {self._ref}>"
 
 
 def _record_of(step: Step) -> StepRecord:
@@ -276,6 +274,6 @@ def _settled(receipt: Receipt) -> Receipt:
     return receipt if is_on_loop() else receipt.wait()
 
 
-def _through(work: Callable[[Door], Coroutine[Any, Any, T]]) -> T | Coroutine[Any, Any, T]:
+def _through(work: Callable[[Caller], Coroutine[Any, Any, T]]) -> T | Coroutine[Any, Any, T]:
     """Runs something that waits for the disk; on an event loop, returns an awaitable of it."""
     return work(_AWAITING) if is_on_loop() else run_blocking(work(_BLOCKING))

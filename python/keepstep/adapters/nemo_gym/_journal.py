@@ -51,7 +51,7 @@ class RunJournal:
         level: keepstep.Level | None = None,
     ) -> None:
         if environment not in _RESUME:
-            raise keepstep.BadInput(f"environment: is {environment!r}: give one of {', '.join(_RESUME)}")
+            raise keepstep.BadInput(f"environment is {environment!r}: give one of {', '.join(_RESUME)}")
         self._shared = SharedStore(store, level)
         self.run = self._shared.store.run(run, config=config)
         self.environment: Environment = environment

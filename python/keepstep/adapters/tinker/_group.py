@@ -170,7 +170,7 @@ class RecordedBuilder(EnvGroupBuilder):
     def __post_init__(self) -> None:
         unknown = sorted(set(self.skip) - set(_FIELDS))
         if isinstance(self.skip, str) or unknown:
-            raise BadInput(f"skip: is {self.skip!r}: give some of {', '.join(_FIELDS)}")
+            raise BadInput(f"skip is {self.skip!r}: give some of {', '.join(_FIELDS)}")
 
     def __getstate__(self) -> dict[str, Any]:
         # Another process that executes it has a session of its own, and seals groups if this process does.

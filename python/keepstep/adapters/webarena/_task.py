@@ -86,7 +86,7 @@ class Task:
     def scored(self, score: float) -> float:
         """Records the score, and with it how the task ended. Durable when it returns. Returns the score."""
         if isinstance(score, (str, bytes)):
-            raise keepstep.BadInput(f"score is the text {score!r}: give a number")
+            raise keepstep.BadInput(f"score is {score!r}: give a number")
         if self._refusal is not None:
             raise self._refusal
         number = float(score)

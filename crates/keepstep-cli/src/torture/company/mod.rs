@@ -1,8 +1,10 @@
-//! `keepstep torture --company`: recorders that share episodes, and everybody else who works at a store beside them.
+//! `keepstep torture --company`: recorders that share episodes, and all other processes that work on a store beside
+//! them.
 //!
-//! Compactors, pruners, reapers, readers, followers with cursors and copies of the store run beside recorders whose locks
-//! slip. All are killed at random, and some are stopped for longer than a lease. At the end nothing that was acknowledged
-//! is lost, each end was told once, what was pruned is gone, nothing else is, and the store is whole.
+//! Compactors, pruners, reapers, readers, followers with cursors and copies of the store run beside recorders that
+//! lose their locks. All are killed at random, and some are stopped for longer than a lease. At the end nothing that
+//! was acknowledged is lost, each end was reported once, what was pruned is gone, nothing else is, and the store is
+//! whole.
 
 pub(crate) mod hands;
 mod oracle;

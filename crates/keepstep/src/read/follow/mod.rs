@@ -7,7 +7,7 @@
 mod names;
 mod position;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use super::records::{DamagedRecord, Gap, Item, read_record};
 use crate::disk::Watch;
 use crate::error::{Doing, Error, Result};
 use crate::segment::names::{GROUPED, WRITERS, list_writers, segment_path, writer_dir};
-use crate::segment::{Contents, Log, LogBodies, ScanUnsealed, Storage};
+use crate::segment::{Contents, Liveness, Log, LogBodies, ScanUnsealed, Segment, Storage};
 
 use names::{Moved, Pointer, Wanted, is_settled_at, new_records, next_seqs, visible_to, why_not_yet};
 use position::ALL;
@@ -63,10 +63,14 @@ pub struct Followed {
 }
 
 /// Follows a store, or one attempt in it.
-pub struct Follow {
+pub(crate) struct Follow {
     catalog: Catalog,
     watch: Box<dyn Watch>,
     wanted: Wanted,
+    /// True if nothing is reported that its writer could still give up.
+    only_settled: bool,
+    /// Writers of whom everything is reported all the same: their logs cannot be closed from here.
+    trusted: BTreeSet<Id>,
     from: FollowFrom,
     has_begun: bool,
     /// True if a look failed half-way: the catalog is then of no single moment, and nothing may be concluded from it.
@@ -95,9 +99,20 @@ impl Stopper {
         self.0.store(true, Ordering::Release);
     }
 
-    fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
+}
+
+/// Whether a record stays in its writer's log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// It does.
+    Yes,
+    /// It is not there, and never will be.
+    No,
+    /// Its writer may still give it up, or write it again.
+    Open,
 }
 
 /// The state before a record was reported.
@@ -121,17 +136,20 @@ impl Follow {
         scan: Arc<dyn ScanUnsealed>,
         from: FollowFrom,
     ) -> Result<Self> {
-        Self::new(storage, scan, from, None, &[])
+        Self::new(storage, scan, from, Wanted::default(), false)
     }
 
-    /// Follows all records of some kinds. Gaps between them are not reported.
+    /// Follows all records of some kinds. Gaps between them are not reported. With `only_settled`, they are reported
+    /// once their writers cannot give them up any more; [`Follow::left_by_the_gone`] tells who left others.
     pub(crate) fn kinds(
         storage: Arc<Storage>,
         scan: Arc<dyn ScanUnsealed>,
         from: FollowFrom,
         kinds: &[Kind],
+        only_settled: bool,
     ) -> Result<Self> {
-        Self::new(storage, scan, from, None, kinds)
+        let kinds = kinds.iter().map(|&kind| kind as u8).collect();
+        Self::new(storage, scan, from, Wanted { only: None, kinds }, only_settled)
     }
 
     /// Follows one attempt, which need not have begun yet.
@@ -143,15 +161,15 @@ impl Follow {
         attempt: u32,
     ) -> Result<Self> {
         let bind = Bind { what: What::Attempt, id: episode, attempt };
-        Self::new(storage, scan, from, Some(bind), &[])
+        Self::new(storage, scan, from, Wanted { only: Some(bind), kinds: Vec::new() }, false)
     }
 
     fn new(
         storage: Arc<Storage>,
         scan: Arc<dyn ScanUnsealed>,
         from: FollowFrom,
-        only: Option<Bind>,
-        kinds: &[Kind],
+        wanted: Wanted,
+        only_settled: bool,
     ) -> Result<Self> {
         let watch = storage.disk().watch(&[String::new(), WRITERS.to_owned()]).doing("watch", WRITERS)?;
         let position = match &from {
@@ -161,7 +179,9 @@ impl Follow {
         let mut follow = Self {
             catalog: Catalog::unread(storage, scan),
             watch,
-            wanted: Wanted { only, kinds: kinds.iter().map(|&kind| kind as u8).collect() },
+            wanted,
+            only_settled,
+            trusted: BTreeSet::new(),
             position,
             from,
             has_begun: false,
@@ -180,17 +200,17 @@ impl Follow {
     }
 
     /// A handle that ends the wait, from any thread.
-    pub fn stopper(&self) -> Stopper {
+    pub(crate) fn stopper(&self) -> Stopper {
         self.stop.clone()
     }
 
     /// How far it has reported.
-    pub fn position(&self) -> &Position {
+    pub(crate) fn position(&self) -> &Position {
         &self.position
     }
 
     /// The next record. Waits for one up to `timeout`; `None` if none came, or if it was stopped.
-    pub fn next(&mut self, timeout: Duration) -> Result<Option<Followed>> {
+    pub(crate) fn next(&mut self, timeout: Duration) -> Result<Option<Followed>> {
         self.catalog.storage().check_process()?;
         let started = Instant::now();
         let mut looked = Instant::now();
@@ -232,7 +252,7 @@ impl Follow {
         }
     }
 
-    /// Takes the last record back: it is reported again. For a caller that cannot handle it yet.
+    /// Takes the last record back: it is reported again. For a caller that cannot handle it yet. A gap stays reported.
     pub(crate) fn take_back(&mut self) {
         let Some(Rewind { pointer, origin, next_seq }) = self.last.take() else { return };
         let Pointer { writer, bind, seq, .. } = pointer;
@@ -246,6 +266,70 @@ impl Follow {
         };
         self.position.settle(&writer, &bind, seq);
         self.queue.push_front(pointer);
+    }
+
+    /// Writers that do not seem alive, and left records that are wanted and that they could still give up.
+    pub(crate) fn left_by_the_gone(&self) -> Result<Vec<Id>> {
+        let mut left = Vec::new();
+        for log in self.catalog.logs().filter(|log| log.liveness() != Liveness::Live) {
+            for segment in log.segments() {
+                let (from, to) = (self.visible_to(log, segment), visible_to(log, segment, false));
+                if from < to && !new_records(log, segment, from..to, &self.wanted, &self.catalog)?.is_empty()
+                {
+                    left.push(*log.writer());
+                    break;
+                }
+            }
+        }
+        Ok(left)
+    }
+
+    /// Reads what is there now.
+    pub(crate) fn look_again(&mut self) -> Result<()> {
+        self.look()
+    }
+
+    /// Reports all that a writer left: it has been gone for long, and this process may not close its log.
+    pub(crate) fn trust(&mut self, writer: Id) {
+        self.trusted.insert(writer);
+    }
+
+    /// Whether a writer's own record counts as recorded in its log, whatever copies there are.
+    pub(crate) fn is_kept(&self, writer: &Id, bind: &Bind, seq: u32) -> Result<Kept> {
+        let wanted = Wanted { only: Some(*bind), kinds: Vec::new() };
+        let Some(log) = self.catalog.log(writer).filter(|log| log.segments().next().is_some()) else {
+            return self.is_kept_by_compact(writer, bind, seq);
+        };
+        for segment in log.segments() {
+            let to = self.visible_to(log, segment);
+            let found = new_records(log, segment, FIRST_FRAME..to, &wanted, &self.catalog)?;
+            if found.iter().any(|it| it.seq == seq) {
+                return Ok(Kept::Yes);
+            }
+        }
+        Ok(if log.is_closed() { Kept::No } else { Kept::Open })
+    }
+
+    fn is_kept_by_compact(&self, writer: &Id, bind: &Bind, seq: u32) -> Result<Kept> {
+        let mut reader = match self.catalog.bind_reader(writer, bind) {
+            Err(Error::NotFound { .. }) => return Ok(Kept::No),
+            reader => reader?,
+        };
+        for item in reader.records() {
+            let found = match item? {
+                Item::Record(record) => record.seq,
+                Item::Damaged(lost) => lost.seq,
+                Item::Gap(_) => continue,
+            };
+            if found == seq {
+                return Ok(Kept::Yes);
+            }
+        }
+        Ok(Kept::No)
+    }
+
+    fn visible_to(&self, log: &Log, segment: &Segment) -> u64 {
+        visible_to(log, segment, self.only_settled && !self.trusted.contains(log.writer()))
     }
 
     /// The first record of a subject in a writer's log, wherever it is by now.
@@ -333,9 +417,9 @@ impl Follow {
     /// now counts as reported, and later records do not.
     fn doubt_what_is_done(&mut self) {
         for (writer, next) in self.position.writers.iter_mut().filter(|(_, next)| **next == ALL) {
-            let last = self.catalog.log(writer).and_then(|log| log.segments().next_back());
-            if let Some(last) = last {
-                *next = (last.number, visible_to(last));
+            let log = self.catalog.log(writer);
+            if let Some((log, last)) = log.and_then(|log| Some((log, log.segments().next_back()?))) {
+                *next = (last.number, visible_to(log, last, false));
             }
         }
     }
@@ -374,7 +458,7 @@ impl Follow {
         self.position.replaced_by = self.catalog.manifest().number;
         for log in self.catalog.logs().chain([self.catalog.grouped()]) {
             for segment in log.segments() {
-                let to = visible_to(segment);
+                let to = self.visible_to(log, segment);
                 if *log.writer() != Id::NONE {
                     self.told_to.insert((*log.writer(), segment.number), to);
                     self.position.writers.insert(*log.writer(), (segment.number, to));
@@ -415,11 +499,14 @@ impl Follow {
                 let key = (writer, segment.number);
                 let told = self.told_to.get(&key).copied().unwrap_or(FIRST_FRAME);
                 let from = if segment.number == next.0 { told.max(next.1) } else { told };
-                let to = visible_to(segment);
+                let to = self.visible_to(log, segment);
                 if to <= from {
                     continue;
                 }
-                let found = new_records(log, segment, from, &self.wanted, &self.catalog)?;
+                // Damage may be reported from behind what is whole.
+                let is_all = to == visible_to(log, segment, false);
+                let part = from..if is_all { u64::MAX } else { to };
+                let found = new_records(log, segment, part, &self.wanted, &self.catalog)?;
                 self.told_to.insert(key, to);
                 if !found.is_empty() {
                     return Ok(found);
@@ -446,6 +533,8 @@ impl Follow {
         }
         if let Some(from) = known.filter(|next| *next < seq && self.wanted.kinds.is_empty()) {
             self.next_seq.insert((writer, bind), seq);
+            // Or taking it back would take back the record before it.
+            self.last = None;
             return Ok(Some(Followed { writer, bind, item: Item::Gap(Gap { from, to: seq }) }));
         }
         let item = if is_lost {

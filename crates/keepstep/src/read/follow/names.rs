@@ -1,6 +1,7 @@
 //! Lists the records of a segment by name: writer, subject, and where each was first recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use keepstep_format::Id;
 use keepstep_format::commit::Bind;
@@ -51,14 +52,23 @@ impl Wanted {
     }
 }
 
-/// How far a segment can be reported.
-pub(super) fn visible_to(segment: &Segment) -> u64 {
+/// How far a segment can be reported: all that is whole, or only what its writer cannot give up any more.
+pub(super) fn visible_to(log: &Log, segment: &Segment, only_settled: bool) -> u64 {
     let to = match &segment.contents {
         Contents::Sealed(index) => index.trailer.lists,
+        Contents::Open(scanned) if only_settled && !stays_as_it_is(log, segment, scanned) => {
+            scanned.synced_to.min(scanned.valid_to)
+        }
         Contents::Open(scanned) => scanned.valid_to,
         Contents::Unreadable(_) => 0,
     };
     segment.voided_from.map_or(to, |from| to.min(from))
+}
+
+/// True if all that is whole in an unsealed segment stays there: its log is closed, or goes on in the next segment.
+fn stays_as_it_is(log: &Log, segment: &Segment, scanned: &Scanned) -> bool {
+    let goes_on = scanned.looked_at.is_some_and(|facts| facts.complete);
+    log.is_closed() || goes_on || segment.voided_from.is_some() || segment.sealed_bytes.is_some()
 }
 
 /// Why a segment could not be read this time, if a later try may succeed: until then, no later record can be
@@ -82,23 +92,23 @@ pub(super) fn is_settled_at(segment: &Segment, offset: u64) -> bool {
     }
 }
 
-/// The records of a writer's own segment from an offset on, in the order of the file.
+/// The records of a part of a writer's own segment, in the order of the file.
 pub(super) fn new_records(
     log: &Log,
     segment: &Segment,
-    from: u64,
+    part: Range<u64>,
     wanted: &Wanted,
     catalog: &Catalog,
 ) -> Result<Vec<Pointer>> {
     let named = match &segment.contents {
         Contents::Unreadable(_) => Vec::new(),
-        Contents::Open(scanned) => scanned_names(scanned),
+        Contents::Open(scanned) => scanned_names(scanned, &part, wanted),
         Contents::Sealed(index) => match sealed_names(index, wanted, catalog)? {
             Some(names) => names,
-            None => scanned_names(&rescan(log, segment.number, catalog)?),
+            None => scanned_names(&rescan(log, segment.number, catalog)?, &part, wanted),
         },
     };
-    let is_new = |name: &Named| name.offset >= from && segment.exists_at(name.offset);
+    let is_new = |name: &Named| part.contains(&name.offset) && segment.exists_at(name.offset);
     let pointer = |name: Named| Pointer {
         writer: *log.writer(),
         log: *log.writer(),
@@ -108,7 +118,7 @@ pub(super) fn new_records(
         place: RecordPlace { segment: segment.number, offset: name.offset },
         origin: (segment.number, name.offset),
         is_lost: name.is_lost,
-        is_settled: is_settled_at(segment, name.offset),
+        is_settled: log.is_closed() || is_settled_at(segment, name.offset),
     };
     let found = named.into_iter().filter(is_new).map(pointer);
     let mut found: Vec<Pointer> = found.filter(|it| wanted.fits(it, catalog)).collect();
@@ -140,15 +150,18 @@ fn sealed_names(index: &SealedIndex, wanted: &Wanted, catalog: &Catalog) -> Resu
     Ok(Some(names))
 }
 
-fn scanned_names(scanned: &Scanned) -> Vec<Named> {
+/// The wanted records of a part. The others are not listed: the last part of a log is looked at again and again.
+fn scanned_names(scanned: &Scanned, part: &Range<u64>, wanted: &Wanted) -> Vec<Named> {
     let mut names = Vec::new();
-    for ScannedEntry { bind, records, .. } in &scanned.entries {
+    for ScannedEntry { bind, records, .. } in scanned.entries.iter().filter(|it| wanted.is_of(&it.bind)) {
         let named =
             |seq: u32, kind: u8, offset: u64| Named { bind: *bind, seq, kind, offset, is_lost: false };
-        names.extend(records.iter().map(|it| named(it.seq, it.kind, it.offset)));
+        let [from, to] = [part.start, part.end].map(|at| records.partition_point(|it| it.offset < at));
+        let of_part = records.get(from..to).unwrap_or_default();
+        names.extend(of_part.iter().map(|it| named(it.seq, it.kind, it.offset)));
     }
     let damage = scanned.lost.iter().filter(|range| range.damage);
-    for lost in damage.flat_map(|range| &range.records) {
+    for lost in damage.flat_map(|range| &range.records).filter(|lost| part.contains(&lost.offset)) {
         if let Some(bind) = lost.bind {
             let (seq, kind, offset) = (lost.seq, lost.kind, lost.offset);
             names.push(Named { bind, seq, kind, offset, is_lost: true });
@@ -288,4 +301,30 @@ fn moved_records(catalog: &Catalog, (number, at): (u64, usize)) -> Result<Vec<Po
         }
     };
     Ok(numbered.map(pointer).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::scanned::ScannedRecord;
+    use crate::segment::testing::attempt;
+
+    /// A follower of a run lists what lies behind the last sync of each killed writer, at every look, and got the whole
+    /// segment each time, to find nothing new in it.
+    #[test]
+    fn of_a_part_of_a_segment_only_that_part_is_listed() {
+        let mut scanned = Scanned::new();
+        for (slot, bind) in [attempt(1), attempt(2)].into_iter().enumerate() {
+            let at = |seq: u32| u64::from(seq) * 10 + slot as u64;
+            let record = |seq| ScannedRecord { offset: at(seq), seq, kind: 0x11 };
+            let (records, summary) = ((0..1000).map(record).collect(), Default::default());
+            scanned.entries.push(ScannedEntry { bind, slot: slot as u32, records, summary, summed: 0 });
+        }
+        let one = Wanted { only: Some(attempt(2)), kinds: Vec::new() };
+        let count = |part: Range<u64>, wanted: &Wanted| scanned_names(&scanned, &part, wanted).len();
+        let all = Wanted::default();
+        assert_eq!([count(0..u64::MAX, &all), count(0..u64::MAX, &one)], [2000, 1000]);
+        assert_eq!([count(9990..u64::MAX, &all), count(9990..u64::MAX, &one)], [2, 1]);
+        assert_eq!([count(0..9990, &all), count(9992..u64::MAX, &all)], [1998, 0]);
+    }
 }

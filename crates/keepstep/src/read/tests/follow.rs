@@ -112,6 +112,27 @@ fn a_follower_hears_of_a_death() {
     assert_eq!(seq(&follow.next(LONG).unwrap().unwrap()), 0);
 }
 
+/// A caller that could not handle a gap yet took back the record before it, which it had been told of: that came twice.
+#[test]
+fn taking_a_gap_back_does_not_take_back_the_record_before_it() {
+    let store = TestStore::new("follow-gap");
+    let mut maker = LogMaker::new(1);
+    let bind = attempt(1);
+    maker.record(&bind, Kind::Step, &step(0, "x".into()));
+    maker.rewind(&bind, 5);
+    maker.record(&bind, Kind::Step, &step(1, "x".into()));
+    maker.commit_synced();
+    append(&maker, &store);
+    let mut follow = Follow::store(store.storage(), scan(Liveness::Live), FollowFrom::Start).unwrap();
+    let mut next = || follow.next(Duration::ZERO).unwrap().map(|followed| followed.item);
+    assert!(matches!(next(), Some(Item::Record(record)) if record.seq == 0));
+    assert!(matches!(next(), Some(Item::Gap(gap)) if (gap.from, gap.to) == (1, 5)));
+    follow.take_back();
+    let mut next = || follow.next(Duration::ZERO).unwrap().map(|followed| followed.item);
+    assert!(matches!(next(), Some(Item::Record(record)) if record.seq == 5));
+    assert_eq!(next(), None);
+}
+
 /// A follower that is told to stop stops.
 #[test]
 fn a_follower_stops_when_told_to() {

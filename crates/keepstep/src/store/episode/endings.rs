@@ -9,12 +9,14 @@ use keepstep_format::{Id, Why, fields};
 
 use crate::disk::NewCard;
 use crate::error::{Doing, Error, Result, or_told};
-use crate::own::{FenceNotice, OwnerState};
+use crate::own::OwnerState;
 use crate::read::{AttemptKey, End};
-use crate::segment::cards::{CardFound, encode_fields, read_card};
-use crate::segment::chain::{Chain, read_base, read_claim};
+use crate::segment::cards::encode_fields;
+use crate::segment::chain::{read_base, read_claim};
+use crate::segment::counted::{ENDS, end_path, read_end, records_of_end};
 use crate::segment::names::parse_number;
 use crate::store::Store;
+use crate::tend::{CloseLogs, LeftAlone};
 
 /// An attempt that was found dead.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,15 +46,6 @@ pub(in crate::store) struct FoundEnd<'e> {
 /// How many crashed attempts to mark in one call: a larger batch would not save more syncs.
 pub const MARKED_AT_ONCE: usize = 256;
 
-/// The folder of endings that other processes found.
-const ENDS: &str = "ends";
-
-/// The card with the ending of an attempt that its owner did not end.
-fn end_path(episode: &Id, attempt: u32) -> String {
-    let hex = episode.to_string();
-    format!("{ENDS}/{}/{hex}.{attempt}", &hex[..2])
-}
-
 /// Which attempt's ending has this name.
 pub(in crate::store) fn parse_end(name: &str) -> Option<(Id, u32)> {
     let (episode, attempt) = name.split_once('.')?;
@@ -71,16 +64,43 @@ pub struct Search {
     pub wait: Duration,
 }
 
+/// What became of dead attempts.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Marked {
+    /// Attempts that were marked as `crashed`, and were not before.
+    pub crashed: Vec<Reaped>,
+    /// Writers with attempts that were left as they are, and why: their writer is alive after all, or a file cannot
+    /// be read.
+    pub left_alone: Vec<LeftAlone>,
+}
+
+impl Marked {
+    /// Adds what became of others.
+    pub fn add(&mut self, others: Self) {
+        self.crashed.extend(others.crashed);
+        // An attempt is asked for with others of its writer, which may be many.
+        let new = |left: &LeftAlone| !self.left_alone.contains(left);
+        let new: Vec<LeftAlone> = others.left_alone.into_iter().filter(new).collect();
+        self.left_alone.extend(new);
+    }
+
+    fn leave(&mut self, writer: Id, why: &impl ToString) {
+        self.left_alone.push(LeftAlone { writer, why: why.to_string() });
+    }
+}
+
 impl Store {
     /// Marks attempts of dead processes as `crashed`, if they have no end.
     ///
     /// An owner that is only silent counts as dead after the lease: call this again then.
-    pub fn reap(&self) -> Result<Vec<Reaped>> {
-        let mut reaped = Vec::new();
+    pub fn reap(&self) -> Result<Marked> {
+        self.check_open()?;
+        let mut all = Marked::default();
         for dead in self.find_dead()?.dead.chunks(MARKED_AT_ONCE) {
-            reaped.extend(self.mark_crashed(dead)?);
+            all.add(self.mark_crashed(dead)?);
         }
-        Ok(reaped)
+        Ok(all)
     }
 
     /// Finds the attempts that [`Store::reap`] would mark, and records nothing.
@@ -119,26 +139,23 @@ impl Store {
         Ok(trouble.is_some() || claim.flatten().is_some_and(|claim| claim.writer != key.writer))
     }
 
-    /// Marks attempts as `crashed`. Returns those that were not marked before. They share their syncs, so pass many
-    /// at once ([`MARKED_AT_ONCE`] is enough).
-    pub fn mark_crashed(&self, dead: &[Reaped]) -> Result<Vec<Reaped>> {
-        self.check_process()?;
+    /// Marks attempts as `crashed`. They share their syncs, so pass many at once ([`MARKED_AT_ONCE`] is enough).
+    pub fn mark_crashed(&self, dead: &[Reaped]) -> Result<Marked> {
+        self.check_open()?;
+        let mut marked = Marked::default();
         let mut by_writer: BTreeMap<Id, Vec<&Reaped>> = BTreeMap::new();
         for one in dead {
             by_writer.entry(one.writer).or_default().push(one);
         }
+        // If a writer only seems dead, its next call must fail: the end that is recorded here stays. And all readers
+        // must agree on the last record that counts.
+        let not_closed = self.closer().close(&by_writer.keys().copied().collect::<Vec<_>>())?;
         let mut left = Vec::new();
         for (writer, dead) in by_writer {
-            // If the writer only seems dead, its next call must fail: the end that is recorded here stays.
-            let letter = |it: &&Reaped| FenceNotice::Claimed {
-                what: 1,
-                id: it.episode,
-                attempt: it.attempt + 1,
-                from: writer,
-            };
-            let letters: Vec<FenceNotice> = dead.iter().map(letter).collect();
-            self.notices().post_all(self.cards(), &writer, &letters)?;
-            left.extend(self.without_an_end(&writer, dead)?);
+            match not_closed.get(&writer) {
+                Some(why) => marked.leave(writer, why),
+                None => left.extend(self.without_an_end(&writer, dead, &mut marked)?),
+            }
         }
         let card = |(it, records): &(Reaped, u32)| {
             let (evidence, steps) = (&it.evidence, Some(it.steps));
@@ -148,29 +165,44 @@ impl Store {
         let cards: Vec<(String, Vec<u8>)> = left.iter().map(card).collect::<Result<_>>()?;
         let new: Vec<NewCard<'_>> = cards.iter().map(|(path, content)| NewCard { path, content }).collect();
         let outcomes = self.disk().put_all(&new);
-        let mut buried = Vec::new();
         for (((one, _), (path, _)), outcome) in left.into_iter().zip(&cards).zip(outcomes) {
             if outcome.doing("publish", path)? {
-                buried.push(one);
+                marked.crashed.push(one);
             }
         }
-        Ok(buried)
+        Ok(marked)
     }
 
-    /// The given attempts of a writer that still have no end, and how many records each has. The letter was posted
-    /// before this read: the writer acknowledges no end after it, and every end that it acknowledged before is in its
-    /// log.
-    fn without_an_end(&self, writer: &Id, dead: Vec<&Reaped>) -> Result<Vec<(Reaped, u32)>> {
+    /// The given attempts of a writer that still have no end, and how many records each has. Its log is closed: every
+    /// end that it acknowledged is in it, and no other end counts.
+    fn without_an_end(
+        &self,
+        writer: &Id,
+        dead: Vec<&Reaped>,
+        marked: &mut Marked,
+    ) -> Result<Vec<(Reaped, u32)>> {
         let knows = self.inner.place.options.is_broken_act_on_what_was_known();
         let mut left = Vec::new();
         let mut catalog = self.looking_at_all();
         catalog.refresh_of(&[*writer])?;
         for one in dead {
-            let own = catalog.alone(&one.episode, writer, one.attempt)?;
+            let own = match catalog.alone(&one.episode, writer, one.attempt) {
+                // It was pruned since it was listed.
+                Err(Error::Pruned { .. }) => continue,
+                own => own?,
+            };
             if knows || (own.own_end().is_none() && !own.may_have_lost_its_end()) {
-                let base =
-                    if one.attempt == 0 { None } else { read_base(self.cards(), &one.episode, one.attempt)? };
-                let steps = base.map_or(0, |base| base.inherited) + own.steps();
+                let base = match one.attempt {
+                    0 => Ok(None),
+                    attempt => read_base(self.cards(), &one.episode, attempt),
+                };
+                // What cannot be read of one attempt costs that attempt alone.
+                let (base, trouble) = or_told(base)?;
+                if let Some(error) = trouble {
+                    marked.leave(*writer, &error);
+                    continue;
+                }
+                let steps = base.flatten().map_or(0, |base| base.inherited) + own.steps();
                 left.push((Reaped { steps, ..one.clone() }, own.own_records()));
             }
         }
@@ -211,24 +243,6 @@ impl Store {
         Ok((path, content))
     }
 
-    /// The chain with the number of an attempt's records that count, if another process found its end.
-    pub(in crate::store) fn with_found_end(
-        &self,
-        mut chain: Chain,
-        episode: &Id,
-        attempt: u32,
-    ) -> Result<Chain> {
-        if chain.link(attempt).is_some_and(|link| link.records.is_none()) {
-            // An end card that cannot be read does not say what counts; it is reported when its ending is asked for.
-            let (end, _) = or_told(self.end_card(episode, attempt))?;
-            let records = end.flatten().and_then(|end| end.get("records")?.as_int());
-            if let Some(records) = records.and_then(|records| u32::try_from(records).ok()) {
-                chain.note_records(attempt, records);
-            }
-        }
-        Ok(chain)
-    }
-
     /// The attempts whose end another process found, by the names of the cards; no card is read. Of all episodes, or
     /// of those whose ids begin with one of these bytes.
     pub(in crate::store) fn list_found_ends(
@@ -257,26 +271,8 @@ impl Store {
         episode: &Id,
         attempt: u32,
     ) -> Result<Option<(String, Option<u32>)>> {
-        Ok(self.end_card(episode, attempt)?.and_then(|end| {
-            let records = end.get("records").and_then(|it| u32::try_from(it.as_int()?).ok());
-            Some((end.get("why")?.as_str()?.to_owned(), records))
-        }))
-    }
-
-    /// The card of the process that found the end of an attempt.
-    fn end_card(&self, episode: &Id, attempt: u32) -> Result<Option<Value>> {
-        let path = end_path(episode, attempt);
-        match read_card(self.cards(), &path, kind::END)? {
-            CardFound::Nothing => Ok(None),
-            CardFound::Card(card) => {
-                Ok(card.get(fields::ENDS).and_then(|ends| ends.as_list()?.first().cloned()))
-            }
-            CardFound::Damaged => {
-                let found =
-                    "it does not validate: how the attempt was found to have ended is lost".to_owned();
-                Err(Error::Damaged { path, offset: 0, found })
-            }
-        }
+        let end = read_end(self.cards(), episode, attempt)?;
+        Ok(end.and_then(|end| Some((end.get("why")?.as_str()?.to_owned(), records_of_end(&end)))))
     }
 
     /// The ending of an attempt that another process found, and the evidence.
@@ -287,7 +283,7 @@ impl Store {
 
     /// As [`Store::found_end`], with the finder and the time.
     pub(in crate::store) fn found_ending(&self, episode: &Id, attempt: u32) -> Result<Option<End>> {
-        let Some(end) = self.end_card(episode, attempt)? else { return Ok(None) };
+        let Some(end) = read_end(self.cards(), episode, attempt)? else { return Ok(None) };
         let text = |name: &str| end.get(name).and_then(|it| it.as_str().map(str::to_owned));
         let Some(why) = text("why") else { return Ok(None) };
         Ok(Some(End {

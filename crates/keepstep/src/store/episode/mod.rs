@@ -22,7 +22,7 @@ use crate::read::{self, Lineage, LineagePart};
 use crate::store::episode::open_episodes::Reservation;
 use crate::store::episode::present_turn::Inherited;
 use crate::store::run::Run;
-use crate::write::{CallKey, CallMade, Entry, Receipt, Recorder, Step};
+use crate::write::{CallKey, CallMade, Entry, Receipt, Recorder, Step, check_name};
 
 /// An attempt at an episode, open for recording. It can read the steps that it inherited.
 ///
@@ -57,6 +57,8 @@ pub struct SaidTurn {
     pub adopted: Option<read::RecordedStep>,
     /// The receipt of the intent; `None` if the intent was durable already.
     pub receipt: Option<Receipt>,
+    /// The number of the turn, for [`Entry::of_turn`].
+    pub number: u64,
 }
 
 /// How an attempt ended.
@@ -71,9 +73,6 @@ pub struct Ending {
     /// Who recorded the end.
     pub said_by: Option<String>,
 }
-
-/// The name of the call that records a failed try of a turn that stays pending.
-const TRY: &str = "keepstep.turn";
 
 impl std::fmt::Debug for Episode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -142,12 +141,18 @@ impl Episode {
         if let Some(own) = self.recorder.named(name)? {
             return Ok(Some(own));
         }
-        self.lock()?.lineage.as_mut().map_or(Ok(None), |lineage| lineage.state(name))
+        self.lock()?.inherited_state(name)
     }
 
     /// The pending turn: its intent was recorded before the attempt was interrupted, and it has no result.
     pub fn pending(&self) -> Option<read::RecordedStep> {
         self.lock().ok()?.pending.clone()
+    }
+
+    /// The pending turn, and its number ([`Episode::turn_number`]).
+    pub fn pending_turn(&self) -> Option<(read::RecordedStep, u64)> {
+        let before = self.lock().ok()?;
+        Some((before.pending.clone()?, before.number))
     }
 
     /// The intent of the present turn, recorded by this attempt or inherited.
@@ -183,26 +188,40 @@ impl Episode {
     /// # Ok::<(), keepstep::Error>(())
     /// ```
     pub fn turn(&self, said: Step) -> Result<Turn<'_>> {
-        let (index, adopted) = self.adopt_same(&said)?;
-        if adopted.is_none() {
-            self.record_and_wait(Entry::turn(said))?;
+        let (index, adopted) = self.adopt_same(&said, None)?;
+        if adopted.is_none()
+            && let Err(error) = self.record_and_wait(Entry::turn(said))
+        {
+            // If the caller stopped waiting, the intent is still written, and nobody has the turn.
+            if matches!(error, Error::Interrupted) {
+                self.leave_turn(self.turn_number()?)?;
+            }
+            return Err(error);
         }
-        Ok(Turn { episode: self, index, adopted })
+        Ok(Turn { episode: self, index, adopted, number: self.turn_number()? })
+    }
+
+    /// Which turn is under way or pending. It is another number for each turn, and for each time that one is entered
+    /// or left: with [`Entry::of_turn`], nothing is recorded for another turn than the one that is meant.
+    pub fn turn_number(&self) -> Result<u64> {
+        Ok(self.lock()?.number)
     }
 
     /// As [`Episode::turn`], but returns at once: wait for the receipt, if there is one, before you take the action.
     pub fn say(&self, said: Step) -> Result<SaidTurn> {
-        let (index, adopted) = self.adopt_same(&said)?;
-        if adopted.is_some() {
-            return Ok(SaidTurn { index, adopted, receipt: None });
-        }
-        let receipt = Some(self.record(Entry::turn(said))?);
-        Ok(SaidTurn { index, adopted, receipt })
+        let (index, adopted) = self.adopt_same(&said, None)?;
+        let receipt = if adopted.is_some() { None } else { Some(self.record(Entry::turn(said))?) };
+        Ok(SaidTurn { index, adopted, receipt, number: self.turn_number()? })
     }
 
     /// The index of the turn, and the pending turn, if there is one. Its intent must be the same.
-    fn adopt_same(&self, said: &Step) -> Result<(u64, Option<read::RecordedStep>)> {
+    fn adopt_same(&self, said: &Step, number: Option<u64>) -> Result<(u64, Option<read::RecordedStep>)> {
+        // An adopted turn records nothing, so no refusal would stop an attempt that is over or has lost its episode.
+        if self.pending().is_some() {
+            self.recorder.check_may_record()?;
+        }
         let mut before = self.lock()?;
+        number.map_or(Ok(()), |number| check_number(&before, number))?;
         let index = self.recorder.steps();
         if let Some(pending) = &before.pending {
             check_same(index, pending, said)?;
@@ -214,27 +233,69 @@ impl Episode {
     /// Adopts the pending turn with its recorded intent. Calls without a key are numbered after those made before the
     /// intent.
     pub fn adopt(&self) -> Result<Option<read::RecordedStep>> {
-        self.adopt_same(&Step::new()).map(|(_, adopted)| adopted)
+        self.adopt_same(&Step::new(), None).map(|(_, adopted)| adopted)
+    }
+
+    /// As [`Episode::adopt`], if that turn is still the pending one. Returns its number from now on.
+    pub fn adopt_turn(&self, number: u64) -> Result<u64> {
+        self.adopt_same(&Step::new(), Some(number))?;
+        self.turn_number()
     }
 
     /// Records that a try of the turn failed, and leaves the turn pending. The next try gets the recorded intent and
     /// the results of its calls. Returns at once.
     pub fn keep(&self, error: Value) -> Result<Receipt> {
+        self.keep_turn(self.turn_number()?, error)
+    }
+
+    /// As [`Episode::keep`], if that turn is still under way.
+    pub fn keep_turn(&self, number: u64, error: Value) -> Result<Receipt> {
+        let before = self.lock()?;
+        check_number(&before, number)?;
+        drop(before);
         if !self.recorder.is_pending() {
             let (field, value) = ("turn".to_owned(), "has not been said".to_owned());
             return Err(Error::BadInput { field, value, fix: "say the turn first".to_owned() });
         }
-        let (name, key) = (TRY.to_owned(), CallKey::Key("try".to_owned()));
-        let made = CallMade { name, key, arguments: Value::Null, turn: None, awaited: false };
-        let receipt = self.record(Entry::call(&made, Err(error)))?;
-        let mut before = self.lock()?;
-        before.pending = before.said.take().or_else(|| before.pending.take());
-        before.next_ordinal = 0;
+        let receipt = self.record(Entry::failed_try(error).of_turn(number))?;
+        self.leave_turn(number)?;
         Ok(receipt)
+    }
+
+    /// Leaves a turn pending, without a record: whoever makes it again gets the recorded intent and the results of its
+    /// calls. Does nothing if that turn is not under way any more.
+    pub fn leave_turn(&self, number: u64) -> Result<()> {
+        let mut before = self.lock()?;
+        if before.number == number {
+            before.leave();
+        }
+        Ok(())
+    }
+
+    /// Which turn it is, and which try of it: calls without a key are numbered from the first on in each. Rises when a
+    /// turn is settled, left or discarded.
+    pub fn turn_try(&self) -> Result<(u64, u64)> {
+        let mut before = self.lock()?;
+        let turn = self.recorder.steps();
+        before.at_turn(turn, turn == self.inherited)?;
+        Ok((turn, before.tried))
+    }
+
+    /// As [`Episode::known`], for a call that was made before and has no result that its caller knows of: it failed, or
+    /// its caller stopped waiting. It keeps its key or its ordinal.
+    pub fn known_again(&self, made: &CallMade) -> Result<Known> {
+        let before = self.lock()?;
+        let found = before.calls.iter().find(|call| call.key == made.key && call.is_meant(&made.name));
+        match found {
+            Some(found) => Ok(found.known()),
+            None => self.recorder.check_not_ended().map(|()| Known::New(made.key.clone())),
+        }
     }
 
     /// Checks whether a call of the present turn is recorded. Calls without a key are told apart by their order.
     pub fn known(&self, name: &str, key: Option<&str>, arguments: &Value) -> Result<Known> {
+        // Refused before the call is made, not after it.
+        check_name("name", name)?;
         let mut before = self.lock()?;
         let turn = self.recorder.steps();
         before.at_turn(turn, turn == self.inherited)?;
@@ -248,7 +309,7 @@ impl Episode {
         // If there are two results, because one came too late, the loop got the first one.
         let found = before.calls.iter().find(|call| call.key == key && call.is_meant(name));
         let Some(found) = found else {
-            // Refused before the call is made, not after it.
+            // So is a call that comes after the end.
             return self.recorder.check_not_ended().map(|()| Known::New(key));
         };
         if found.name != name {
@@ -256,8 +317,7 @@ impl Episode {
             return Err(Error::Diverged { step: turn, field: format!("call {name:?}, name"), recorded, now });
         }
         same::check(turn, &format!("call {name:?}, arguments"), &found.arguments, arguments)?;
-        let result = found.result.clone();
-        Ok(if found.awaited { Known::Awaited(result) } else { Known::Result(result) })
+        Ok(found.known())
     }
 
     /// Makes a call and records its result, or returns the recorded result. An `Err` of `make` is what the call
@@ -351,7 +411,9 @@ impl Episode {
     /// The process is checked first: in a forked child, a thread of the parent may hold the lock for ever.
     fn lock(&self) -> Result<MutexGuard<'_, Inherited>> {
         self.run.store().check_process()?;
-        Ok(self.before.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        before.take_back();
+        Ok(before)
     }
 }
 
@@ -386,6 +448,7 @@ pub struct Turn<'e> {
     episode: &'e Episode,
     index: u64,
     adopted: Option<read::RecordedStep>,
+    number: u64,
 }
 
 impl Turn<'_> {
@@ -399,25 +462,56 @@ impl Turn<'_> {
         self.adopted.as_ref()
     }
 
+    /// Keeps the turn under way without its handle: its index, whether it was pending, and its number, by which it is
+    /// completed ([`Entry::of_turn`]) or left ([`Episode::leave_turn`]).
+    pub fn entered(mut self) -> (u64, bool, u64) {
+        let number = std::mem::replace(&mut self.number, NO_TURN);
+        (self.index, self.adopted.is_some(), number)
+    }
+
     /// Completes the turn. Durable when it returns.
     pub fn result(self, result: Step) -> Result<Receipt> {
-        self.episode.result(result)
+        self.episode.record_and_wait(Entry::result(result).of_turn(self.number))
     }
 
     /// Completes the turn as failed, with the error.
     pub fn fail(self, error: Value) -> Result<Receipt> {
-        self.episode.result(Step::new().error(error))
+        let failed = Entry::result(Step::new().error(error));
+        self.episode.record_and_wait(failed.of_turn(self.number))
     }
 
     /// Leaves the turn pending, and records the error. Returns at once.
     pub fn keep(self, error: Value) -> Result<Receipt> {
-        self.episode.keep(error)
+        self.episode.keep_turn(self.number, error)
     }
 
     /// Discards the turn. The reason is recorded.
     pub fn discard(self, reason: &str) -> Result<Receipt> {
-        self.episode.discard(reason)
+        self.episode.record_and_wait(Entry::discard(reason).of_turn(self.number))
     }
+}
+
+/// The number of no turn.
+const NO_TURN: u64 = u64::MAX;
+
+/// A turn that was left without a result is pending.
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // Fails in a forked child, which has no turn.
+        let _ = self.episode.leave_turn(self.number);
+    }
+}
+
+/// An error if a turn is not the one that is under way or pending.
+fn check_number(before: &Inherited, number: u64) -> Result<()> {
+    if before.number == number {
+        return Ok(());
+    }
+    Err(Error::BadInput {
+        field: "turn".to_owned(),
+        value: "is not under way: it was left, has its result, or was discarded".to_owned(),
+        fix: "make it again with `episode.pending` or `episode.turn(...)`, if it is pending".to_owned(),
+    })
 }
 
 /// The given fields of an adopted turn must equal the recorded intent.

@@ -7,7 +7,7 @@ use keepstep_format::value::Value;
 use keepstep_format::{Id, fields, ids};
 
 use crate::error::{Doing, Error, Result};
-use crate::own::OwnerState;
+use crate::own::{NewClaim, OwnerState};
 use crate::read::{End, Lineage, is_final};
 use crate::segment::chain::{Chain, Link, lost_end, read_claim};
 use crate::store::episode::Episode;
@@ -69,6 +69,8 @@ pub(in crate::store) struct Opener<'r> {
     pub(in crate::store) how: Opening,
     /// The writer that claims and records it. It stays the same, even if its log is closed meanwhile.
     pub(in crate::store) writer: Arc<Writer>,
+    /// How many samples its group has, if it is opened as a slot of one.
+    group_size: Option<u64>,
 }
 
 impl Run {
@@ -119,7 +121,12 @@ impl Run {
 impl<'r> Opener<'r> {
     pub(in crate::store) fn new(run: &'r Run, id: Id, name: EpisodeName, how: Opening) -> Result<Self> {
         // A claim names its writer, so there must be one. By it, the chain can also tell which claims are ours.
-        Ok(Self { run, id, name, how, writer: run.store().writer()? })
+        Ok(Self { run, id, name, how, writer: run.store().writer()?, group_size: None })
+    }
+
+    /// The same, as a slot of a group of this size.
+    pub(in crate::store) fn in_a_group_of(self, size: usize) -> Self {
+        Self { group_size: Some(size as u64), ..self }
     }
 }
 
@@ -240,7 +247,9 @@ impl Opener<'_> {
     }
 
     pub(in crate::store) fn claim(&self, attempt: u32, writer: &Id) -> Result<bool> {
-        self.run.store().claim(&self.id, attempt, writer, &self.run.generation_id())
+        let (episode, generation_id) = (&self.id, &self.run.generation_id());
+        let group_size = self.group_size.filter(|_| attempt == 0);
+        self.run.store().claim(&NewClaim { episode, attempt, writer, generation_id, group_size })
     }
 
     /// Decides by the last owner, and by how its attempt ended.
@@ -262,6 +271,8 @@ impl Opener<'_> {
             };
             return Ok(Move::Take(Take { attempt, is_claimed: true, was_alive, evidence }));
         }
+        // An end that its owner wrote after another process had found the attempt dead does not count.
+        let chain = &chain.clone().with_found_ends(self.run.store().cards(), &self.id)?;
         let mut own = self.own_part(chain, force)?;
         let is_ours = newest.claim.writer == *ours;
         if is_ours
@@ -317,7 +328,7 @@ impl Opener<'_> {
                 owner,
                 attempt: newest.claim.attempt,
                 why: format!(
-                    "has it and was not heard of for {} s; it counts as dead after {} s more",
+                    "has it and was silent for {} s; it counts as dead after {} s more",
                     heard.as_secs(),
                     left.as_secs().max(1)
                 ),
@@ -345,12 +356,12 @@ impl Opener<'_> {
         }
         let newest = chain.in_force().map_or(0, |link| link.claim.attempt);
         let why = match self.how.retry.is_empty() {
-            true => format!("interrupted in attempt {newest}, and resuming is refused"),
+            true => format!("attempt {newest} would be resumed, and resuming is refused"),
             false => format!(
-                "attempt {newest} would be gone on with, and resuming is refused: leave out `retry` or `resume`"
+                "attempt {newest} would be resumed, and resuming is refused: leave out `retry` or `resume`"
             ),
         };
-        Err(Error::Ended { what: self.what(), why })
+        Err(Error::ResumeRefused { what: self.what(), why })
     }
 
     /// What the newest attempt recorded itself, as far as it is known to be synced.

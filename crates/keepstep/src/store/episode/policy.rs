@@ -16,8 +16,8 @@ impl Opening {
         }
         Err(Error::BadInput {
             field: "new_policy".to_owned(),
-            value: format!("is {:?}, and `policy` is not said", self.new_policy),
-            fix: "say which policy goes on, so that it can be compared".to_owned(),
+            value: format!("is {:?}, and `policy` is not given", self.new_policy),
+            fix: "give the policy that resumes, so that it can be compared".to_owned(),
         })
     }
 }
@@ -39,10 +39,9 @@ impl Opener<'_> {
             return Ok(true);
         }
         let steps = counted(lineage.steps(), "step");
-        let why = format!(
-            "interrupted after {steps} under policy {theirs}, and going on under policy {mine} is refused"
-        );
-        Err(Error::Ended { what: self.what(), why })
+        let why =
+            format!("it has {steps} under policy {theirs}, and resuming under policy {mine} is refused");
+        Err(Error::ResumeRefused { what: self.what(), why })
     }
 
     /// The policy that the newest inherited step names. A pending turn counts as a step.

@@ -1,10 +1,11 @@
 //! What an episode records in one call, and its counters. For turns and calls see [`Episode::turn`].
 
+use keepstep_format::fields;
 use keepstep_format::value::Value;
 
 use crate::error::Result;
-use crate::store::episode::Episode;
 use crate::store::episode::present_turn::TurnChange;
+use crate::store::episode::{Episode, check_number};
 use crate::write::{Entry, Receipt, Recorder, Step};
 
 impl Episode {
@@ -16,16 +17,40 @@ impl Episode {
 
     /// Records an entry, and returns when it is durable.
     pub fn record_and_wait(&self, entry: impl Into<Entry>) -> Result<Receipt> {
-        self.record_by(entry.into(), Recorder::record_and_wait)
+        // The episode knows of it before it waits: a caller that stops waiting does not take it back.
+        let receipt = self.record_by(entry.into().waiting_for_room(), Recorder::record_to_wait)?;
+        receipt.wait()?;
+        Ok(receipt)
     }
 
     /// The only way to the recorder, so that the episode knows of everything that is recorded.
-    fn record_by(&self, entry: Entry, hand_over: fn(&Recorder, Entry) -> Result<Receipt>) -> Result<Receipt> {
-        let change = TurnChange::of(&entry);
-        let receipt = hand_over(self.recorder(), entry)?;
-        if !matches!(change, TurnChange::None) {
-            self.lock()?.apply(change, receipt.step());
+    fn record_by(
+        &self,
+        mut entry: Entry,
+        hand_over: fn(&Recorder, Entry) -> Result<Receipt>,
+    ) -> Result<Receipt> {
+        // Nobody waits for the disk while it holds a lock of the episode: another thread that asks for the lock may
+        // hold what the wait needs to be interrupted.
+        if entry.waits_for_room {
+            self.recorder().wait_for_room()?;
         }
+        let change = TurnChange::of(&entry);
+        if matches!(change, TurnChange::None) && entry.turn_number.is_none() {
+            return hand_over(self.recorder(), entry);
+        }
+        // Between the look at the present turn and the record of its result, no other turn may come.
+        let mut before = self.lock()?;
+        if let Some(number) = entry.turn_number {
+            check_number(&before, number)?;
+        }
+        if matches!(change, TurnChange::Discarded) {
+            let index = self.recorder().steps();
+            before.at_turn(index, index == self.inherited)?;
+            // Recorded, so that a resumed attempt numbers the calls that follow alike.
+            entry.step.set(fields::ORDINAL, Value::Int(before.behind_all_calls() as i64));
+        }
+        let receipt = hand_over(self.recorder(), entry)?;
+        before.apply(change, &receipt);
         Ok(receipt)
     }
 

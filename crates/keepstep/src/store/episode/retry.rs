@@ -57,7 +57,5 @@ impl Opener<'_> {
 }
 
 fn sealed(why: &str) -> String {
-    format!(
-        "{why}, and its group is sealed: a seal names the attempts that counted, and nothing comes after it"
-    )
+    format!("{why}, and its group is sealed: the attempts that a seal names never change")
 }

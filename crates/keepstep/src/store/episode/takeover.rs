@@ -124,7 +124,7 @@ impl Opener<'_> {
             if store.options().is_broken_baseless_is_empty() { chain.newest() } else { chain.in_force() };
         let source = source.cloned().ok_or_else(|| Error::NotFound { what: self.what() })?;
         store.refuse_lost_bases(&self.id, &chain)?;
-        let chain = store.with_found_end(chain, &self.id, source.claim.attempt)?;
+        let chain = chain.with_found_ends(store.cards(), &self.id)?;
         let (mut lineage, mut unsynced) = self.all_written_by(&chain, &source)?;
         let counted = lineage.own_records();
         let end = lineage.end()?;
@@ -192,7 +192,7 @@ impl Opener<'_> {
             loss => loss,
         };
         let loss =
-            loss.or_else(|| may_miss_more.then(|| "records behind its last one may be lost".to_owned()));
+            loss.or_else(|| may_miss_more.then(|| "records after its last one may be lost".to_owned()));
         match loss {
             None => Ok(()),
             Some(loss) => Err(Error::Damaged {

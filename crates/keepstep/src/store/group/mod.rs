@@ -2,6 +2,7 @@
 //!
 //! One card is the seal: it is there whole or not at all, and never changes. Trainers see sealed groups only.
 
+pub(in crate::store) mod seals;
 pub(in crate::store) mod sizes;
 pub(in crate::store) mod slots;
 
@@ -189,12 +190,12 @@ impl Group {
         source: &str,
         least: Option<usize>,
     ) -> Result<GroupView> {
-        self.run.store().check_process()?;
+        self.run.store().check_open()?;
         let rewards = rewards.map(|rewards| self.by_episode(rewards)).transpose()?;
         if let Some(sealed) = self.sealed()? {
             return self.same_or_ended(sealed, rewards.as_ref(), source);
         }
-        self.check_size()?;
+        self.check_size(&[])?;
         let view = self.propose(rewards.as_ref(), source, least)?;
         let writer = self.run.announce_seal(&self.id, source, view.time)?;
         if self.publish(&view, &writer)? {
@@ -268,11 +269,17 @@ impl Group {
     fn too_few(&self, members: usize, least: usize, missing: &BTreeMap<i64, String>) -> Error {
         let listed: Vec<String> =
             missing.iter().map(|(sample, why)| format!("sample {sample}: {why}")).collect();
-        // A caller that gave no `least` should not read a number here.
-        let asked = if least == self.size { "needs all to have ended" } else { &format!("is {least}") };
-        let value = format!("{asked}, and {members} of {} members of {} have", self.size, self.shown());
-        let fix = format!("seal when more have ended, or give a lower one ({})", listed.join(", "));
-        Error::BadInput { field: "least".to_owned(), value, fix }
+        // A caller that gave no `least` should not read that it did.
+        let (needed, fix) = if least == self.size {
+            (String::new(), "seal it when all have ended, or say with `least` how many are enough")
+        } else {
+            (format!(", and least is {least}"), "seal it when more have ended, or give a lower `least`")
+        };
+        let has = if members == 1 { "has" } else { "have" };
+        let of = counted(self.size as u64, "member");
+        let value =
+            format!("cannot be sealed: {members} of {of} {has} ended{needed} ({})", listed.join(", "));
+        Error::BadInput { field: self.shown(), value, fix: fix.to_owned() }
     }
 
     /// Publishes the seal. False if there is one already.
@@ -369,7 +376,7 @@ fn seal_fields(view: &GroupView, generation_id: &Id, writer: &Id) -> Vec<(u8, Va
 }
 
 fn damaged(path: &str) -> Error {
-    let found = "it does not validate: nobody knows what was sealed".to_owned();
+    let found = "it does not validate: it is unknown what was sealed".to_owned();
     Error::Damaged { path: path.to_owned(), offset: 0, found }
 }
 

@@ -3,7 +3,7 @@
 //! A slot is taken by opening its episode, so the claim alone decides who has it; a worker that loses a race tries
 //! the next slot. `None` means that all slots were looked at and none was free.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,28 +15,43 @@ use crate::store::episode::opening::{Free, Opener, SOON_MAX, SOON_STEP, WAIT_STE
 use crate::store::episode::options::{Opening, WhenBusy};
 use crate::store::group::Group;
 
-/// What one handle of a group opened, and as which attempt: without this, a slot that was left would come back for
-/// ever.
+/// A sample, and its next attempt.
+pub(in crate::store) type Slot = (i64, u32);
+
+/// What one handle of a group knows.
 #[derive(Debug, Default)]
-pub(in crate::store) struct Given(Mutex<BTreeMap<Id, u32>>);
+pub(in crate::store) struct Given {
+    /// What it opened, and as which attempt: without this, a slot that was left would come back for ever.
+    opened: Mutex<BTreeMap<Id, u32>>,
+    /// Samples whose claim says no size, which stays so: they need not be asked again.
+    have_no_size: Mutex<BTreeSet<i64>>,
+}
 
 impl Given {
     fn has(&self, episode: &Id, attempt: u32) -> bool {
-        let given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        given.get(episode).is_some_and(|given| *given >= attempt)
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.get(episode).is_some_and(|opened| *opened >= attempt)
     }
 
     fn add(&self, episode: Id, attempt: u32) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(episode, attempt);
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).insert(episode, attempt);
+    }
+
+    pub(super) fn has_no_size(&self, sample: i64) -> bool {
+        self.have_no_size.lock().unwrap_or_else(PoisonError::into_inner).contains(&sample)
+    }
+
+    pub(super) fn note_no_size(&self, sample: i64) {
+        self.have_no_size.lock().unwrap_or_else(PoisonError::into_inner).insert(sample);
     }
 }
 
 /// What a look at all slots found.
 #[derive(Default)]
 struct Slots {
-    /// By sample, with the next attempt.
-    interrupted: Vec<(i64, u32)>,
-    new: Vec<(i64, u32)>,
+    /// Both by sample.
+    interrupted: Vec<Slot>,
+    new: Vec<Slot>,
     /// The error of a slot that cannot be read. It is returned if no other slot is free.
     trouble: Option<Error>,
     /// True if an end is written that is not known to be synced yet.
@@ -52,7 +67,6 @@ impl Group {
     /// without a final end comes again only with another handle. With [`WhenBusy::Wait`] it waits for slots that
     /// other processes record.
     pub fn claim(&self, how: &Opening) -> Result<Option<Episode>> {
-        self.run.store().check_process()?;
         self.run.store().check_open()?;
         how.check()?;
         if how.busy == WhenBusy::Take {
@@ -65,16 +79,20 @@ impl Group {
         if let Some(sealed) = self.sealed()? {
             return self.check_sealed_size(&sealed).map(|()| None);
         }
-        self.check_size()?;
         let disk = self.run.store().disk();
         let started_us = disk.uptime_us();
         loop {
             let waited = Duration::from_micros((disk.uptime_us() - started_us).max(0) as u64);
             let slots = self.look(how)?;
-            for &(sample, attempt) in slots.interrupted.iter().chain(&slots.new) {
+            // After the look: a claim that it did not see is for a slot that is tried here first.
+            self.check_size(&slots.new)?;
+            for (at, &(sample, attempt)) in slots.interrupted.iter().chain(&slots.new).enumerate() {
                 if let Some(episode) = self.try_slot(sample, attempt, how)? {
                     return Ok(Some(episode));
                 }
+                // Whoever was faster may have claimed it with another size.
+                let tried = (at + 1).saturating_sub(slots.interrupted.len());
+                self.check_size(&slots.new[tried..])?;
             }
             match how.busy {
                 // All free slots were lost to other workers; there may be more.
@@ -88,7 +106,8 @@ impl Group {
 
     fn opener(&self, sample: i64, how: &Opening) -> Result<Opener<'_>> {
         let name = self.name(sample);
-        Opener::new(&self.run, self.run.episode_id(&name), name, how.clone())
+        let opener = Opener::new(&self.run, self.run.episode_id(&name), name, how.clone())?;
+        Ok(opener.in_a_group_of(self.size))
     }
 
     fn look(&self, how: &Opening) -> Result<Slots> {
@@ -133,7 +152,7 @@ impl Group {
         };
         let opened = match opener.open_if_free(reservation) {
             // It ended or was pruned since the look; or it was recorded under another policy, and must be left alone.
-            Err(Error::Ended { .. } | Error::Pruned { .. }) => {
+            Err(Error::Ended { .. } | Error::ResumeRefused { .. } | Error::Pruned { .. }) => {
                 self.given.add(opener.id, attempt);
                 return Ok(None);
             }

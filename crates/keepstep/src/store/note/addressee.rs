@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use keepstep_format::Id;
 
+use crate::counts::numbered;
 use crate::error::{Error, Result};
 use crate::read::NoteTarget;
 use crate::segment::chain::{Chain, Link};
@@ -55,10 +56,11 @@ impl Run {
             return Err(self.is_elsewhere(called, generation_id)?);
         }
         if let Some(wanted) = target.attempt.filter(|wanted| !attempts.contains(wanted)) {
-            let what = format!("attempt {wanted} at {called}");
-            let numbers: Vec<String> = attempts.iter().map(u32::to_string).collect();
-            let plural = if numbers.len() == 1 { "attempt" } else { "attempts" };
-            return Err(Error::Unknown { what, hint: format!("it has {plural} {}", numbers.join(", ")) });
+            let whole = called.split_once('~').map_or(called, |(whole, _)| whole);
+            let what = format!("attempt {wanted} of {whole}");
+            let mut numbers: Vec<u64> = attempts.into_iter().map(u64::from).collect();
+            numbers.sort_unstable();
+            return Err(Error::Unknown { what, hint: numbered("attempt", &numbers) });
         }
         match target.step {
             Some(step) => self.check_step(target, step, &links, called),
@@ -72,7 +74,7 @@ impl Run {
         if store.open_episodes().recorder(&target.episode).is_some() {
             return Ok(vec![0]);
         }
-        let listed = match store.list_one(&mut store.catalog()?, &target.episode) {
+        let listed = match store.look_up(&target.episode).map(|(_, listed)| listed) {
             Err(Error::NotFound { .. }) => return Err(Error::NotFound { what: called.to_owned() }),
             listed => listed?,
         };

@@ -11,7 +11,7 @@ use keepstep_format::frame::Kind;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::read::{NoteIndex, NoteTarget};
 use crate::store::note::addressee::Seen;
 use crate::store::{Run, Store};
@@ -47,10 +47,7 @@ impl Run {
         source: &str,
     ) -> Result<Receipt> {
         let said = note_fields(name, value, source)?;
-        self.store().check_process()?;
-        if self.store().open_episodes().is_closed() {
-            return Err(Error::Closed);
-        }
+        self.store().check_open()?;
         self.check_note_target(&target, called)?;
         let time = self.store().disk().now_us();
         let mut note = vec![(fields::TIME, Value::Int(time))];

@@ -11,7 +11,10 @@ use keepstep_format::{FORMAT_VERSION, Id};
 
 use crate::disk::{self, DirEntry, Disk, join};
 use crate::error::{Doing, Error, Result};
-use crate::segment::names::{GROUPED, WRITERS, list_segments, list_writers, parse_number, segment_path};
+use crate::segment::names::{
+    GROUPED, GROUPS, HEALS, MAIL, RUNS, SCANS, WRITERS, list_segments, list_writers, parse_number,
+    segment_path,
+};
 
 const PATH: &str = disk::STORE_FILE;
 /// Folders of a store that contain folders named by ids.
@@ -49,6 +52,7 @@ pub(in crate::store) fn find_or_make(disk: &dyn Disk) -> Result<Identity> {
             }
             None => {}
         }
+        refuse_store_inside(disk)?;
         let mut random = [0; 16];
         disk.random(&mut random).doing("find an id for", "the store")?;
         let made = Identity { id: Id(random), is_recovered: false };
@@ -58,6 +62,21 @@ pub(in crate::store) fn find_or_make(disk: &dyn Disk) -> Result<Identity> {
         }
     }
     Err(Error::NotAStore { path: PATH.to_owned(), why: "it comes and goes".to_owned() })
+}
+
+/// A store called `runs` is in the folder that a new store here would use for its runs: both would be damaged.
+fn refuse_store_inside(disk: &dyn Disk) -> Result<()> {
+    for folder in [RUNS, WRITERS, MAIL, GROUPED, GROUPS, SCANS, HEALS] {
+        let inside = join(folder, PATH);
+        if disk.exists(&inside).doing("look for", &inside)? {
+            let why = format!(
+                "there is a store in its folder {folder:?}, which a new store here would write into: open that one, or \
+                 give another directory"
+            );
+            return Err(Error::NotAStore { path: "the directory".to_owned(), why });
+        }
+    }
+    Ok(())
 }
 
 /// The identity of an existing store; `None` if there is no `keepstep.json`.
@@ -124,7 +143,7 @@ fn list(disk: &dyn Disk, folder: &str) -> Result<Vec<DirEntry>> {
 /// The error of a store whose `keepstep.json` was deleted.
 pub(in crate::store) fn gone() -> Error {
     damaged(
-        "it is gone, and there are recordings here: put it back from a copy, or let `keepstep verify --heal` write it again from what the logs say",
+        "it is gone, and there are recordings here: restore it from a copy, or let `keepstep verify --heal` write it again from the logs",
     )
 }
 
@@ -155,10 +174,10 @@ fn recover(disk: &dyn Disk, text: &str) -> Result<(Id, i64)> {
             why: "it is damaged, or another program's, and nothing is recorded here: delete it to begin a store".to_owned(),
         }),
         (0, _) => Err(damaged(
-            "its checksum does not hold, and no log here says which store this was: put it back from a copy",
+            "its checksum is wrong, and no log here has the id of the store: restore it from a copy",
         )),
         (count, _) => Err(damaged(&format!(
-            "its checksum does not hold, and the logs here are of {count} different stores: put it back from a copy"
+            "its checksum is wrong, and the logs here are of {count} different stores: restore it from a copy"
         ))),
     }
 }

@@ -27,7 +27,7 @@ pub(in crate::store) fn reached(disk: &dyn Disk, wanted: Option<Level>) -> Resul
         why: why.to_owned(),
     };
     if wanted == Some(Level::Machine) {
-        let why = "one machine's disk goes with the machine; ask for level power";
+        let why = "the disk is lost with the machine; ask for level power";
         return Err(out_of_reach(Level::Machine, "a directory".to_owned(), why));
     }
     let (name, why) = match storage {
@@ -42,7 +42,7 @@ pub(in crate::store) fn reached(disk: &dyn Disk, wanted: Option<Level>) -> Resul
             let level = wanted.unwrap_or(Level::Power);
             return Ok(Reached { level, strongest: Level::Power, short_of: None });
         }
-        FileSystem::Memory(name) => (name, "it is memory, and gone with the power"),
+        FileSystem::Memory(name) => (name, "it is memory, which a power cut empties"),
         FileSystem::Unsynced(name, why) => (name, why),
     };
     if wanted == Some(Level::Power) {
@@ -50,7 +50,7 @@ pub(in crate::store) fn reached(disk: &dyn Disk, wanted: Option<Level>) -> Resul
         return Err(out_of_reach(Level::Power, name.to_owned(), &why));
     }
     let short_of = wanted.is_none().then(|| {
-        format!("steps recorded here survive a kill, but no power cut: on {name}, {why}; level \"kill\" asks for no more")
+        format!("steps recorded here survive a kill, but no power cut: on {name}, {why}; pass level \"kill\" to accept that")
     });
     Ok(Reached { level: Level::Kill, strongest: Level::Kill, short_of })
 }

@@ -8,20 +8,15 @@ use std::io;
 use keepstep_format::Id;
 
 use crate::error::{Doing, Error, Result};
+use crate::own::NewClaim;
 use crate::segment::chain::Chain;
 use crate::store::Store;
 
 impl Store {
     /// Claims an attempt, if all folders that it needs can be written. False if another process has claimed it.
-    pub(in crate::store) fn claim(
-        &self,
-        episode: &Id,
-        attempt: u32,
-        writer: &Id,
-        generation_id: &Id,
-    ) -> Result<bool> {
-        self.check_writable(episode, attempt)?;
-        self.claim_batcher().claim(episode, attempt, writer, generation_id)
+    pub(in crate::store) fn claim(&self, new: &NewClaim<'_>) -> Result<bool> {
+        self.check_writable(new.episode, new.attempt)?;
+        self.claim_batcher().claim(new)
     }
 
     /// An error if a folder that a takeover of this attempt has to write to is not writable for us.
@@ -34,7 +29,8 @@ impl Store {
         folders.extend(before.writers().iter().map(|owner| format!("mail/{owner}")));
         for dir in &folders {
             if !self.disk().can_write(dir).doing("look at", dir)? {
-                let why = "it belongs to another user, who made it in this store: have it given to you (`chown -R`), then open the episode again";
+                let why =
+                    "it belongs to another user: change its owner (`chown -R`), then open the episode again";
                 let source = io::Error::new(io::ErrorKind::PermissionDenied, why);
                 return Err(Error::io("write to", dir, source));
             }

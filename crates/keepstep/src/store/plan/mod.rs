@@ -21,6 +21,7 @@ use crate::store::name::{EpisodeName, check_number};
 use crate::store::plan::card::{PlanCard, TaskSamples};
 use crate::store::planned::tasks::{Plan, PlannedTask};
 use crate::store::run::Run;
+use crate::write::check_name;
 
 /// How many samples of one task and iteration can be planned.
 pub(in crate::store) const SAMPLES_MAX: u32 = 1 << 20;
@@ -90,7 +91,7 @@ impl Run {
         tasks: impl IntoIterator<Item = impl Into<String>>,
         options: PlanOptions,
     ) -> Result<()> {
-        self.store().check_process()?;
+        self.store().check_open()?;
         if options.samples == 0 || options.samples > SAMPLES_MAX {
             return Err(Error::BadInput {
                 field: "samples".to_owned(),
@@ -99,6 +100,8 @@ impl Run {
             });
         }
         check_number("iteration", options.iteration)?;
+        // A note that nobody can give would leave the plan open for ever.
+        options.needs.iter().try_for_each(|name| check_name("needs", name))?;
         let plan_cache = self.plan_cache();
         let mut plan = plan_cache.plan();
         plan.refresh(self)?;
@@ -212,7 +215,7 @@ impl Plan {
             if run.store().disk().exists(next).doing("look for", next)? {
                 return Ok(());
             }
-            let found = "it is gone: there is one behind it".to_owned();
+            let found = "it is gone, and there is a later one".to_owned();
             return Err(Error::Damaged { path: next.to_owned(), offset: 0, found });
         }
         self.is_dense = true;

@@ -14,7 +14,7 @@ use crate::store::planned::queue::Candidate;
 use crate::store::run::Run;
 use crate::store::run::config::short;
 
-/// How far a plan is. Each planned episode is one of: not begun, running, interrupted, ended, pruned, damaged.
+/// How far a plan is. Each planned episode is one of: not begun, running, interrupted, ended, absent, pruned, damaged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
@@ -32,6 +32,8 @@ pub struct Progress {
     pub unscored: u64,
     /// Those of these that errored as often as they may, and are given up.
     pub given_up: Vec<GivenUp>,
+    /// Their groups were sealed without them, so they could not join any more. `remaining` does not yield them.
+    pub absent: Vec<EpisodeName>,
     /// How many were pruned.
     pub pruned: u64,
     /// How many cannot be read.
@@ -51,7 +53,7 @@ pub struct GivenUp {
 }
 
 impl Progress {
-    /// How many are over and have their notes. Those that were given up or pruned do not count.
+    /// How many are over and have their notes. Those that were given up, are absent or were pruned do not count.
     pub fn done(&self) -> u64 {
         let over: u64 =
             self.ended.iter().filter(|(why, _)| &***why != Why::Errored.name()).map(|(_, count)| count).sum();
@@ -60,7 +62,8 @@ impl Progress {
 
     /// How many still need work.
     pub fn left(&self) -> u64 {
-        self.planned.saturating_sub(self.done() + self.given_up.len() as u64 + self.pruned)
+        let without_work = (self.given_up.len() + self.absent.len()) as u64 + self.pruned;
+        self.planned.saturating_sub(self.done() + without_work)
     }
 }
 
@@ -83,6 +86,7 @@ impl Run {
             ended: found.ended,
             unscored: found.lacking,
             given_up: Vec::new(),
+            absent: found.absent.iter().map(|&index| queue.name(&plan, index)).collect(),
             pruned: found.pruned,
             damaged: found.troubles.len() as u64,
         };

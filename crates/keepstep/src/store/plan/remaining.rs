@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Doing, Error, Result, or_told};
+use crate::own::NewClaim;
 use crate::segment::chain::claim_path;
 use crate::store::episode::Episode;
 use crate::store::episode::open_episodes::Reservation;
@@ -162,7 +163,10 @@ impl Job {
         } else {
             opener.open_claimed(reservation, held.attempt)
         };
-        if opened.as_ref().is_err_and(|error| !matches!(error, Error::Ended { .. } | Error::Busy { .. })) {
+        let is_left = |error: &Error| {
+            matches!(error, Error::Ended { .. } | Error::ResumeRefused { .. } | Error::Busy { .. })
+        };
+        if opened.as_ref().is_err_and(|error| !is_left(error)) {
             run.store().plan_caches().give_back(Held { is_tried: true, returned: held.returned + 1, ..held });
         }
         opened
@@ -216,6 +220,10 @@ impl Run {
     /// The remaining episodes of the plan, each claimed when it is yielded. Interrupted ones come first, then new
     /// ones, then those that lack a note, then those that this process itself left, then truncated ones (on request),
     /// then failed ones. Many threads and processes may iterate at once.
+    ///
+    /// Each group is in the order of the plan: tasks as they were planned, and of each task its samples by number. Only
+    /// the new ones begin elsewhere in each process, and go round: so processes rarely want the same episode. What others
+    /// record meanwhile changes the order of what is left.
     ///
     /// One iterator yields no attempt twice. An episode that was left without an end, or truncated again, comes again
     /// in a new iterator. A failed one comes again until it failed as often as it may.
@@ -409,7 +417,6 @@ impl Remaining {
         let (run, generation_id) = (self.run.clone(), self.run.generation_id());
         // A claim names its writer, so there must be one. The writer id also decides where to begin.
         run.store().writer()?;
-        run.store().check_open()?;
         let is_wanted =
             |held: &Held| self.options.wants_held(held) && !self.gave(&held.episode, held.attempt);
         if let Some(held) = run.store().plan_caches().take(&generation_id, is_wanted) {
@@ -516,7 +523,8 @@ impl Remaining {
         if is_claimed && is_overtaken(&self.run, &held)? {
             return Ok(None);
         }
-        if &*held.why == Why::Truncated.name() && self.run.is_sealed_with(&held.name)? {
+        // It could not join its group any more. The group may have been sealed since the survey.
+        if !is_unscored && self.run.is_sealed_with(&held.name)? {
             // So that it is not looked at again and again.
             self.given.insert(held.episode, held.attempt);
             return Ok(None);
@@ -552,7 +560,9 @@ impl Remaining {
         }
         let writer = store.writer()?.id();
         held.writer = Some(writer);
-        store.claim(&held.episode, held.attempt, &writer, &self.run.generation_id())
+        let (episode, attempt) = (&held.episode, held.attempt);
+        let (writer, generation_id, group_size) = (&writer, &self.run.generation_id(), None);
+        store.claim(&NewClaim { episode, attempt, writer, generation_id, group_size })
     }
 
     /// The next error of an episode that could not be read. Each is returned once, after all jobs.

@@ -7,6 +7,7 @@
 use keepstep_format::Id;
 
 use crate::error::{Doing, Result};
+use crate::own::NewClaim;
 use crate::segment::chain::{read_claim_at, scoring_path};
 use crate::store::run::Run;
 
@@ -37,7 +38,9 @@ impl Run {
             }
         }
         let path = scoring_path(episode, next);
-        let is_won = store.claim_batcher().claim_at(&path, episode, next, &ours, &self.generation_id())?;
+        let (writer, generation_id, group_size) = (&ours, &self.generation_id(), None);
+        let new = NewClaim { episode, attempt: next, writer, generation_id, group_size };
+        let is_won = store.claim_batcher().claim_at(&path, &new)?;
         Ok(match (is_won, next) {
             (false, _) => Scoring::Taken,
             (true, 0) => Scoring::New,

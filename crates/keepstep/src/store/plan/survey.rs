@@ -19,6 +19,7 @@ use crate::segment::named::mailbox_dir;
 use crate::segment::names::parse_number;
 use crate::segment::summary::WHY_IS_LOST;
 use crate::store::episode::opening::writers_of;
+use crate::store::group::seals::sealed_groups;
 use crate::store::name::EpisodeName;
 use crate::store::planned::queue::{Candidate, Cards, Known, Planned, Queue};
 use crate::store::planned::tasks::Plan;
@@ -51,6 +52,8 @@ enum Verdict {
     Own(Candidate),
     Errored(Candidate),
     Over(Over),
+    /// Its group is sealed without it: whatever it did, it could not join.
+    Absent,
 }
 
 /// An episode that is over.
@@ -101,12 +104,14 @@ impl Queue {
         self.refresh_notes(run, &plan)?;
         let named = self.names(&**run.store().disk())?;
         let ends = run.store().list_found_ends(Some(&self.shards()))?;
+        let sealed = sealed_groups(&**run.store().disk())?;
         let (notes, gone_owners) = (self.notes.as_ref(), HashMap::new());
-        let mut judge = Judge { run, plan: &plan, outcomes: &outcomes, ends, notes, gone_owners, acts };
+        let mut judge =
+            Judge { run, plan: &plan, outcomes: &outcomes, ends, sealed, notes, gone_owners, acts };
         let mut found = Survey::default();
         for (index, (planned, named)) in self.episodes.iter().zip(&named).enumerate() {
             match judge.verdict(index, planned, *named, &mut self.cards) {
-                Ok(verdict) => found.add(index, verdict),
+                Ok(verdict) => found.add(index, judge.unless_absent(planned, verdict)),
                 Err(error) if error.is_of_one_file() => found.troubles.push((index, error)),
                 Err(error) => return Err(error),
             }
@@ -242,6 +247,8 @@ pub(in crate::store) struct Survey {
     /// How many a process has now.
     pub(in crate::store) running: u64,
     pub(in crate::store) pruned: u64,
+    /// Those whose groups are sealed without them.
+    pub(in crate::store) absent: Vec<usize>,
     /// How many ended, by ending.
     pub(in crate::store) ended: BTreeMap<Arc<str>, u64>,
     /// How many of them lack a note, including those that a process is scoring.
@@ -253,6 +260,7 @@ impl Survey {
         match verdict {
             Verdict::Running => self.running += 1,
             Verdict::Pruned => self.pruned += 1,
+            Verdict::Absent => self.absent.push(index),
             Verdict::New => self.new.push(index),
             Verdict::Interrupted(candidate) => self.interrupted.push(candidate),
             Verdict::Own(candidate) => self.own.push(candidate),
@@ -274,6 +282,8 @@ pub(in crate::store) struct Judge<'r> {
     pub(in crate::store) outcomes: &'r Outcomes,
     /// Attempts whose end another process found. What their owners recorded after that was refused.
     ends: HashSet<(Id, u32)>,
+    /// The groups that are sealed.
+    sealed: HashSet<Id>,
     notes: Option<&'r NoteIndex>,
     /// Whether an owner is gone; each is checked once.
     gone_owners: HashMap<Id, bool>,
@@ -282,6 +292,23 @@ pub(in crate::store) struct Judge<'r> {
 }
 
 impl Judge<'_> {
+    /// What needs work is absent if its group is sealed: members have ended. What a process has is left alone.
+    fn unless_absent(&self, at: &Planned, verdict: Verdict) -> Verdict {
+        let is_sealed = || {
+            let task = &self.plan.tasks[at.task as usize];
+            let group = ids::group(&self.run.generation_id(), &task.task, task.iteration);
+            self.sealed.contains(&group)
+        };
+        match verdict {
+            Verdict::New | Verdict::Interrupted(_) | Verdict::Own(_) | Verdict::Errored(_)
+                if !self.sealed.is_empty() && is_sealed() =>
+            {
+                Verdict::Absent
+            }
+            verdict => verdict,
+        }
+    }
+
     fn verdict(&mut self, index: usize, at: &Planned, named: Named, cards: &mut Cards) -> Result<Verdict> {
         if self.outcomes.is_pruned(&at.id) {
             return Ok(Verdict::Pruned);
@@ -470,16 +497,14 @@ impl Judge<'_> {
             return Ok(true);
         }
         // Only what was over could be scored. If it was resumed after that, the result must be scored again.
-        let was_over = |attempt: &u32| {
-            let mut before = (0..*attempt).filter_map(|earlier| self.outcomes.said(&at.id, earlier));
-            before.any(|said| is_final(&said.why))
-        };
-        let began = match attempt.filter(was_over) {
-            Some(attempt) => match self.based(&at.id, attempt, cards)? {
-                Some(Known::Began { time, .. }) => time,
-                Some(Known::Void) | None => i64::MIN,
-            },
-            None => i64::MIN,
+        let began = match attempt {
+            Some(attempt) if self.was_over_before(&at.id, attempt)? => {
+                match self.based(&at.id, attempt, cards)? {
+                    Some(Known::Began { time, .. }) => time,
+                    Some(Known::Void) | None => i64::MIN,
+                }
+            }
+            _ => i64::MIN,
         };
         let of_the_run = self.notes.into_iter().flat_map(|notes| notes.notes().of(&at.id));
         let counts = |target: &NoteTarget, time: i64| {
@@ -502,16 +527,41 @@ impl Judge<'_> {
         }
         Ok(is_scored)
     }
+
+    /// True if an earlier attempt had a final end that counts: its owner may also have written one after it had lost
+    /// the attempt.
+    fn was_over_before(&self, episode: &Id, attempt: u32) -> Result<bool> {
+        for earlier in 0..attempt {
+            let said = self.outcomes.said(episode, earlier);
+            if !said.is_some_and(|said| is_final(&said.why)) {
+                continue;
+            }
+            let view = self.run.store().view(episode).and_then(|view| view.attempt(earlier));
+            let view = match view {
+                // It was pruned since it was listed, or the claim was passed over.
+                Err(Error::Pruned { .. } | Error::NotFound { .. }) => continue,
+                view => view?,
+            };
+            if view.ending()?.and_then(|end| end.why).is_some_and(|why| is_final(&why)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }
 
 /// The names of the notes that the counting attempt recorded on itself.
 fn noted_by_itself(run: &Run, episode: &Id) -> Result<BTreeSet<String>> {
     let store = run.store();
-    let chain = Chain::read(store.cards(), episode)?;
+    let chain = Chain::read_counted(store.cards(), episode)?;
     let Some(force) = chain.in_force() else { return Ok(BTreeSet::new()) };
     let mut catalog = store.looking();
     catalog.refresh_of(&writers_of(force))?;
-    let mut lineage = catalog.lineage(episode, &chain, force.claim.attempt)?;
+    let mut lineage = match catalog.lineage(episode, &chain, force.claim.attempt) {
+        // It was pruned since it was listed.
+        Err(Error::Pruned { .. }) => return Ok(BTreeSet::new()),
+        lineage => lineage?,
+    };
     drop(catalog);
     let is_note = |at: &usize| lineage.lines()[*at].kind == Kind::Note as u8;
     let notes: Vec<usize> = (0..lineage.lines().len()).filter(is_note).collect();

@@ -4,7 +4,7 @@ pub(in crate::store) mod queue;
 pub(in crate::store) mod repeats;
 pub(in crate::store) mod tasks;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use keepstep_format::Id;
@@ -15,11 +15,17 @@ use crate::store::planned::queue::Queue;
 use crate::store::planned::repeats::Scorings;
 use crate::store::planned::tasks::Plan;
 
-/// The plan caches of all open runs, and the unused claims of this process.
+/// How many plan caches are kept for the next handle of their run. They have what this process tried, and when: a limit
+/// that counts for a process must not begin anew with a handle.
+const KEPT_MAX: usize = 8;
+
+/// The plan caches of the runs that are open or were used last, and the unused claims of this process.
 #[derive(Debug, Default)]
 pub(in crate::store) struct PlanCaches {
     process: Process,
     open: Mutex<HashMap<Id, Weak<PlanCache>>>,
+    /// The newest first.
+    kept: Mutex<VecDeque<Arc<PlanCache>>>,
     idle: Mutex<Vec<Held>>,
 }
 
@@ -59,12 +65,16 @@ impl PlanCaches {
             return Arc::default();
         }
         let mut open = lock(&self.open);
-        if let Some(plan_cache) = open.get(generation_id).and_then(Weak::upgrade) {
-            return plan_cache;
-        }
-        open.retain(|_, plan_cache| plan_cache.strong_count() > 0);
-        let plan_cache = Arc::new(PlanCache::default());
-        open.insert(*generation_id, Arc::downgrade(&plan_cache));
+        let plan_cache = open.get(generation_id).and_then(Weak::upgrade).unwrap_or_else(|| {
+            open.retain(|_, plan_cache| plan_cache.strong_count() > 0);
+            let plan_cache = Arc::new(PlanCache::default());
+            open.insert(*generation_id, Arc::downgrade(&plan_cache));
+            plan_cache
+        });
+        let mut kept = lock(&self.kept);
+        kept.retain(|it| !Arc::ptr_eq(it, &plan_cache));
+        kept.push_front(Arc::clone(&plan_cache));
+        kept.truncate(KEPT_MAX);
         plan_cache
     }
 

@@ -9,6 +9,7 @@ use keepstep_format::card::kind;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, fields, ids};
 
+use crate::counts::numbered;
 use crate::disk;
 use crate::error::{Doing, Error, Result, or_told};
 use crate::segment::cards::{CardFound, Fields, Published, publish_card, read_card};
@@ -170,7 +171,10 @@ impl Store {
                 return self.reopen(name, generation, true, &options);
             }
         }
-        Err(Error::Busy { what: folder, why: "others begin generations of it faster than we can".to_owned() })
+        Err(Error::Busy {
+            what: folder,
+            why: "other processes begin generations of it faster than this one can".to_owned(),
+        })
     }
 
     /// Opens a generation that exists; makes nothing.
@@ -187,10 +191,9 @@ impl Store {
             return self.reopen(name, generation, there.last() == Some(&generation), options);
         }
         let what = format!("generation {generation} of run {name:?}");
-        let numbers: Vec<String> = there.iter().map(u64::to_string).collect();
-        let hint = match numbers.is_empty() {
+        let hint = match there.is_empty() {
             true => "no run of that name was ever begun".to_owned(),
-            false => format!("it has {}", numbers.join(", ")),
+            false => numbered("generation", &there),
         };
         Err(Error::Unknown { what, hint })
     }
@@ -268,7 +271,7 @@ impl Store {
         numbers.sort_unstable();
         let gone = (0..newest.map_or(0, |newest| newest + 1)).find(|number| !numbers.contains(number));
         let lost = |number| {
-            let found = "it is gone, and with it what the run is called and its config".to_owned();
+            let found = "it is gone, and with it the name and the config of the run".to_owned();
             Error::Damaged { path: run_path(folder, number), offset: 0, found }
         };
         Ok((numbers, gone.map(lost)))
@@ -292,6 +295,7 @@ impl Store {
 
     /// Makes a run; `None` if another process was faster.
     fn make_run(&self, name: &str, generation: u64, options: &RunOptions) -> Result<Option<RunInfo>> {
+        self.check_open()?;
         let mut generation_id = [0; 16];
         self.disk().random(&mut generation_id).doing("find a generation id for", name)?;
         let info = RunInfo {
@@ -310,7 +314,7 @@ impl Store {
             Published::Unfit => Err(Error::BadInput {
                 field: "config".to_owned(),
                 value: "is deeper than 127 levels, longer than 64 MiB, or partly lost".to_owned(),
-                fix: "record what is large in an episode, and give the config its name".to_owned(),
+                fix: "record large values in an episode, and put its name into the config".to_owned(),
             }),
         }
     }

@@ -81,7 +81,7 @@ impl Stream {
     }
 
     fn freeze_with(&self, goes_on: bool) -> Result<StreamView> {
-        self.store.check_process()?;
+        self.store.check_open()?;
         let (files, storage) = (&self.shared.files, &self.shared.storage);
         self.refuse_hidden()?;
         if let Some(card) = files.read_freeze(storage)? {
@@ -105,6 +105,7 @@ impl Stream {
         };
         let card = FreezeCard { entries: places(&entries)?, conflicts: places(&conflicts)?, lost };
         drop((entries, conflicts));
+        self.store.inner.streams.forget(&self.shared);
         if files.publish_freeze(storage, &writer, &card)? {
             return self.read_frozen(&card);
         }
@@ -114,7 +115,7 @@ impl Stream {
 
     /// Hides the stream from all readers. Its records stay until `prune` deletes them; later entries get `Fenced`.
     pub fn hide(&self) -> Result<()> {
-        self.store.check_process()?;
+        self.store.check_open()?;
         let (files, storage) = (&self.shared.files, &self.shared.storage);
         if files.is_dropped(storage)? {
             return files.sync_names(storage);
@@ -122,6 +123,7 @@ impl Stream {
         let writer = self.store.writer()?.id();
         files.begin_closing(storage, &writer)?;
         files.post_to_all(storage, &writer)?;
+        self.store.inner.streams.forget(&self.shared);
         files.publish_drop(storage)
     }
 
@@ -168,7 +170,11 @@ impl Stream {
             set.add(entry);
         })?;
         match lost.first() {
-            Some(lost) if !goes_on => Err(lost.to_error()),
+            Some(lost) if !goes_on => {
+                let found =
+                    format!("{}; the stream takes no more entries, and is not frozen yet", lost.found);
+                Err(LostEntry { found, ..lost.clone() }.to_error())
+            }
             _ => {
                 let (entries, conflicts) = set.finish();
                 let lost = lost.into_iter().map(|LostEntry { writer, path, offset, found }| LostPlace {

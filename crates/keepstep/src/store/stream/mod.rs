@@ -4,9 +4,10 @@
 //! first one; otherwise [`Stream::freeze`] reports it.
 
 pub(in crate::store) mod freeze;
+mod open_streams;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use keepstep_format::commit::What;
 use keepstep_format::frame::Kind;
@@ -18,10 +19,13 @@ use keepstep_format::{Id, fields, ids};
 use crate::error::{Error, Result};
 use crate::options::Level;
 use crate::own::streams::{COPIED, PUT, StreamFiles};
-use crate::read::{Catalog, stream_bind, stream_entries};
+use crate::read::{Catalog, StreamEntry, stream_bind, stream_entries};
+use crate::recover::Recovery;
 use crate::segment::Storage;
 use crate::store::{Run, Store};
 use crate::write::{Putter, Receipt, SubjectKey, SubjectName, Writer};
+
+pub(in crate::store) use open_streams::OpenStreams;
 
 /// How often a process that puts entries looks at those of other processes. Looking more often costs more than it
 /// finds.
@@ -34,7 +38,7 @@ pub struct Stream {
     pub(in crate::store) shared: Arc<Shared>,
 }
 
-/// What all handles of one stream share.
+/// What all handles of one stream share. The store keeps it for later handles.
 pub(in crate::store) struct Shared {
     pub(in crate::store) files: StreamFiles,
     pub(in crate::store) storage: Arc<Storage>,
@@ -60,15 +64,13 @@ struct Seen {
 }
 
 /// What was seen of the entries of other processes.
+#[derive(Default)]
 struct Others {
-    catalog: Catalog,
+    /// Only while there is a handle: it may be large.
+    catalog: Option<Catalog>,
     next_seq: HashMap<Id, u32>,
     looked_us: i64,
 }
-
-/// The open streams of a store.
-#[derive(Default)]
-pub(in crate::store) struct OpenStreams(Mutex<HashMap<Id, Weak<Shared>>>);
 
 impl Run {
     /// A stream of this run, by name. Nothing is written before the first entry.
@@ -79,13 +81,7 @@ impl Run {
             // does not exist here may hold the lock.
             return Stream { store: self.store.clone(), shared: self.shared_stream(id, name) };
         }
-        let mut open = self.store.inner.streams.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let shared = open.get(&id).and_then(Weak::upgrade).unwrap_or_else(|| {
-            open.retain(|_, shared| shared.strong_count() > 0);
-            let shared = self.shared_stream(id, name);
-            open.insert(id, Arc::downgrade(&shared));
-            shared
-        });
+        let shared = self.store.inner.streams.get_or_make(id, || self.shared_stream(id, name));
         Stream { store: self.store.clone(), shared }
     }
 
@@ -110,8 +106,9 @@ impl Stream {
     /// Puts an entry. Returns at once; every process sees the entry once its receipt says that it is durable.
     ///
     /// The same value under the same id is fine. Another value is refused with `BadInput` if this process put the
-    /// entry or can see it; otherwise [`Stream::freeze`] reports it. After a freeze or a drop it is `Fenced`. While a
-    /// handle is open, the ids of all entries and a hash of each are in memory.
+    /// entry, through whatever handle, or can see it; otherwise [`Stream::freeze`] reports it. After a freeze or a drop
+    /// it is `Fenced`. The ids of all entries and a hash of each are in memory while a handle is open; the store also
+    /// keeps those of the streams that were used last, up to a limit.
     pub fn put(&self, id: &str, value: Value) -> Result<Receipt> {
         let putter = self.putter()?;
         self.look_at_others(&mut self.lock())?;
@@ -159,9 +156,25 @@ impl Stream {
         if !looks_first && files.is_closing(storage)? {
             return Err(fenced());
         }
+        self.recall(&mut state, &writer)?;
         let putter = Arc::new(self.new_putter(writer, PUT, self.store.level()));
         state.putter = Some(Arc::clone(&putter));
         Ok(putter)
+    }
+
+    /// Reads what this process put through handles that the store has forgotten since.
+    fn recall(&self, state: &mut State, writer: &Writer) -> Result<()> {
+        let key = SubjectKey { what: What::Stream, id: self.id(), attempt: PUT };
+        if writer.next_seq(&key).is_none() {
+            return Ok(());
+        }
+        let storage = Arc::clone(&self.shared.storage);
+        // What is acknowledged is written, and its log may not say yet that it is synced.
+        let mut catalog = Catalog::unread(storage, Arc::new(Recovery::dirty()));
+        catalog.refresh_of(&[writer.id()])?;
+        let bind = stream_bind(&self.id(), PUT);
+        stream_entries(&catalog, &writer.id(), &bind, 0, &mut |entry| state.see(entry))?;
+        Ok(())
     }
 
     /// A putter that appends to an attempt of this stream in this process's log.
@@ -181,32 +194,34 @@ impl Stream {
         if state.others.as_ref().is_some_and(is_fresh) {
             return Ok(());
         }
-        let storage = &self.shared.storage;
         let own = self.store.writer()?.id();
-        let mut writers = self.shared.files.claimants(storage)?;
+        let mut writers = self.shared.files.claimants(&self.shared.storage)?;
         writers.retain(|writer| *writer != own);
-        let others = state.others.get_or_insert_with(|| Others {
-            catalog: Catalog::unread(Arc::clone(storage), self.store.recovery()),
-            next_seq: HashMap::new(),
-            looked_us: now_us,
-        });
+        let mut others = state.others.take().unwrap_or_default();
         others.looked_us = now_us;
+        let looked = self.look_at(&mut others, &writers, state);
+        state.others = Some(others);
+        looked
+    }
+
+    fn look_at(&self, others: &mut Others, writers: &[Id], state: &mut State) -> Result<()> {
         if writers.is_empty() {
             return Ok(());
         }
-        others.catalog.refresh_of(&writers)?;
+        let unread = || Catalog::unread(Arc::clone(&self.shared.storage), self.store.recovery());
+        let catalog = others.catalog.get_or_insert_with(unread);
+        catalog.refresh_of(writers)?;
         let bind = stream_bind(&self.id(), PUT);
-        for writer in &writers {
+        for writer in writers {
             let next_seq = others.next_seq.entry(*writer).or_insert(0);
             let from = *next_seq;
             // Lost entries are reported to readers; they are no reason to stop recording.
-            stream_entries(&others.catalog, writer, &bind, from, &mut |entry| {
+            stream_entries(catalog, writer, &bind, from, &mut |entry| {
                 // An entry that is not settled may still be written again with another value, so it is read again.
                 if entry.is_settled && *next_seq == entry.seq {
                     *next_seq = entry.seq.saturating_add(1);
                 }
-                let seen = Seen { hash: entry.hash, is_durable: entry.is_settled };
-                state.seen.entry(entry.id).or_insert(seen).become_durable_with(&seen);
+                state.see(entry);
             })?;
         }
         Ok(())
@@ -217,6 +232,33 @@ impl Stream {
     }
 }
 
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // The handle, and the store. If another one is dropped or made just now, the catalog is read again, or later.
+        const WITHOUT_HANDLES: usize = 2;
+        if Arc::strong_count(&self.shared) <= WITHOUT_HANDLES
+            && let Ok(mut state) = self.shared.state.try_lock()
+            && let Some(others) = &mut state.others
+        {
+            others.catalog = None;
+        }
+    }
+}
+
+impl Shared {
+    /// How many entries are known, if none of them is in flight.
+    fn entries_at_rest(&self) -> Option<usize> {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            // It is in use.
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        state.sweep();
+        state.in_flight.is_empty().then_some(state.seen.len())
+    }
+}
+
 impl Seen {
     fn become_durable_with(&mut self, same: &Seen) {
         self.is_durable |= same.is_durable && self.hash == same.hash;
@@ -224,6 +266,12 @@ impl Seen {
 }
 
 impl State {
+    /// Notes an entry that was read.
+    fn see(&mut self, entry: StreamEntry) {
+        let seen = Seen { hash: entry.hash, is_durable: entry.is_settled };
+        self.seen.entry(entry.id).or_insert(seen).become_durable_with(&seen);
+    }
+
     /// A receipt for an entry that is recorded or in flight; an error if its value differs.
     fn known(&mut self, id: &str, hash: &Hash, putter: &Putter) -> Result<Option<Receipt>> {
         self.sweep();

@@ -4,6 +4,7 @@
 //! acknowledges nothing more there, and a taker whose base is void never begins.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,21 +12,24 @@ use keepstep_format::Id;
 use keepstep_format::card::kind;
 
 use crate::disk;
-use crate::error::{Doing, Result};
+use crate::error::{Doing, Error, Result};
 use crate::own::OwnerState;
-use crate::own::closing::{self, Answer};
+use crate::own::closing;
 use crate::read::Catalog;
 use crate::recover::Recovery;
 use crate::segment::cards::{Published, publish_card};
 use crate::segment::chain::{Based, base_path, lost_base, read_based, read_claim, void_base_fields};
-use crate::segment::log::closed_by_its_owner;
-use crate::segment::names::list_segments;
+use crate::segment::closed::{LogEnd, answered};
+use crate::segment::log::{Log, closed_by_its_owner};
+use crate::segment::names::{list_segments, segment_path};
 use crate::segment::{Liveness, ScanUnsealed};
 use crate::store::Store;
-use crate::tend::CloseLogs;
+use crate::tend::{CloseLogs, NotClosed};
 
 /// How often to look for an answer.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// What the system says of a part of the disk that cannot be read or written.
+const EIO: i32 = rustix::io::Errno::IO.raw_os_error();
 
 /// Closes logs, and reads them.
 pub(in crate::store) struct Closer<'s> {
@@ -38,6 +42,31 @@ pub(in crate::store) struct Closer<'s> {
 struct Asked {
     writer: Id,
     number: u64,
+}
+
+/// What came of asking.
+enum Asking {
+    /// The log is closed; or it is not, and why.
+    Decided(Option<NotClosed>),
+    Open(Asked),
+}
+
+/// Separates what is wrong with the files of one writer, such as an answer that cannot be read: its log is not closed.
+/// A disk that is full, or that cannot be written to, concerns them all.
+fn or_trouble(asking: Result<Asking>) -> Result<Asking> {
+    let is_its_own = |error: &Error| match error {
+        Error::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => false,
+        Error::Io { source, .. } => error.is_of_one_file() || source.raw_os_error() == Some(EIO),
+        _ => error.is_of_one_file(),
+    };
+    match asking {
+        Err(error) if is_its_own(&error) => Ok(Asking::Decided(Some(NotClosed::Trouble(error)))),
+        asking => asking,
+    }
+}
+
+fn note(not_closed: &mut BTreeMap<Id, NotClosed>, writer: Id, outcome: Option<NotClosed>) {
+    not_closed.extend(outcome.map(|why| (writer, why)));
 }
 
 impl Store {
@@ -79,23 +108,12 @@ impl Store {
 }
 
 impl CloseLogs for Closer<'_> {
-    fn close(&self, writers: &[Id]) -> Result<BTreeMap<Id, String>> {
+    fn close(&self, writers: &[Id]) -> Result<BTreeMap<Id, NotClosed>> {
         let (mut not_closed, mut waiting) = (BTreeMap::new(), Vec::new());
         for &writer in writers {
-            if self.is_closed(&writer)? {
-                continue;
-            }
-            let state = self.store.leases().state(&writer);
-            if state == OwnerState::Live {
-                not_closed.insert(writer, "its writer is there".to_owned());
-                continue;
-            }
-            let number = closing::ask(self.store.cards(), self.store.notices(), &writer)?;
-            let asked = Asked { writer, number };
-            // If the lock is free, do not wait. Should the owner be alive, it is fenced, and no data is lost.
-            match state {
-                OwnerState::Dead(_) => self.decide(&asked, &mut not_closed)?,
-                _ => waiting.push(asked),
+            match or_trouble(self.ask(writer))? {
+                Asking::Decided(outcome) => note(&mut not_closed, writer, outcome),
+                Asking::Open(asked) => waiting.push(asked),
             }
         }
         self.wait_for(waiting, &mut not_closed)?;
@@ -121,29 +139,76 @@ impl Closer<'_> {
         {
             return Ok(true);
         }
-        closing::is_closed(cards, writer)
+        Ok(closing::is_closed(cards, writer)?.is_some())
     }
 
-    /// Publishes the answer "closed" in place of an owner that does not answer.
-    fn decide(&self, asked: &Asked, not_closed: &mut BTreeMap<Id, String>) -> Result<()> {
-        let Asked { writer, number } = asked;
-        if closing::answer(self.store.cards(), writer, *number, Answer::Closed)? == Answer::Alive {
-            not_closed.insert(*writer, "its writer is there, and says so".to_owned());
+    /// Asks a writer that seems gone whether its log may be closed.
+    fn ask(&self, writer: Id) -> Result<Asking> {
+        if self.is_closed(&writer)? {
+            return Ok(Asking::Decided(None));
         }
-        Ok(())
+        let state = self.store.leases().state(&writer);
+        if state == OwnerState::Live {
+            return Ok(Asking::Decided(Some(NotClosed::For("its writer is alive"))));
+        }
+        let number = closing::ask(self.store.cards(), self.store.notices(), &writer)?;
+        let asked = Asked { writer, number };
+        // If the lock is free, do not wait. Should the owner be alive, it is fenced, and no data is lost.
+        match state {
+            OwnerState::Dead(_) => self.decide(&asked).map(Asking::Decided),
+            _ => Ok(Asking::Open(asked)),
+        }
+    }
+
+    /// Publishes the answer "closed" in place of an owner that does not answer. Returns why it is not closed, if so.
+    fn decide(&self, asked: &Asked) -> Result<Option<NotClosed>> {
+        let Asked { writer, number } = asked;
+        let cards = self.store.cards();
+        // Read after the letter was posted: what the owner acknowledged without having seen it is there.
+        let end = match self.end_of(writer) {
+            // It was closed by yet another process, and replaced.
+            Err(error) if error.is_gone() && closing::is_closed(cards, writer)?.is_some() => return Ok(None),
+            end => end?,
+        };
+        Ok(match end.map(|end| closing::close(cards, writer, *number, end)).transpose()? {
+            None => Some(NotClosed::For("where its log ends cannot be read")),
+            Some(None) => Some(NotClosed::For("its writer is alive: it answered")),
+            Some(Some(_)) => None,
+        })
+    }
+
+    /// What came of a question, as far as it is known.
+    fn look_for_answer(&self, asked: Asked, is_over: bool) -> Result<Asking> {
+        match answered(self.store.cards(), &asked.writer, asked.number)? {
+            None if !is_over => Ok(Asking::Open(asked)),
+            _ => self.decide(&asked).map(Asking::Decided),
+        }
+    }
+
+    /// Where a log ends now. What is in it must not be gone after a power cut.
+    fn end_of(&self, writer: &Id) -> Result<Option<LogEnd>> {
+        let mut log = Log::new(self.store.storage_as_it_is(), *writer);
+        log.refresh(&self.scan_closed)?;
+        let end = log.end();
+        if let Some(LogEnd { segment, .. }) = end.filter(|end| end.bytes > 0) {
+            let path = segment_path(writer, segment);
+            log.storage().file(writer, segment)?.sync().doing("sync", &path)?;
+        }
+        Ok(end)
     }
 
     /// Gives owners whose state is unknown the time of a lease to answer.
-    fn wait_for(&self, mut waiting: Vec<Asked>, not_closed: &mut BTreeMap<Id, String>) -> Result<()> {
+    fn wait_for(&self, mut waiting: Vec<Asked>, not_closed: &mut BTreeMap<Id, NotClosed>) -> Result<()> {
         let (disk, lease) = (self.store.disk(), self.store.leases().lease());
         let started_us = disk.uptime_us();
         while !waiting.is_empty() {
             let waited = Duration::from_micros((disk.uptime_us() - started_us).max(0) as u64);
             let mut left = Vec::new();
             for asked in waiting {
-                match closing::answered(self.store.cards(), &asked.writer, asked.number)? {
-                    None if waited < lease => left.push(asked),
-                    _ => self.decide(&asked, not_closed)?,
+                let writer = asked.writer;
+                match or_trouble(self.look_for_answer(asked, waited >= lease))? {
+                    Asking::Decided(outcome) => note(not_closed, writer, outcome),
+                    Asking::Open(asked) => left.push(asked),
                 }
             }
             waiting = left;

@@ -28,7 +28,7 @@ impl Store {
         options: CompactOptions,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<CompactReport> {
-        self.check_process()?;
+        self.check_open()?;
         tend::compact(&self.storage_as_it_is(), &self.closer(), &self.how(options), progress)
     }
 
@@ -57,7 +57,7 @@ impl Store {
         dry_run: bool,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<PruneReport> {
-        self.check_process()?;
+        self.check_open()?;
         let storage = self.storage_as_it_is();
         tend::prune(&storage, &self.closer(), &self.how(options), what, self, dry_run, progress)
     }
@@ -136,7 +136,7 @@ impl Store {
         // If an episode cannot be read, a process may have it. It stays; the others can be deleted.
         if let Some(error) = trouble.or(unread) {
             candidate.is_damaged = true;
-            candidate.running = Some(format!("whether somebody has it cannot be told: {error}"));
+            candidate.running = Some(format!("it is unknown whether a process has it: {error}"));
         }
         Ok(candidate)
     }
@@ -164,9 +164,12 @@ impl Store {
             if let Some(here) = self.who_is_there(&link.claim.writer) {
                 candidate.running = Some(format!("attempt {attempt} is claimed by a writer that {here}"));
             }
-            match link.base {
-                // The attempt began, and has recorded nothing.
-                Some(_) => candidate.left_by.push(link.claim.writer),
+            match &link.base {
+                // The attempt began, and has recorded nothing. It counts: how an earlier one ended does not.
+                Some(_) => {
+                    candidate.why = self.found_end(&candidate.episode, attempt)?.map(|(why, _)| why);
+                    candidate.left_by.push(link.claim.writer);
+                }
                 None => candidate.claimed.push(attempt),
             }
         }
@@ -179,7 +182,7 @@ impl Store {
     /// have lost only its lock, and deleted data does not come back.
     fn who_is_there(&self, writer: &Id) -> Option<String> {
         if self.leases().state(writer) == OwnerState::Live {
-            return Some("is there".to_owned());
+            return Some("is alive".to_owned());
         }
         let ago = self.leases().heard_lately(writer)?;
         let left = (self.leases().lease() - ago).as_secs() + 1;
@@ -196,16 +199,19 @@ impl Episodes for Store {
         let mut going_on = BTreeMap::new();
         for it in episodes {
             for &attempt in &it.claimed {
-                if !self.pass_over(&it.episode, attempt)? {
-                    going_on.insert(it.episode, format!("attempt {attempt} has begun"));
-                }
+                let why = match or_told(self.pass_over(&it.episode, attempt))? {
+                    (Some(true), _) => continue,
+                    (_, Some(error)) => error.to_string(),
+                    (_, None) => format!("attempt {attempt} has begun"),
+                };
+                going_on.insert(it.episode, why);
             }
         }
         let writers: BTreeSet<Id> = episodes.iter().flat_map(|it| it.left_by.iter().copied()).collect();
         let not_closed = self.closer().close(&writers.into_iter().collect::<Vec<_>>())?;
         for it in episodes {
             if let Some(why) = it.left_by.iter().find_map(|writer| not_closed.get(writer)) {
-                going_on.insert(it.episode, why.clone());
+                going_on.insert(it.episode, why.to_string());
             }
         }
         Ok(going_on)

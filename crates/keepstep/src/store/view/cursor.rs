@@ -11,7 +11,7 @@
 //! Cursors of 0.1 begin with `1` and have no `=` and no `+`. They can still be read.
 
 use keepstep_format::Id;
-use keepstep_format::commit::Bind;
+use keepstep_format::commit::{Bind, What};
 
 use crate::error::{Error, Result};
 use crate::read::{Position, Unsettled};
@@ -24,6 +24,13 @@ pub(in crate::store) struct Held {
     pub(in crate::store) attempt: u32,
     pub(in crate::store) seq: u32,
     pub(in crate::store) why: String,
+}
+
+impl Held {
+    /// The attempt that it ends, as its owner recorded it.
+    pub(in crate::store) fn bind(&self) -> Bind {
+        Bind { what: What::Attempt, id: self.episode, attempt: self.attempt }
+    }
 }
 
 /// A seal that was announced and not published yet.
@@ -46,7 +53,8 @@ const VERSION: &str = "2";
 const VERSION_OF_0_1: &str = "1";
 
 impl Cursor {
-    pub(in crate::store) fn to_text(&self) -> String {
+    /// As a text for this run: its generation is part of the checksum, so that no other run takes it.
+    pub(in crate::store) fn to_text(&self, run: &Id) -> String {
         let mut text = VERSION.to_owned();
         let Position { replaced_by, writers, unsettled } = &self.position;
         if let Some(manifest) = replaced_by {
@@ -65,25 +73,28 @@ impl Cursor {
         for Announced { writer, group, time } in &self.announced {
             text += &format!("~!{writer}.{group}.{time}");
         }
-        let sum = crc32c::crc32c(text.as_bytes());
+        let sum = sum_of(&text, run);
         text + &format!("~{sum:08x}")
     }
 
-    pub(in crate::store) fn parse(text: &str) -> Result<Self> {
-        Self::read(text).ok_or_else(|| Error::BadInput {
+    pub(in crate::store) fn parse(text: &str, run: &Id) -> Result<Self> {
+        Self::read(text, run).ok_or_else(|| Error::BadInput {
             field: "after".to_owned(),
-            value: format!("is {text:?}, which is no cursor"),
-            fix: "give a cursor as it was given to you, or none to begin with the first".to_owned(),
+            value: format!("is {text:?}, which is no cursor of this run"),
+            fix: "give a cursor that following this run returned, or \"\" to begin with the first event"
+                .to_owned(),
         })
     }
 
-    fn read(text: &str) -> Option<Self> {
+    fn read(text: &str, run: &Id) -> Option<Self> {
         let (body, sum) = text.rsplit_once('~')?;
-        if format!("{:08x}", crc32c::crc32c(body.as_bytes())) != sum {
-            return None;
-        }
         let mut parts = body.split('~');
-        if !matches!(parts.next()?, VERSION | VERSION_OF_0_1) {
+        let expected = match parts.next()? {
+            VERSION => sum_of(body, run),
+            VERSION_OF_0_1 => crc32c::crc32c(body.as_bytes()),
+            _ => return None,
+        };
+        if format!("{expected:08x}") != sum {
             return None;
         }
         let mut cursor = Self::default();
@@ -105,6 +116,10 @@ impl Cursor {
         }
         Some(cursor)
     }
+}
+
+fn sum_of(body: &str, run: &Id) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&run.0), body.as_bytes())
 }
 
 fn read_held(text: &str) -> Option<Held> {
@@ -160,16 +175,19 @@ mod tests {
         let position = Position { replaced_by: Some(12), writers, unsettled };
         let announced = vec![Announced { writer: Id([3; 16]), group: Id([4; 16]), time: -5 }];
         let cursor = Cursor { position, held: vec![held], announced };
-        let text = cursor.to_text();
-        assert_eq!(Cursor::parse(&text).expect("reads"), cursor);
-        assert_eq!(Cursor::parse(&Cursor::default().to_text()).expect("reads"), Cursor::default());
+        let (run, other) = (Id([6; 16]), Id([7; 16]));
+        let text = cursor.to_text(&run);
+        assert_eq!(Cursor::parse(&text, &run).expect("reads"), cursor);
+        assert!(Cursor::parse(&text, &other).is_err(), "it is of another run");
+        let empty = Cursor::default();
+        assert_eq!(Cursor::parse(&empty.to_text(&run), &run).expect("reads"), empty);
         for index in 0..text.len() {
             let mut touched = text.clone().into_bytes();
             touched[index] ^= 1;
             let touched = String::from_utf8(touched).expect("is still ASCII");
-            assert!(Cursor::parse(&touched).is_err(), "{touched}");
+            assert!(Cursor::parse(&touched, &run).is_err(), "{touched}");
         }
-        assert!(Cursor::parse("").is_err() && Cursor::parse("1~").is_err());
+        assert!(Cursor::parse("", &run).is_err() && Cursor::parse("1~", &run).is_err());
     }
 
     /// A cursor of 0.1 can be read: how far each log was reported, and which logs are done.
@@ -178,7 +196,7 @@ mod tests {
         let (one, two) = (Id([1; 16]), Id([2; 16]));
         let body = format!("1~{one}.3.4096~{two}.{max}.{max}~!{one}.{two}.77", max = u64::MAX);
         let text = format!("{body}~{:08x}", crc32c::crc32c(body.as_bytes()));
-        let cursor = Cursor::parse(&text).expect("reads");
+        let cursor = Cursor::parse(&text, &Id([6; 16])).expect("reads");
         let writers = [(one, (3, 4096)), (two, (u64::MAX, u64::MAX))].into_iter().collect();
         assert_eq!(cursor.position, Position { writers, ..Position::default() });
         assert_eq!(cursor.announced, [Announced { writer: one, group: two, time: 77 }]);

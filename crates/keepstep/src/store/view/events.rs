@@ -1,8 +1,13 @@
 //! Follows a run, for example for a trainer: episodes that ended, and groups that were sealed.
 //!
-//! An END in a log may not count: its writer may have been fenced before it was acknowledged. The next attempt's base
-//! says whether it counts. While that attempt is claimed and has no base, this is open. If the taker seems gone, a
-//! void base is published first, so that it cannot decide otherwise later.
+//! What is reported stays true, so nothing is reported that can still be undone:
+//!
+//! - An END in a log may be given up by its writer, until the log says that it is synced, or is closed. If its writer
+//!   seems gone, the follower closes the log first.
+//! - Its writer may have been fenced before it was acknowledged. The next attempt's base says whether it counts. While
+//!   that attempt is claimed and has no base, this is open. If the taker seems gone, a void base is published first,
+//!   so that it cannot decide otherwise later.
+//! - A taker may have copied it. The copy is reported only if the original did not stay in its log.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -13,13 +18,14 @@ use keepstep_format::frame::Kind;
 use keepstep_format::{Id, commit::Bind};
 
 use crate::error::{Error, Result, or_told};
-use crate::read::{Follow, FollowFrom, Followed, Item, Stopper, is_final};
+use crate::read::{Follow, FollowFrom, Followed, Item, Kept, Stopper, is_final};
 use crate::segment::cards::as_id;
-use crate::segment::chain::Chain;
+use crate::segment::chain::{Chain, Span, read_claim};
 use crate::segment::names::{SEAL_NOTE, segment_path};
 use crate::segment::summary::WHY_IS_LOST;
 use crate::store::run::Run;
 use crate::store::view::cursor::{Announced, Cursor, Held};
+use crate::store::view::settling::Closing;
 
 /// Something that happened in a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,10 +61,13 @@ pub struct RunFollow {
     /// Unreadable cards that were reported.
     told: BTreeSet<String>,
     untold: Vec<String>,
+    closing: Closing,
 }
 
 /// How often undecided ends and seals are checked again.
 const DECIDE_AGAIN: Duration = Duration::from_millis(200);
+/// How often to look for records that a writer left that is gone.
+const LOOK_FOR_LEFT: Duration = Duration::from_secs(2);
 
 impl Run {
     /// Follows the events of the run, from the beginning or from a cursor of [`RunFollow::next`].
@@ -90,13 +99,15 @@ impl Run {
         let (from, Cursor { held, announced, .. }) = match after {
             None => (FollowFrom::Start, Cursor::default()),
             Some(text) => {
-                let cursor = Cursor::parse(text)?;
+                let cursor = Cursor::parse(text, &self.generation_id())?;
                 (FollowFrom::Behind(cursor.position.clone()), cursor)
             }
         };
-        let follow = Follow::kinds(store.storage(), store.recovery(), from, &[Kind::End, Kind::Note])?;
-        let (told, untold) = (BTreeSet::new(), Vec::new());
-        Ok(RunFollow { run: self.clone(), follow, held, announced, told, untold })
+        let only_settled = !store.options().is_broken_tell_what_is_seen();
+        let kinds = [Kind::End, Kind::Note];
+        let follow = Follow::kinds(store.storage(), store.recovery(), from, &kinds, only_settled)?;
+        let (told, untold, closing) = (BTreeSet::new(), Vec::new(), Closing::default());
+        Ok(RunFollow { run: self.clone(), follow, held, announced, told, untold, closing })
     }
 }
 
@@ -116,7 +127,8 @@ impl RunFollow {
     /// The cursor after everything that was reported so far.
     pub fn cursor(&self) -> String {
         let (held, announced) = (self.held.clone(), self.announced.clone());
-        Cursor { position: self.follow.position().clone(), held, announced }.to_text()
+        Cursor { position: self.follow.position().clone(), held, announced }
+            .to_text(&self.run.generation_id())
     }
 
     /// The next event, and the cursor after it. Waits up to `timeout`; `None` if nothing happened.
@@ -132,9 +144,12 @@ impl RunFollow {
             if let Some(event) = decided.or_else(unreadable) {
                 return Ok(Some((event, self.cursor())));
             }
+            if self.follow.stopper().is_stopped() {
+                return Ok(None);
+            }
             let left = timeout.saturating_sub(started.elapsed());
             let is_clear = self.held.is_empty() && self.announced.is_empty();
-            let patience = if is_clear { left } else { left.min(DECIDE_AGAIN) };
+            let patience = left.min(if is_clear { LOOK_FOR_LEFT } else { DECIDE_AGAIN });
             match self.follow.next(patience)? {
                 Some(followed) => match followed.bind.what {
                     What::Run => {
@@ -149,6 +164,7 @@ impl RunFollow {
                         self.held.extend(seen);
                     }
                 },
+                None if self.close_what_is_left()? => {}
                 None if left <= patience => return Ok(None),
                 None => {}
             }
@@ -158,12 +174,15 @@ impl RunFollow {
     /// The answer; `None` if the card that it is in cannot be read, which is reported once.
     fn or_tell<T>(&mut self, asked: Result<T>) -> Result<Option<T>> {
         let (said, trouble) = or_told(asked)?;
-        if let Some(why) = trouble.map(|trouble| trouble.to_string())
-            && self.told.insert(why.clone())
-        {
+        trouble.iter().for_each(|trouble| self.tell_once(trouble));
+        Ok(said)
+    }
+
+    fn tell_once(&mut self, trouble: &Error) {
+        let why = trouble.to_string();
+        if self.told.insert(why.clone()) {
             self.untold.push(why);
         }
-        Ok(said)
     }
 
     /// The announcement that a group of this run is about to be sealed.
@@ -220,7 +239,7 @@ impl RunFollow {
             What::Copied { from } => Some(from),
             _ => return Ok(None),
         };
-        let chain = Chain::read(self.run.store().cards(), &bind.id);
+        let chain = Chain::read_from(self.run.store().cards(), &bind.id, bind.attempt);
         let chain = self.or_tell(chain)?;
         let (seq, why) = match item {
             Item::Record(record) => {
@@ -273,44 +292,62 @@ impl RunFollow {
         Ok(None)
     }
 
-    /// Whether an END counts; `None` if this is open.
+    /// Whether an END counts, and is reported from this place; `None` if this is open.
     fn counts(&self, held: &Held) -> Result<Option<bool>> {
         let store = self.run.store();
-        let chain = Chain::read(store.cards(), &held.episode)?;
-        let chain = store.with_found_end(chain, &held.episode, held.attempt)?;
-        let later = chain.behind(held.attempt);
-        let link = chain.link(held.attempt);
-        let owner = link.map_or(held.writer, |link| link.claim.writer);
-        let is_copy = owner != held.writer;
-        let counted = link.and_then(|link| link.records).filter(|_| !is_copy);
-        if counted.is_some_and(|counted| held.seq >= counted) {
-            // The END was refused.
-            return Ok(Some(false));
+        let chain = Chain::read_from(store.cards(), &held.episode, held.attempt)?;
+        let chain = chain.with_found_ends(store.cards(), &held.episode)?;
+        match chain.link(held.attempt).map(|link| link.claim.writer) {
+            Some(owner) if owner != held.writer => self.copy_counts(held, &chain, &owner),
+            _ => self.original_counts(held, &chain),
         }
-        if let Some(base) = later.iter().find_map(|link| link.base.as_ref()) {
-            if base.adopted.is_none() {
-                // The attempt was taken over after this END. A resumable end still counts, if its own owner recorded
-                // it. A final end is taken over only on request, and then the base says that the END counts. A base
-                // of version 0.1 never says so.
-                return Ok(Some(!is_copy && (counted.is_some() || !is_final(&held.why))));
+    }
+
+    /// The END that the owner itself recorded.
+    fn original_counts(&self, held: &Held, chain: &Chain) -> Result<Option<bool>> {
+        let counted = chain.link(held.attempt).and_then(|link| link.records);
+        let base = chain.behind(held.attempt).iter().find_map(|link| link.base.as_ref());
+        if let Some(base) = base.filter(|_| counted.is_none_or(|counted| held.seq < counted)) {
+            // A resumable end counts although the attempt was taken over after it. A final end is taken over only on
+            // request, and then the base says how much counts; a base of version 0.1 never says so.
+            let is_behind = base.adopted.is_none() && (counted.is_some() || !is_final(&held.why));
+            let is_adopted = base.adopted.is_some() && base.names(held.attempt, held.seq);
+            return Ok(Some(is_behind || is_adopted));
+        }
+        self.run.store().own_record_counts(&held.episode, chain, held.attempt, held.seq)
+    }
+
+    /// A copy that a taker made. The base of the taker must rest on it, and the original must not have stayed in its
+    /// log: otherwise that is reported.
+    fn copy_counts(&self, held: &Held, chain: &Chain, owner: &Id) -> Result<Option<bool>> {
+        let is_kept = self.follow.is_kept(owner, &held.bind(), held.seq)?;
+        let base = chain.behind(held.attempt).iter().find_map(|link| link.base.as_ref());
+        let is_named = base.map(|base| {
+            let is_it = |span: &&Span| span.writer == held.writer && span.copied.is_some();
+            let mut spans = base.spans.iter().filter(is_it);
+            base.adopted.is_some() && spans.any(|span| span.names(held.attempt, held.seq))
+        });
+        Ok(match (is_kept, is_named) {
+            (Kept::Yes, _) | (_, Some(false)) => Some(false),
+            (Kept::No, Some(true)) => Some(true),
+            // Its taker may try again with the same copy.
+            (Kept::Open, Some(true)) | (_, None) => None,
+        })
+    }
+
+    /// Closes logs of writers that seem gone, if something that they left has to be settled. True if a log was closed.
+    fn close_what_is_left(&mut self) -> Result<bool> {
+        let mut left = self.follow.left_by_the_gone()?;
+        for held in &self.held {
+            let claim = read_claim(self.run.store().cards(), &held.episode, held.attempt);
+            let Some(owner) = or_told(claim)?.0.flatten().map(|claim| claim.writer) else { continue };
+            if owner != held.writer && self.follow.is_kept(&owner, &held.bind(), held.seq)? == Kept::Open {
+                left.push(owner);
             }
-            let is_in = base.spans.iter().any(|span| {
-                span.writer == held.writer
-                    && span.attempt == held.attempt
-                    && span.copied.is_some() == is_copy
-                    && (span.from..span.to).contains(&held.seq)
-            });
-            return Ok(Some(is_in));
         }
-        // A copy counts once a base rests on it. The owner's own END counts once no process can publish a base
-        // without it.
-        let in_question =
-            later.iter().filter(|link| !link.is_void && (!is_copy || link.claim.writer == held.writer));
-        for link in in_question {
-            if !store.is_gone(&link.claim.writer) || !store.pass_over(&held.episode, link.claim.attempt)? {
-                return Ok(None);
-            }
-        }
-        Ok(Some(!is_copy))
+        let closed = self.closing.close(self.run.store(), left, &mut self.follow);
+        // An answer that cannot be read is reported, and everything else goes on.
+        self.closing.take_troubles().iter().for_each(|trouble| self.tell_once(trouble));
+        Ok(self.or_tell(closed)?.unwrap_or(false))
     }
 }

@@ -9,17 +9,21 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 
-use keepstep_format::{Id, Why};
+use keepstep_format::{Id, Why, ids};
 
 use crate::counted;
 use crate::error::{Error, Result, or_told};
 use crate::read::{AttemptInfo, AttemptKey, Catalog, Item};
+use crate::recover::Recovery;
 use crate::segment::chain::{Base, Chain, Link};
 use crate::segment::named::NamedClaims;
 use crate::segment::summary::{SummaryPart, WHY_IS_LOST};
 use crate::segment::{Liveness, Summary};
 use crate::store::Store;
+use crate::store::episode::opening::writers_of;
+use crate::store::name::EpisodeName;
 use crate::store::run::Generation;
 
 /// An attempt in a list.
@@ -53,13 +57,22 @@ impl AsRef<Listed> for Listed {
 }
 
 impl Listed {
+    /// The name of its episode within the run; `None` if the episode has none, or it is lost.
+    pub fn name(&self) -> Option<EpisodeName> {
+        let said = &self.summary;
+        let (iteration, sample) = (said.iteration.unwrap_or(0), said.sample.unwrap_or(0));
+        let name =
+            EpisodeName::task(said.task.as_deref().unwrap_or_default()).iteration(iteration).sample(sample);
+        // The id of an episode with a name is made from it.
+        let id = ids::episode(&said.generation_id.unwrap_or_default(), &name.task, iteration, sample);
+        (id == self.key.episode).then_some(name)
+    }
+
     /// How it ended; without an end, whether it is running, silent or interrupted.
     pub fn state(&self) -> &str {
         match (&self.summary.why, self.liveness) {
             (Some(why), _) => why,
-            (None, Liveness::Live) if self.is_in_force => "running",
-            // Another attempt began; its base proves it.
-            (None, Liveness::Live) => Why::Superseded.name(),
+            (None, Liveness::Live) => "running",
             (None, Liveness::Unknown) => "silent",
             (None, Liveness::Dead) => "interrupted",
         }
@@ -99,13 +112,37 @@ impl Store {
             Err(error) => return Err(error),
         };
         catalog.refresh()?;
+        self.list_claimed(catalog, episode, &named)
+    }
+
+    /// The attempts of one episode, in order, and a catalog to read them with. If the episode was claimed, only the
+    /// logs of its claimants are read, however many there are.
+    pub fn look_up(&self, episode: &Id) -> Result<(Catalog, Vec<Listed>)> {
+        self.check_process()?;
+        self.show();
+        let mut catalog = Catalog::unread(self.storage(), self.recovery());
+        let (chain, _) = or_told(Chain::read(self.cards(), episode))?;
+        // Without a claim, or if one cannot be read, any log may have its records.
+        let Some(chain) = chain.filter(|chain| !chain.links.is_empty()) else {
+            let listed = self.list_one(&mut catalog, episode)?;
+            return Ok((catalog, listed));
+        };
+        let mut writers: Vec<Id> = chain.links.iter().flat_map(writers_of).collect();
+        writers.sort_unstable();
+        writers.dedup();
+        catalog.refresh_of(&writers)?;
+        let listed = self.list_claimed(&mut catalog, episode, &NamedClaims::of_chain(episode, &chain))?;
+        Ok((catalog, listed))
+    }
+
+    fn list_claimed(&self, catalog: &mut Catalog, episode: &Id, named: &NamedClaims) -> Result<Vec<Listed>> {
         let infos = catalog.attempts_of(Some(episode))?;
         if infos.is_empty() && named.bases(episode).is_empty() {
             catalog.manifest().refuse_pruned(episode)?;
             return Err(Error::NotFound { what: format!("episode {episode}") });
         }
         let ends = self.list_found_ends(Some(&BTreeSet::from([episode.0[0]])))?;
-        let mut listed = self.list_episode(catalog, episode, infos, &named, &ends)?;
+        let mut listed = self.list_episode(catalog, episode, infos, named, &ends)?;
         self.tell_run(&mut listed, &mut BTreeMap::new())?;
         Ok(listed)
     }
@@ -141,6 +178,7 @@ impl Store {
         let lost_claim = self.lost_claim_of(named, episode, &infos)?;
         let (chain, trouble) = self.chain_of(episode, named.bases(episode), &infos)?;
         let trouble = lost_claim.or(trouble);
+        self.add_what_bases_count(episode, &chain, &mut infos)?;
         self.find_generation(episode, &mut infos)?;
         // A claim that was passed over never became an attempt.
         let bases = named.bases(episode).iter().copied();
@@ -188,6 +226,10 @@ impl Store {
                 if let Some((why, _)) = &end {
                     one.summary.why = Some(why.clone());
                 }
+                // The base of the next attempt proves it, also if its taker died before it recorded an end here.
+                if one.summary.why.is_none() && Some(&attempt) != began.last() {
+                    one.summary.why = Some(Why::Superseded.name().to_owned());
+                }
                 listed.push(one);
             }
         }
@@ -207,6 +249,30 @@ impl Store {
             trouble => trouble,
         };
         Ok((chain, trouble))
+    }
+
+    /// What a base counts exists, whatever the log says is synced: a taker read it, and the owner acknowledged it.
+    /// (An owner that acknowledges at `kill` and stops at once leaves a log that says nothing yet.)
+    fn add_what_bases_count(&self, episode: &Id, chain: &Chain, infos: &mut Vec<AttemptInfo>) -> Result<()> {
+        for base in chain.bases() {
+            let (Some(link), Some(counted)) = (chain.link(base.resumed), base.counted) else { continue };
+            let key = AttemptKey { episode: *episode, attempt: base.resumed, writer: link.claim.writer };
+            let known = infos.iter().position(|info| info.key == key);
+            let (records, missing) = known.map_or((0, 0), |at| (infos[at].records, infos[at].missing));
+            if missing > 0 || records >= u64::from(counted) {
+                continue;
+            }
+            let mut all = Catalog::unread(self.storage(), Arc::new(Recovery::dirty()));
+            all.refresh_of(&[key.writer])?;
+            let found = all.attempts_of(Some(episode))?.into_iter().find(|info| info.key == key);
+            let Some(found) = found.filter(|info| info.records > records) else { continue };
+            let mut info = AttemptInfo { liveness: self.liveness(&key.writer), ..found };
+            drop(known.map(|at| infos.remove(at)));
+            self.leave_out_what_was_refused(&all, &mut info, Some(counted))?;
+            infos.push(info);
+        }
+        infos.sort_unstable_by_key(|info| info.key);
+        Ok(())
     }
 
     /// Summarizes an attempt again if its log has more records than count: those that its owner wrote after it was
@@ -269,6 +335,9 @@ impl Store {
             return Ok(());
         }
         let source = before.iter().find(|it| it.key.attempt == base.resumed && it.trouble.is_none());
+        // Its first record is inherited too. (If it resumed in the middle, it still began where the other did.)
+        let began = source.and_then(|source| source.summary.first_time);
+        one.summary.first_time = began.or(one.summary.first_time);
         let inherited = match source.filter(|source| source.summary.steps == base.inherited) {
             Some(source) => Ok(source.summary.total_reward),
             // It resumed in the middle, or the log of the earlier attempt was cut since.

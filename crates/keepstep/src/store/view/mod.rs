@@ -1,22 +1,25 @@
 //! Reads an episode: the attempt that counts, with its inherited steps.
 
 pub(in crate::store) mod claimed;
+pub(in crate::store) mod counting;
 pub(in crate::store) mod cursor;
 pub(in crate::store) mod events;
 pub(in crate::store) mod following;
 pub(in crate::store) mod listing;
+pub(in crate::store) mod own_records;
 pub(in crate::store) mod query;
 pub(in crate::store) mod reading;
+mod settling;
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use keepstep_format::Id;
+use keepstep_format::{Id, Why};
 
 use crate::error::{Error, Result};
 use crate::read::{
-    Attempt, AttemptKey, Begin, Call, Catalog, End, Events, Gap, Item, Lineage, LineageCursor, LineagePart,
-    NoteKey, NoteSaid, Notes, RecordedStep,
+    Attempt, AttemptKey, Begin, Call, Catalog, End, EpisodeEvent, Events, Gap, Item, Lineage, LineageCursor,
+    LineagePart, NoteKey, NoteSaid, Notes, RecordedStep,
 };
 use crate::recover::Recovery;
 use crate::segment::chain::{Chain, Link, lost_base, lost_claim, read_based};
@@ -51,6 +54,8 @@ impl Run {
     /// let view = run.view(&EpisodeName::task("shop-17"))?;
     /// let last = view.step(view.steps() - 1)?;
     /// assert_eq!((last.reward, view.attempts()), (Some(1.0), vec![0]));
+    /// let rewards: Vec<_> = view.each_step().map(|step| Ok(step?.reward)).collect::<keepstep::Result<_>>()?;
+    /// assert_eq!(rewards, [Some(1.0)]);
     /// # drop((view, episode, run));
     /// # std::fs::remove_dir_all(&dir).unwrap();
     /// # Ok::<(), keepstep::Error>(())
@@ -65,11 +70,8 @@ impl Store {
     pub fn view(&self, episode: &Id) -> Result<View> {
         self.check_process()?;
         self.show();
-        let mut chain = Chain::read(self.cards(), episode)?;
+        let chain = Chain::read_counted(self.cards(), episode)?;
         self.refuse_lost_bases(episode, &chain)?;
-        if let Some(attempt) = chain.in_force().map(|link| link.claim.attempt) {
-            chain = self.with_found_end(chain, episode, attempt)?;
-        }
         let (attempt, lineage) = match chain.in_force() {
             Some(link) => (link.claim.attempt, self.lineage_of(episode, &chain, link)?),
             // It has no claim: an episode without a name has one attempt, in any log.
@@ -108,18 +110,20 @@ impl Store {
         Ok(())
     }
 
-    /// The lineage of an attempt. Its own records count only as far as they are known to be synced.
+    /// The lineage of an attempt. Its own records count only as far as they are known to be synced; or, once a base
+    /// or an END card says how many count, all of these, whatever their log says.
     fn lineage_of(&self, episode: &Id, chain: &Chain, link: &Link) -> Result<Lineage> {
         let (writers, attempt) = (writers_of(link), link.claim.attempt);
         let mut catalog = Catalog::unread(self.storage(), self.recovery());
         catalog.refresh_of(&writers)?;
         let lineage = catalog.lineage(episode, chain, attempt)?;
-        if !lineage.misses_what_it_inherited() {
+        if !misses_records(&lineage, link) {
             return Ok(lineage);
         }
         let mut all = Catalog::unread(self.storage(), Arc::new(Recovery::dirty()));
         all.refresh_of(&writers)?;
-        catalog.lineage_resting_on(&all, episode, chain, attempt)
+        let own_in = if link.records.is_some() { &all } else { &catalog };
+        own_in.lineage_resting_on(&all, episode, chain, attempt)
     }
 }
 
@@ -128,7 +132,7 @@ impl Store {
     pub fn view_of(&self, catalog: &Catalog, key: &AttemptKey) -> Result<View> {
         self.check_process()?;
         let AttemptKey { episode, attempt, writer } = *key;
-        let chain = self.with_found_end(Chain::read(self.cards(), &episode)?, &episode, attempt)?;
+        let chain = Chain::read_counted(self.cards(), &episode)?;
         if let Some(link) = chain.link(attempt).filter(|link| link.claim.writer == writer)
             && !link.is_in_force()
             && !link.is_void
@@ -141,8 +145,8 @@ impl Store {
         let link = chain.link(attempt).filter(|_| counts);
         let lineage = match link {
             Some(link) => match catalog.lineage(&episode, &chain, attempt)? {
-                // The inherited records may be in a log that does not say yet how far it is synced.
-                lineage if lineage.misses_what_it_inherited() => self.lineage_of(&episode, &chain, link)?,
+                // They may be in a log that does not say yet how far it is synced.
+                lineage if misses_records(&lineage, link) => self.lineage_of(&episode, &chain, link)?,
                 lineage => lineage,
             },
             None => catalog.alone(&episode, &writer, attempt)?,
@@ -163,10 +167,36 @@ impl Store {
         Ok(began.collect())
     }
 
+    /// The attempt that counts in place of one that ended: that one itself, or a later one that took over its end and
+    /// recorded nothing. It is the one that lists show.
+    pub fn attempt_with_end_of(&self, episode: &Id, attempt: u32) -> Result<u32> {
+        let began = self.began(episode)?;
+        let heir = |of: u32| began.iter().find(|it| it.was_over && it.resumed == Some(of));
+        let mut counts = attempt;
+        while let Some(heir) = heir(counts) {
+            counts = heir.key.attempt;
+        }
+        Ok(counts)
+    }
+
     /// A writer as a text for people: its process and host.
     pub fn describe(&self, writer: &Id) -> String {
         self.leases().describe(writer)
     }
+}
+
+/// The ending of an attempt that was taken over by a process that died before it recorded that, or has not recorded it
+/// yet: the base of the next attempt proves it.
+fn superseded(chain: &Chain, attempt: u32) -> Option<End> {
+    let next = chain.behind(attempt).iter().find(|link| link.is_in_force())?;
+    let (time, why) = (next.base.as_ref().map(|base| base.time), Why::Superseded.name().to_owned());
+    let said_by = format!("the base of attempt {}", next.claim.attempt);
+    Some(End { time, why: Some(why), said_by: Some(said_by), ..End::default() })
+}
+
+/// True if records that count cannot be found: inherited ones, or own ones that a base or an END card counts.
+fn misses_records(lineage: &Lineage, link: &Link) -> bool {
+    lineage.misses_what_it_inherited() || link.records.is_some_and(|records| lineage.own_records() < records)
 }
 
 /// An error for an attempt that resumed another one and whose claim is missing: its inherited steps are unknown, and
@@ -228,7 +258,8 @@ impl View {
         self.episode
     }
 
-    /// The attempt that counts.
+    /// The number of the attempt that is read: the one that counts, unless another was asked for
+    /// ([`View::attempt`], [`Store::view_of`]).
     pub fn number(&self) -> u32 {
         self.attempt
     }
@@ -257,15 +288,44 @@ impl View {
         found
     }
 
-    /// True if a note is on the episode, on this attempt, or was recorded in the inherited part.
+    /// True if a note is on the episode, on this attempt, or was recorded in the inherited part. This is the one rule
+    /// for whoever reads an attempt with its notes.
     fn knows(&self, key: &NoteKey, said: &NoteSaid) -> bool {
-        let Some(attempt) = key.target.attempt.filter(|attempt| *attempt != self.attempt) else {
-            return true;
+        let attempt = match (key.target.attempt, key.target.step) {
+            (None, None) => return true,
+            // Another attempt may have the step.
+            (None, Some(step)) => return self.may_have_step(step),
+            (Some(attempt), _) if attempt == self.attempt => return true,
+            (Some(attempt), _) => attempt,
         };
+        if self.has_adopted(attempt) {
+            return true;
+        }
         let is_inherited = |part: &LineagePart| {
             part.span.attempt == attempt && (part.span.from..part.span.to).contains(&said.seq)
         };
         said.is_own && self.parts.iter().any(is_inherited)
+    }
+
+    /// True if it has this step or a turn of this number without a result, or if the step may be among missing records.
+    fn may_have_step(&self, step: u64) -> bool {
+        let (steps, is_pending) = (self.steps(), self.lineage.borrow().has_pending());
+        step < steps || (is_pending && step == steps) || !self.missing().is_empty()
+    }
+
+    /// True if this attempt only adopted the end of that one. Whoever annotated that one could not know that another
+    /// process, such as one that seals the group, would copy it.
+    fn has_adopted(&self, other: u32) -> bool {
+        let mut attempt = self.attempt;
+        while attempt > other {
+            let base = self.chain.link(attempt).and_then(|link| link.base.as_ref());
+            let Some(base) = base.filter(|base| base.adopted.is_some()) else { return false };
+            if base.resumed >= attempt {
+                return false;
+            }
+            attempt = base.resumed;
+        }
+        attempt == other
     }
 
     /// How many steps it has, FIRST included.
@@ -277,6 +337,16 @@ impl View {
     pub fn step(&self, index: u64) -> Result<RecordedStep> {
         self.store.check_process()?;
         self.lineage.borrow_mut().step(index)
+    }
+
+    /// Its steps, in order. Holds at most one in memory. A turn without a result is not among them
+    /// ([`View::pending`]).
+    pub fn each_step(&self) -> impl Iterator<Item = Result<RecordedStep>> {
+        self.events().filter_map(|event| match event {
+            Ok(EpisodeEvent::Step(step)) => Some(Ok(*step)),
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        })
     }
 
     /// The calls that were made, in order.
@@ -309,7 +379,7 @@ impl View {
             return Ok(said);
         }
         let adopted = self.chain.link(self.attempt).and_then(|link| link.base.as_ref()?.adopted.clone());
-        let Some(why) = adopted else { return Ok(None) };
+        let Some(why) = adopted else { return Ok(superseded(&self.chain, self.attempt)) };
         // As the attempt that ended recorded it.
         let said = self.lineage.borrow_mut().inherited_end()?;
         Ok(Some(End { why: Some(why), ..said.unwrap_or_default() }))
@@ -380,7 +450,7 @@ impl View {
     pub fn attempt(&self, attempt: u32) -> Result<View> {
         self.store.check_process()?;
         let what = || Error::NotFound { what: format!("attempt {attempt} at episode {}", self.episode) };
-        let chain = self.store.with_found_end(self.chain.clone(), &self.episode, attempt)?;
+        let chain = self.chain.clone();
         let link = chain.link(attempt).filter(|link| link.is_in_force()).ok_or_else(what)?;
         let lineage = self.store.lineage_of(&self.episode, &chain, link)?;
         Ok(Self::new(&self.store, self.episode, chain, lineage, attempt))

@@ -11,6 +11,7 @@ use crate::read::{Catalog, Follow, FollowFrom};
 use crate::recover::Recovery;
 use crate::segment::{Liveness, Storage};
 use crate::store::Store;
+use crate::store::view::counting::RecordFollow;
 use crate::tend::{self, HealReport, Progress, Report};
 
 impl Store {
@@ -26,16 +27,10 @@ impl Store {
         Catalog::over(self.storage(), self.recovery())
     }
 
-    /// All records of all writers, as they become durable.
-    pub fn follow(&self, from: FollowFrom) -> Result<Follow> {
+    /// The records of all writers that count, as they become durable.
+    pub fn follow(&self, from: FollowFrom) -> Result<RecordFollow> {
         self.check_process()?;
-        Follow::store(self.storage(), self.recovery(), from)
-    }
-
-    /// The records of one attempt, as they become durable. The attempt need not have begun yet.
-    pub fn follow_attempt(&self, episode: Id, attempt: u32, from: FollowFrom) -> Result<Follow> {
-        self.check_process()?;
-        Follow::attempt(self.storage(), self.recovery(), from, episode, attempt)
+        Ok(RecordFollow::of_store(self, Follow::store(self.storage(), self.recovery(), from)?))
     }
 
     /// Reads and checks everything, and reports damage and what it cost.
@@ -58,7 +53,7 @@ impl Store {
 
     /// Looks for lost values elsewhere in the store, and publishes what it finds for all readers.
     pub fn heal(&self, progress: &mut dyn FnMut(Progress)) -> Result<HealReport> {
-        self.check_process()?;
+        self.check_open()?;
         tend::heal(&self.storage_as_it_is(), &*self.recovery(), progress)
     }
 

@@ -10,17 +10,19 @@ use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
 use super::Failed;
+use super::notes::without_content;
 use super::output::Output;
 use super::shared::{Moves, Shared, open, records_of};
 use super::sources::Sources;
 use super::units::{At, Subject, Unit};
-use crate::segment::Storage;
 use crate::segment::cards::encode_fields;
 use crate::segment::summary::has_summary;
+use crate::segment::{Manifest, Storage};
 
 /// Fills one segment.
 pub(super) struct Filling<'f> {
     pub(super) storage: &'f Storage,
+    manifest: &'f Manifest,
     pub(super) output: &'f mut Output,
     pub(super) block_bytes_max: usize,
     /// The manifest that will name this; `None` if origins are not recorded.
@@ -32,11 +34,12 @@ pub(super) struct Filling<'f> {
 impl<'f> Filling<'f> {
     pub(super) fn new(
         storage: &'f Storage,
+        manifest: &'f Manifest,
         output: &'f mut Output,
         block_bytes_max: usize,
         moved_by: Option<u64>,
     ) -> Self {
-        Self { storage, output, block_bytes_max, moved_by, shared: Moves::default() }
+        Self { storage, manifest, output, block_bytes_max, moved_by, shared: Moves::default() }
     }
 
     /// Puts the shared values at the front.
@@ -92,10 +95,17 @@ impl<'f> Filling<'f> {
                     self.flush(&mut block, slot, block_seq)?;
                     block_seq = at.seq;
                 }
-                let references = moved(&[own, &self.shared], unit.log, record.references())?;
-                let new: Part = block.push(at.kind, record.raw(), references).part.clone();
-                let to = (self.output.offset(), &new);
-                own.note(unit.log, (at.segment, at.offset), &record.part, to);
+                match without_content(self.storage, self.manifest, &subject.bind, &record) {
+                    Some(raw) => {
+                        block.push(at.kind, &raw, Vec::new());
+                    }
+                    None => {
+                        let references = moved(&[own, &self.shared], unit.log, record.references())?;
+                        let new: Part = block.push(at.kind, record.raw(), references).part.clone();
+                        let to = (self.output.offset(), &new);
+                        own.note(unit.log, (at.segment, at.offset), &record.part, to);
+                    }
+                }
                 listed.push((self.output.offset(), at.kind));
                 self.output.passed(record.bytes);
             }

@@ -7,6 +7,7 @@
 
 mod blocks;
 mod delete;
+mod notes;
 mod output;
 mod publish;
 mod shared;
@@ -116,7 +117,7 @@ impl CompactOptions {
     }
 }
 
-/// A log that was not compacted, and why.
+/// A log that was left as it is, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeftAlone {
@@ -154,6 +155,22 @@ pub struct CompactReport {
     pub left_alone: Vec<LeftAlone>,
 }
 
+impl CompactReport {
+    /// Adds what a call that followed at once did.
+    pub fn add(&mut self, next: Self) {
+        self.logs += next.logs;
+        self.segments_replaced += next.segments_replaced;
+        self.bytes_before += next.bytes_before;
+        self.segments_made += next.segments_made;
+        self.bytes_after += next.bytes_after;
+        self.records += next.records;
+        self.blocks += next.blocks;
+        self.files_deleted += next.files_deleted;
+        self.bytes_deleted += next.bytes_deleted;
+        (self.files_waiting, self.left_alone) = (next.files_waiting, next.left_alone);
+    }
+}
+
 /// Rewrites everything that can be.
 pub(crate) fn compact(
     storage: &Arc<Storage>,
@@ -189,7 +206,7 @@ pub(super) fn rewrite(
             Ok(Round::LostRace) => {
                 lost += 1;
                 if lost >= TRIES_MAX {
-                    let why = format!("{lost} manifests of others came first");
+                    let why = format!("{lost} manifests of other processes came first");
                     return Err(Error::Busy { what: "compacting".to_owned(), why });
                 }
             }

@@ -72,10 +72,10 @@ pub(super) fn write_all(
     let mut number = next_number(storage, manifest)?;
     let mut rest = &units.list[..];
     while !rest.is_empty() && !made.lost_race {
-        let (batch, shared, behind) = next_batch(storage, sources, rest, options, &mut pace)?;
+        let (batch, shared, behind) = next_batch(storage, manifest, sources, rest, options, &mut pace)?;
         let mut output = Output::create(storage, number)?;
         let moved_by = (!options.faults.forgets_origins).then(|| manifest.next_number());
-        let mut filling = Filling::new(storage, &mut output, options.block_bytes_max, moved_by);
+        let mut filling = Filling::new(storage, manifest, &mut output, options.block_bytes_max, moved_by);
         filling.put_shared(sources, &shared)?;
         for unit in batch {
             filling.put_unit(sources, unit)?;
@@ -113,6 +113,7 @@ fn next_number(storage: &Storage, manifest: &Manifest) -> Result<u64> {
 /// As many units as fit one segment, and whose shared values fit one block; and the remaining units.
 fn next_batch<'u>(
     storage: &Storage,
+    manifest: &Manifest,
     sources: &mut Sources,
     units: &'u [Unit],
     options: &CompactSetup,
@@ -121,7 +122,7 @@ fn next_batch<'u>(
     let mut shared = Shared::default();
     let mut bytes = 0;
     for (count, unit) in units.iter().enumerate() {
-        let look = shared.look_at(storage, sources, unit)?;
+        let look = shared.look_at(storage, manifest, sources, unit)?;
         let is_too_much = bytes + look.bytes > options.segment_bytes_max
             || shared.bytes + look.shared_bytes > options.block_bytes_max;
         if count > 0 && is_too_much {

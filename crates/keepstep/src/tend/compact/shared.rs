@@ -10,11 +10,12 @@ use keepstep_format::decode::{Bodies, Part, part_of_value};
 use keepstep_format::frame::{Place, Reference};
 
 use super::Failed;
+use super::notes::without_content;
 use super::sources::Sources;
 use super::units::{At, Unit};
-use crate::segment::Storage;
 use crate::segment::bodies::OpenRecord;
 use crate::segment::record::Unreadable;
+use crate::segment::{Manifest, Storage};
 
 /// Where the beginning of something moved was: segment, offset, start in the body.
 type Start = (u64, u64, u64);
@@ -84,6 +85,7 @@ impl Shared {
     pub(super) fn look_at(
         &self,
         storage: &Storage,
+        manifest: &Manifest,
         sources: &mut Sources,
         unit: &Unit,
     ) -> Result<Look, Failed> {
@@ -93,6 +95,10 @@ impl Shared {
             for at in records_of(storage, sources, unit, subject)? {
                 let record = open(sources, unit.log, &at)?;
                 look.bytes += record.bytes;
+                // What others refer to in it is theirs too: it is stored as a shared value.
+                if without_content(storage, manifest, &subject.bind, &record).is_some() {
+                    continue;
+                }
                 for reference in record.references() {
                     if own.find(unit.log, &reference.place).is_none() {
                         self.want(sources, unit.log, reference.place, &mut look)?;

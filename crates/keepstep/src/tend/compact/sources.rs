@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use keepstep_format::Id;
 
+use super::notes::has_note_on;
 use super::{CompactReport, CompactSetup, LeftAlone};
 use crate::error::{Doing, Result};
 use crate::segment::bodies::LogBodies;
@@ -69,7 +70,7 @@ impl Sources {
             if options.faults.asks_nobody { BTreeMap::new() } else { closer.close(&seem_gone)? };
         for writer in seem_gone {
             if let Some(why) = not_closed.get(&writer) {
-                found.left_alone.push(LeftAlone { writer, why: why.clone() });
+                found.left_alone.push(LeftAlone { writer, why: why.to_string() });
                 continue;
             }
             // What was read before the log was closed is forgotten: it may have grown since.
@@ -103,7 +104,7 @@ impl Sources {
             if log.segments().next().is_none() && log.liveness() != Liveness::Live {
                 self.empty.push(writer);
             }
-            if log.segments().next().is_none() || !is_wanted(&log, None, wanted) {
+            if log.segments().next().is_none() || !is_wanted(&log, None, wanted)? {
                 continue;
             }
             if bytes >= options.round_bytes_max {
@@ -111,7 +112,7 @@ impl Sources {
                 break;
             }
             let is_live = log.liveness() == Liveness::Live;
-            let why = is_live.then(|| "its writer is there".to_owned());
+            let why = is_live.then(|| "its writer is alive".to_owned());
             let damage = || damaged.contains(&writer).then(|| "a record in it cannot be read".to_owned());
             match why.or_else(damage).or_else(|| why_not(&log)) {
                 Some(why) => self.left_alone.push(LeftAlone { writer, why }),
@@ -130,7 +131,7 @@ impl Sources {
         let logs = self.logs.values().filter(|log| *log.writer() != Id::NONE);
         logs.filter_map(|log| {
             let last = log.segments().next_back()?;
-            Some((*log.writer(), (last.number, last.file_bytes)))
+            Some((*log.writer(), (last.number, last.voided_from.unwrap_or(last.file_bytes))))
         })
     }
 
@@ -149,15 +150,18 @@ impl Sources {
         let is_short = |bytes: u64| bytes < options.segment_bytes_max / 4;
         let short = manifest.held.values().filter(|bytes| is_short(**bytes)).count();
         let pruned = Wanted::Episodes(manifest.pruned_episodes().copied().collect());
-        let is_taken = |segment: &&Segment| match wanted {
-            // Episodes that were noted as pruned by a process that was killed before it could rewrite them.
-            Wanted::All => {
-                (short > SHORT_SEGMENTS_MAX && is_short(segment.file_bytes))
-                    || is_wanted(&log, Some(segment.number), &pruned)
-            }
-            Wanted::Episodes(_) => is_wanted(&log, Some(segment.number), wanted),
-        };
-        let taken: BTreeSet<u64> = log.segments().filter(is_taken).map(|segment| segment.number).collect();
+        let mut taken = BTreeSet::new();
+        for segment in log.segments() {
+            let is_taken = match wanted {
+                // Episodes that were noted as pruned by a process that was killed before it could rewrite them.
+                Wanted::All => {
+                    (short > SHORT_SEGMENTS_MAX && is_short(segment.file_bytes))
+                        || is_wanted(&log, Some(segment.number), &pruned)?
+                }
+                Wanted::Episodes(_) => is_wanted(&log, Some(segment.number), wanted)?,
+            };
+            taken.extend(is_taken.then_some(segment.number));
+        }
         let is_damaged = damaged.contains(&Id::NONE)
             || log.segments().any(|it| taken.contains(&it.number) && trouble_of(it, false).is_some());
         if is_damaged {
@@ -217,14 +221,19 @@ impl Sources {
     }
 }
 
-fn is_wanted(log: &Log, only: Option<u64>, wanted: &Wanted) -> bool {
-    let Wanted::Episodes(episodes) = wanted else { return true };
-    let mut segments = log.segments().filter(|segment| only.is_none_or(|only| only == segment.number));
-    segments.any(|segment| match &segment.contents {
-        Contents::Sealed(index) => index.entries().any(|entry| episodes.contains(&entry.id)),
-        Contents::Open(scanned) => scanned.entries.iter().any(|entry| episodes.contains(&entry.bind.id)),
-        Contents::Unreadable(_) => false,
-    })
+fn is_wanted(log: &Log, only: Option<u64>, wanted: &Wanted) -> Result<bool> {
+    let Wanted::Episodes(episodes) = wanted else { return Ok(true) };
+    for segment in log.segments().filter(|segment| only.is_none_or(|only| only == segment.number)) {
+        let has_records = match &segment.contents {
+            Contents::Sealed(index) => index.entries().any(|entry| episodes.contains(&entry.id)),
+            Contents::Open(scanned) => scanned.entries.iter().any(|entry| episodes.contains(&entry.bind.id)),
+            Contents::Unreadable(_) => false,
+        };
+        if has_records || has_note_on(log, segment, episodes)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Why a log cannot be rewritten, if it cannot.

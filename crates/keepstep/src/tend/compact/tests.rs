@@ -13,7 +13,7 @@ use crate::segment::names::stream_path;
 use crate::segment::testing::*;
 use crate::segment::{Liveness, ScanUnsealed};
 use crate::tend::tests::small_store;
-use crate::tend::verify;
+use crate::tend::{NotClosed, verify};
 
 fn how(block_bytes_max: usize) -> CompactSetup {
     let options = CompactOptions { grace: Duration::ZERO, block_bytes_max, ..CompactOptions::default() };
@@ -24,7 +24,7 @@ fn how(block_bytes_max: usize) -> CompactSetup {
 struct AllGone(crate::recover::Recovery);
 
 impl CloseLogs for AllGone {
-    fn close(&self, _: &[Id]) -> Result<BTreeMap<Id, String>> {
+    fn close(&self, _: &[Id]) -> Result<BTreeMap<Id, NotClosed>> {
         Ok(BTreeMap::new())
     }
 

@@ -66,6 +66,6 @@ fn amend(storage: &Storage, follow: impl Fn(&Manifest) -> Result<Option<Manifest
             return Ok(());
         }
     }
-    let why = format!("{TRIES_MAX} manifests of others came first");
+    let why = format!("{TRIES_MAX} manifests of other processes came first");
     Err(Error::Busy { what: "pruning".to_owned(), why })
 }

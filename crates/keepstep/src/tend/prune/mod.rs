@@ -99,7 +99,7 @@ impl PruneFilter {
         Err(Error::BadInput {
             field: "filter".to_owned(),
             value: "names nothing".to_owned(),
-            fix: "say which episodes go, by run, episode, ending or age".to_owned(),
+            fix: "say which episodes to delete, by run, episode, ending or age".to_owned(),
         })
     }
 
@@ -246,7 +246,7 @@ fn note(
     report.episodes = episodes;
     let changed: Vec<Candidate> = changed;
     report.refused.extend(changed.into_iter().map(|it| {
-        let changed = || "somebody opened it, or it went on, while it was being pruned".to_owned();
+        let changed = || "it was opened, or recorded to, while it was being pruned".to_owned();
         let running = Some(going_on.get(&it.episode).cloned().unwrap_or_else(changed));
         Candidate { running, ..it }
     }));

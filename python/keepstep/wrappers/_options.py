@@ -68,7 +68,7 @@ class Flavour(Protocol):
 
 
 @dataclass(frozen=True)
-class How:
+class RecordOptions:
     """How an environment is recorded."""
 
     run: Run
@@ -83,7 +83,7 @@ class How:
     skip: frozenset[str]
 
 
-def how_of(
+def checked_options(
     flavour: Flavour,
     env: Any,
     run: Run,
@@ -96,13 +96,13 @@ def how_of(
     ending: Callable[[Any, Any], Ending | None] | None = None,
     on_record_error: Literal["raise", "warn"] = "raise",
     skip: Collection[str] = (),
-) -> How:
+) -> RecordOptions:
     """Checks the arguments of `record`."""
     _check_one_of("environment", environment, (None, "restart", "restore", "replay"))
     _check_one_of("on_record_error", on_record_error, ("raise", "warn"))
     if not isinstance(task, str) and not callable(task):
         raise BadInput(
-            f"task: is {task!r}: give a text, or a function of the environment and what reset() returned"
+            f"task is {task!r}: give a string, or a function of the environment and what reset() returned"
         )
     skipped = _skipped(run, skip)
     keeper = _keeper(flavour, env, state)
@@ -122,7 +122,7 @@ def how_of(
             'give state=(get, set), or environment="restart"'
         )
     mode = environment or ("restore" if keeper is not None and not lost else "restart")
-    return How(
+    return RecordOptions(
         run=run,
         task=task,
         iteration=iteration,
@@ -138,16 +138,16 @@ def how_of(
 
 def _check_one_of(name: str, given: object, allowed: tuple[object, ...]) -> None:
     if given not in allowed:
-        raise BadInput(f"{name}: is {given!r}: give one of {', '.join(map(repr, allowed))}")
+        raise BadInput(f"{name} is {given!r}: give one of {', '.join(map(repr, allowed))}")
 
 
 def _skipped(run: Run, skip: Collection[str]) -> frozenset[str]:
     if isinstance(skip, str):
-        raise BadInput(f"skip: is the text {skip!r}: give a collection of field names, skip=[{skip!r}]")
+        raise BadInput(f"skip is {skip!r}: give a collection of field names, skip=[{skip!r}]")
     unknown = sorted(set(skip) - set(_FIELDS))
     if unknown:
         raise BadInput(f"skip: {unknown[0]!r} is not a field of a step: give some of {', '.join(_FIELDS)}")
-    return frozenset(skip) | frozenset(run.store._how.skip)
+    return frozenset(skip) | frozenset(run.store._options.skip)
 
 
 def _keeper(flavour: Flavour, env: Any, state: Any) -> Keeper | None:
@@ -155,9 +155,9 @@ def _keeper(flavour: Flavour, env: Any, state: Any) -> Keeper | None:
         try:
             keeper = Keeper(*state)
         except TypeError:
-            raise BadInput(f"state: is {state!r}: give a pair of functions, (get, set)") from None
+            raise BadInput(f"state is {state!r}: give a pair of functions, (get, set)") from None
         if not callable(keeper.get) or not callable(keeper.set):
-            raise BadInput(f"state: is {state!r}: give a pair of functions, (get, set)")
+            raise BadInput(f"state is {state!r}: give a pair of functions, (get, set)")
         return keeper
     for depth, layer in enumerate(flavour.layers(env)):
         for get, set_ in _STATE_METHODS:

@@ -1,6 +1,6 @@
-"""One logic for blocking and async environments: `BlockingDoor` blocks the thread, `AwaitingDoor` does not block the loop.
+"""One logic for blocking and async environments: `BlockingCaller` blocks the thread, `AsyncCaller` does not block the loop.
 
-The logic is written once, as coroutines. Those of the blocking door never suspend, so one `send` runs them to their end.
+The logic is written once, as coroutines. Those of the blocking caller never suspend, so one `send` runs them to their end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Door(Protocol):
+class Caller(Protocol):
     """How to call an environment, and how to wait for its recording."""
 
     async def ask(self, call: Callable[[], Any]) -> Any:
@@ -39,7 +39,7 @@ class Door(Protocol):
         """Waits for a receipt."""
 
 
-class BlockingDoor:
+class BlockingCaller:
     """Blocks the thread while it waits."""
 
     async def ask(self, call: Callable[[], Any]) -> Any:
@@ -65,7 +65,7 @@ class BlockingDoor:
         receipt.wait()
 
 
-class AwaitingDoor:
+class AsyncCaller:
     """Does not block the event loop while it waits."""
 
     async def ask(self, call: Callable[[], Any]) -> Any:
