@@ -182,8 +182,6 @@ macro_rules! broken {
 }
 
 broken! {
-    is_broken_no_salt => NoSalt,
-    is_broken_no_synced_to => NoSyncedTo,
     is_broken_caller_decides => CallerDecides,
     is_broken_read_before_claim => ReadBeforeClaim,
     is_broken_post_after_read => PostAfterRead,
@@ -207,7 +205,8 @@ broken! {
 }
 
 /// Rules that a test can break. Each broken variant was once the obvious implementation; the crash tests must catch
-/// every one.
+/// every one. What storage can lie about is a lying file system (`disk/sim/lies`); a variant here that the engine asks
+/// for is one of a protocol: who decides, who looks first, what counts as proof, what an older version left out.
 #[cfg(feature = "simulate")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Broken {
@@ -217,8 +216,6 @@ pub enum Broken {
     SkipDirectorySync,
     /// Every segment has the same salt.
     NoSalt,
-    /// Commits always say that nothing was synced.
-    NoSyncedTo,
     /// A caller refers to a value as soon as it has seen it, before the value has a place in the log.
     CallerDecides,
     /// Names that must be exclusive are given by `rename` instead of `link`.

@@ -14,14 +14,14 @@ use keepstep::format::fields;
 use keepstep::format::value::{Array, Dtype};
 use keepstep::read::Item;
 use keepstep::tend::CompactOptions;
-use keepstep::{Broken, EpisodeName, Options, Step, Store, Value};
+use keepstep::{EpisodeName, Options, Step, Store, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
 const STEPS: u64 = 4;
 
-fn options(broken: Option<Broken>) -> Options {
-    Options::default().background(false).dictionary(false).segment_bytes_max(4000).broken(broken)
+fn options() -> Options {
+    Options::default().background(false).dictionary(false).segment_bytes_max(4000)
 }
 
 fn name(episode: i64) -> EpisodeName {
@@ -42,9 +42,9 @@ fn said(episode: i64, step: u64) -> Step {
 }
 
 /// A store with two episodes; closed in good order, or left as a killed process leaves it.
-fn recorded(seed: u64, is_closed: bool, broken: Option<Broken>) -> Trace {
+fn recorded(seed: u64, is_closed: bool) -> Trace {
     let sim = SimDisk::new(seed);
-    let store = Store::on_files(sim.process(), options(broken)).expect("opens");
+    let store = Store::on_files(sim.process(), options()).expect("opens");
     let run = store.run("flips", Value::Null).expect("opens");
     let recorders = [run.episode(name(0)).expect("begins"), run.episode(name(1)).expect("begins")];
     for step in 0..STEPS {
@@ -60,10 +60,10 @@ fn recorded(seed: u64, is_closed: bool, broken: Option<Broken>) -> Trace {
 
 /// The same, compacted, and what that replaced deleted.
 fn compacted(seed: u64) -> Trace {
-    let trace = recorded(seed, true, None);
+    let trace = recorded(seed, true);
     let sim = trace.killed(trace.cuts() - 1);
     for _ in 0..2 {
-        let store = Store::on_files(sim.process(), options(None)).expect("opens");
+        let store = Store::on_files(sim.process(), options()).expect("opens");
         let options = CompactOptions::default().grace(Duration::ZERO).block_bytes_max(1500);
         let report = store.compact(options, &mut |_| {}).expect("compacts");
         assert!(report.left_alone.is_empty(), "{report:?}");
@@ -84,7 +84,7 @@ enum Outcome {
 
 /// Reads everything; panics if anything is returned that was never said.
 fn look(state: &SimDisk, wound: &str) -> Outcome {
-    let Ok(store) = Store::on_files(state.process(), options(None)) else { return Outcome::Found };
+    let Ok(store) = Store::on_files(state.process(), options()) else { return Outcome::Found };
     let Ok(run) = store.run("flips", Value::Null) else { return Outcome::Found };
     let Ok(catalog) = store.catalog() else { return Outcome::Found };
     let mut whole = 0;
@@ -113,17 +113,21 @@ fn look(state: &SimDisk, wound: &str) -> Outcome {
     if report.is_ok_and(|report| report.is_whole()) { Outcome::Silent } else { Outcome::Found }
 }
 
-fn files(trace: &Trace) -> Vec<(String, Vec<u8>)> {
-    let left = trace.killed(trace.cuts() - 1);
-    left.files().into_iter().filter(|(path, _)| !path.ends_with("/beat")).collect()
+fn files(trace: &Trace, cut: usize) -> Vec<(String, Vec<u8>)> {
+    trace.killed(cut).files().into_iter().filter(|(path, _)| !path.ends_with("/beat")).collect()
 }
 
 /// Flips every byte of every file; says how many flips were harmless, found, and silent.
 fn flip_all(trace: &Trace) -> (u64, u64, Vec<String>) {
+    flip_all_at(trace, trace.cuts() - 1)
+}
+
+/// As [`flip_all`], in what a kill at that cut left.
+fn flip_all_at(trace: &Trace, cut: usize) -> (u64, u64, Vec<String>) {
     let (mut harmless, mut found, mut silent) = (0, 0, Vec::new());
-    for (path, content) in files(trace) {
+    for (path, content) in files(trace, cut) {
         for (at, byte) in content.iter().enumerate() {
-            let state = trace.killed(trace.cuts() - 1);
+            let state = trace.killed(cut);
             let wound = format!("{path}, byte {at} flipped");
             let file = state.process().open_rw(&path).expect("opens");
             file.write_at(&[byte ^ (1 << (at % 8))], at as u64).expect("writes");
@@ -140,7 +144,7 @@ fn flip_all(trace: &Trace) -> (u64, u64, Vec<String>) {
 /// In a store that was closed, every flipped byte is found and placed, or harmless.
 #[test]
 fn every_flipped_byte_of_a_closed_store_is_found_or_harmless() {
-    let (harmless, found, silent) = flip_all(&recorded(501, true, None));
+    let (harmless, found, silent) = flip_all(&recorded(501, true));
     println!("closed: {harmless} flips harmless, {found} found");
     assert!(silent.is_empty(), "{} of them: {:?}", silent.len(), &silent[..silent.len().min(3)]);
 }
@@ -148,7 +152,7 @@ fn every_flipped_byte_of_a_closed_store_is_found_or_harmless() {
 /// In a store whose process was killed after its last acknowledgement, too: `synced_to` guards the last step.
 #[test]
 fn every_flipped_byte_after_a_kill_is_found_or_harmless() {
-    let (harmless, found, silent) = flip_all(&recorded(502, false, None));
+    let (harmless, found, silent) = flip_all(&recorded(502, false));
     println!("killed: {harmless} flips harmless, {found} found");
     assert!(silent.is_empty(), "{} of them: {:?}", silent.len(), &silent[..silent.len().min(3)]);
 }
@@ -167,22 +171,30 @@ fn every_cut_of_a_compacted_store_is_found_or_harmless() {
     cut_all(&compacted(506));
 }
 
-/// The negative control: without `synced_to` a flip in the last acknowledged steps looks like a torn end.
+/// The negative control: killed before the last commit said how far the log is synced, a flip in the last acknowledged
+/// step looks like a torn end.
 #[test]
-fn a_log_without_synced_to_is_caught() {
-    let (_, _, silent) = flip_all(&recorded(503, false, Some(Broken::NoSyncedTo)));
+fn a_log_that_does_not_say_what_is_synced_is_caught() {
+    let trace = recorded(503, false);
+    let logged = |cut: usize| -> usize {
+        let logs = files(&trace, cut).into_iter().filter(|(path, _)| path.ends_with(".seg"));
+        logs.map(|(_, content)| content.len()).sum()
+    };
+    let all = logged(trace.cuts() - 1);
+    let before = (0..trace.cuts()).rev().find(|&cut| logged(cut) < all).expect("something was logged");
+    let (_, _, silent) = flip_all_at(&trace, before);
     assert!(!silent.is_empty(), "no flip went unnoticed, so synced_to would not be needed");
 }
 
 /// Every file of a closed store, cut at every length: the rest is right, and the cut is found.
 #[test]
 fn every_cut_of_a_closed_store_is_found_or_harmless() {
-    cut_all(&recorded(504, true, None));
+    cut_all(&recorded(504, true));
 }
 
 fn cut_all(trace: &Trace) {
     let (mut harmless, mut found) = (0, 0);
-    for (path, content) in files(trace) {
+    for (path, content) in files(trace, trace.cuts() - 1) {
         for length in 0..content.len() {
             let state = trace.killed(trace.cuts() - 1);
             let wound = format!("{path}, cut to {length} bytes");

@@ -163,9 +163,9 @@ fn give_name(
 
 /// A temporary name.
 pub(super) fn temporary_path(files: &dyn Files, dir: &str) -> io::Result<String> {
-    let mut random = [0; 8];
+    let mut random = [0; 16];
     files.random(&mut random)?;
-    Ok(join(dir, &format!(".tmp-{:016x}", u64::from_le_bytes(random))))
+    Ok(join(dir, &format!(".tmp-{:032x}", u128::from_le_bytes(random))))
 }
 
 /// A temporary file: other processes do not use it before it is published.

@@ -231,7 +231,7 @@ impl LogWriter {
             return;
         }
         let Some(segment) = &mut self.segment else { return };
-        if segment.said_synced_to >= segment.synced_to || self.options.is_broken_no_synced_to() {
+        if segment.said_synced_to >= segment.synced_to {
             return;
         }
         segment.add_commit(segment.synced_to);
@@ -320,7 +320,7 @@ impl LogWriter {
         let Some(segment) = &mut self.segment else {
             return Err(io::Error::other("no segment").into());
         };
-        write_round(segment, &mut round.placed, &self.moves, self.options.is_broken_no_synced_to())?;
+        write_round(segment, &mut round.placed, &self.moves)?;
         round.needs_sync |= segment.end - segment.synced_to > UNSYNCED_BYTES_MAX;
         if round.needs_sync {
             segment.sync()?;
@@ -351,7 +351,7 @@ impl LogWriter {
         let mut unsynced = std::mem::take(&mut self.unsynced);
         let mut result = Ok(());
         for (placed, _) in &mut unsynced {
-            result = write_round(segment, placed, &self.moves, self.options.is_broken_no_synced_to());
+            result = write_round(segment, placed, &self.moves);
             if result.is_err() {
                 break;
             }
@@ -434,7 +434,7 @@ impl LogWriter {
             store: self.identity.store,
             writer: self.identity.writer,
             number,
-            salt: if self.options.is_broken_no_salt() { 0 } else { u64::from_le_bytes(salt) },
+            salt: u64::from_le_bytes(salt),
             created: disk.now_us(),
             voids: self.voids,
             sealed: self.sealed,
@@ -443,13 +443,8 @@ impl LogWriter {
 }
 
 /// Writes records, and the commit that makes them count.
-fn write_round(
-    segment: &mut OpenSegment,
-    placed: &mut [Placed],
-    moves: &Moves,
-    never_synced: bool,
-) -> io::Result<()> {
-    let synced_to = if never_synced { keepstep_format::frame::FIRST_FRAME } else { segment.synced_to };
+fn write_round(segment: &mut OpenSegment, placed: &mut [Placed], moves: &Moves) -> io::Result<()> {
+    let synced_to = segment.synced_to;
     let is_lone = placed.len() == 1 && placed[0].encoded.crcs.only().is_some();
     for record in 0..placed.len() {
         let (before, rest) = placed.split_at_mut(record);
