@@ -318,10 +318,10 @@ impl Lineage {
         self.pending = self.pending.filter(|&pending| pending < at);
         self.own_from = self.own_from.min(at);
         let steps = self.steps.len() as u64;
-        for (index, part) in self.parts.iter_mut().enumerate() {
+        let ends = self.ends_of_parts(at);
+        for (part, end) in self.parts.iter_mut().zip(ends) {
             part.steps = part.steps.start.min(steps)..part.steps.end.min(steps);
-            let last = self.lines.iter().rev().find(|line| line.part == index);
-            part.span.to = last.map_or(part.span.from, |last| last.seq + 1);
+            part.span.to = end.unwrap_or(part.span.from);
         }
         let parts = &self.parts;
         self.gaps.retain(|(part, gap)| gap.to < parts[*part].span.to);
@@ -502,13 +502,17 @@ impl Lineage {
 
     /// What another attempt inherits if it resumes before this line, before anything was copied.
     pub(crate) fn spans(&self, before: usize) -> Vec<Span> {
-        let mut spans: Vec<Span> = Vec::new();
-        for (index, part) in self.parts.iter().enumerate() {
-            let last = self.lines[..before].iter().rev().find(|line| line.part == index);
-            let Some(last) = last else { continue };
-            spans.push(Span { to: last.seq + 1, ..part.span });
+        let ends = self.parts.iter().zip(self.ends_of_parts(before));
+        ends.filter_map(|(part, end)| Some(Span { to: end?, ..part.span })).collect()
+    }
+
+    /// The sequence number behind the last record of each part, of those before a line; `None` if it has none there.
+    fn ends_of_parts(&self, before: usize) -> Vec<Option<u32>> {
+        let mut ends = vec![None; self.parts.len()];
+        for line in self.lines.iter().take(before) {
+            ends[line.part] = Some(line.seq + 1);
         }
-        spans
+        ends
     }
 }
 
