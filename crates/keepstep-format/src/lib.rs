@@ -21,6 +21,7 @@ pub mod record;
 pub mod rehash;
 pub mod scan;
 pub mod segment;
+pub mod sorted;
 pub mod step_fields;
 pub mod value;
 
