@@ -300,8 +300,8 @@ class Run:
         Parameters:
             retry: endings to resume from that are final otherwise: `["truncated"]`. Each process that asks gets such
                 an episode once.
-            max_attempts: how often in a row an episode may be `errored`, without an attempt that got further than the
-                step that failed, before it is given up. A higher number brings it back. An episode that this process
+            max_attempts: how often in a row an episode may be `errored`, without an attempt that added more than one step
+                (a single new one may be the step that failed), before it is given up. A higher number brings it back. An episode that this process
                 left this often without an end and without a new step, or released this often before it was opened, is
                 not given to it again.
             pause_s: how many seconds to wait before an episode is given again after this process saw it `errored`;
@@ -423,7 +423,7 @@ class GivenUp:
     attempts: int
     """How many attempts at it were claimed."""
     errors: int
-    """How often in a row it was `errored` without progress."""
+    """How often in a row it was `errored`, each time with at most one step more than before."""
     error: str | None = None
     """Type and message of the last error."""
 
@@ -885,7 +885,7 @@ class View:
 
     @property
     def reward(self) -> float | None:
-        """The sum of the rewards of its steps; None if none has one. A group's rewards are in `GroupView.rewards`."""
+        """The sum of the rewards of its steps, as `math.fsum` gives it; None if none has one. A group's rewards are in `GroupView.rewards`."""
 
     @property
     def first_time(self) -> float | None:

@@ -16,7 +16,7 @@ from . import _checks
 from ._calls import Calling, check_function, settled
 from ._endings import Why, error_of, why_of
 from ._flights import Flights
-from ._log import counted, logger, shown
+from ._log import counted, logger, shown, tell_unheard
 from ._loops import submit_in_thread, warn_caller, warn_if_on_loop
 from ._scope import Scope
 from ._steps import Both
@@ -355,8 +355,24 @@ class Episode(Scope):
             return None
 
     def _told(self, raised: BaseException | None) -> None:
+        lost = self._unheard_failure()
         if self._is_silent and raised is None:
             self._warn_of_silence()
+            if lost is not None:
+                raise lost
+        elif lost is not None:
+            tell_unheard([(self.ref, str(lost))])
+
+    def _unheard_failure(self) -> Exception | None:
+        """Why an entry is missing, if the program has not heard of it: leaving is the last chance to say so."""
+        if self._native_episode is not None:
+            try:
+                self._native_episode.hear_failure()
+            except (Forked, Closed):
+                pass
+            except Exception as failure:
+                return failure
+        return None
 
     def _left(self) -> None:
         # A forked child has nothing to release, and a closed store has released everything.

@@ -39,6 +39,12 @@ def _escaped(found: re.Match[str]) -> str:
     return " " if found[0] == "\n" else found[0].encode("unicode_escape").decode()
 
 
+def tell_unheard(unheard: Sequence[tuple[str, str]]) -> None:
+    """Logs which episodes lack an entry that could not be written, if the program has not heard of it otherwise."""
+    for what, why in unheard:
+        logger.error("%s lacks a step or another entry: %s", shown(what), shown(why))
+
+
 def warn_of_troubles(troubles: Sequence[str]) -> None:
     """Logs what could not be read, or depends on something that is missing. The rest was read."""
     for trouble in troubles[:_SHOWN_MAX]:

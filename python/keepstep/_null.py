@@ -121,6 +121,9 @@ class NullEpisode:
         self._tried = 0
         self._state: dict[str, Any] = {}
 
+    def hear_failure(self) -> None:
+        """Nothing can fail that is not recorded."""
+
     @property
     def turns(self) -> int:
         return self.steps - self._has_first - self._failed

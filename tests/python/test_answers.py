@@ -92,7 +92,7 @@ class Attempt:
     @property
     def total(self) -> float | None:
         given = [reward for reward in self.rewards if reward is not None]
-        return sum(given) if given else None
+        return math.fsum(given) if given else None
 
 
 class Paper:

@@ -105,6 +105,8 @@ fields! {
     PRUNING = 99 "pruning";
     SUMMARY_RULE = 100 "summary_rule";
     GROUP_SIZE = 101 "group_size";
+    RETURN_REST = 102 "return_rest";
+    FOUND = 103 "found";
     ORIGINS = 110 "origins";
     MOVED_BY = 111 "moved_by";
 }

@@ -149,6 +149,11 @@ impl Episode {
         Ok(self.engine().or_raise(py)?.is_fenced())
     }
 
+    /// Raises why an entry could not be written, if nobody has heard of that.
+    fn hear_failure(&self, py: Python<'_>) -> PyResult<()> {
+        self.engine().or_raise(py)?.unheard_failure().map_or(Ok(()), Err).or_raise(py)
+    }
+
     /// True if a turn was said and has no result.
     #[getter]
     fn is_pending(&self, py: Python<'_>) -> PyResult<bool> {

@@ -145,9 +145,10 @@ impl RunFollow {
     fn ended(&self, inner: &mut Inner, episode: &Id, attempt: u32, cursor: String) -> Result<Option<View>> {
         // Lists show the attempt that took over an end, and so does whoever asks for the last attempt only.
         let attempt = match self.filter.all_attempts {
-            true => attempt,
-            false => self.run.store().attempt_with_end_of(episode, attempt)?,
+            true => Some(attempt),
+            false => self.run.store().last_with_end_of(episode, attempt)?,
         };
+        let Some(attempt) = attempt else { return Ok(None) };
         let Some(listed) = self.attempt(inner, episode, attempt)? else { return Ok(None) };
         let is_wanted = match self.run.wants(&inner.catalog, &listed, &self.filter) {
             // What cannot be read may be what is wanted.

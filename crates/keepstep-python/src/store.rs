@@ -34,11 +34,8 @@ impl Closer {
 
     /// As `Store.close`, if somebody uses the store.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| {
-            if let Some(store) = self.inner.upgrade() {
-                store.close();
-            }
-        });
+        let unheard = py.detach(|| self.inner.upgrade().map(|store| store.close()));
+        tell_unheard(unheard.unwrap_or_default());
     }
 }
 
@@ -162,8 +159,20 @@ impl Store {
     /// Writes all that waits; open episodes end as aborted.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.inner.clone();
-        crate::interrupt::wait(py, move || store.close())
+        crate::interrupt::wait(py, move || tell_unheard(store.close()))
     }
+}
+
+/// Logs of which episodes an entry is missing that nobody has heard of: nobody is left who could be told otherwise.
+fn tell_unheard(unheard: Vec<(String, keepstep::Error)>) {
+    if unheard.is_empty() {
+        return;
+    }
+    let told: Vec<_> = unheard.into_iter().map(|(what, why)| (what, why.to_string())).collect();
+    // That it cannot be told is no reason not to close.
+    let _ = Python::try_attach(|py| -> PyResult<()> {
+        py.import("keepstep._log")?.getattr("tell_unheard")?.call1((told,)).map(|_| ())
+    });
 }
 
 /// Refuses what has a scheme, such as `s3://bucket`: it would become a folder called `s3:`.

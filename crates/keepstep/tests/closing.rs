@@ -92,7 +92,7 @@ fn run_on(disk: Arc<dyn keepstep::disk::Files>) -> Run {
 /// Closes the store of a run in a thread of its own, and waits until it has begun to.
 fn begin_to_close(run: &Run) -> JoinHandle<()> {
     let store = run.store().clone();
-    let closes = std::thread::spawn(move || store.close());
+    let closes = std::thread::spawn(move || drop(store.close()));
     // Refused for one reason or the other, before it does anything.
     let ask = Opening::default().busy(WhenBusy::Take);
     while !matches!(run.group("asked", 0, 1).claim(&ask), Err(Error::Closed)) {

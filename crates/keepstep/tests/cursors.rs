@@ -94,7 +94,7 @@ impl World {
             }
         }
         match leaves {
-            0 => run.store().close(),
+            0 => drop(run.store().close()),
             1 => process.kill(),
             _ => self.alive.push(run),
         }

@@ -3,12 +3,15 @@
 
 mod scratch;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use keepstep::disk::Files;
+use keepstep::disk::sim::SimDisk;
 use keepstep::{
-    Ending, Entry, Episode, EpisodeName, Error, Known, Level, Opening, Options, Resume, Run, Step, Value,
-    WhenBusy,
+    Ending, Entry, Episode, EpisodeName, Error, Known, Level, Opening, Options, Resume, Run, Step, Store,
+    Value, WhenBusy,
 };
 
 use scratch::{Scratch, copy_all};
@@ -159,6 +162,37 @@ fn what_was_taken_over_is_superseded_whenever_it_is_asked() {
     drop((new, two));
     assert!(scratch.run().store().reap().expect("looks").crashed.is_empty());
     check("reaped");
+}
+
+/// The same, of an owner that was killed: the record says that it crashed, also if its taker dies before it has recorded
+/// the end. (It was `superseded`: taken from an owner that was alive.)
+#[test]
+fn what_a_killed_owner_left_is_crashed_whoever_died_after_it() {
+    let sim = SimDisk::new(5);
+    let run_on = |process: Arc<dyn Files>| {
+        let options = Options::default().background(false);
+        Store::on_files(process, options).expect("opens").run("run", Value::Null).expect("opens")
+    };
+    let process = sim.process();
+    let old = run_on(process.clone()).episode(name()).expect("begins");
+    old.step(step(0)).expect("records");
+    process.kill();
+    let process = sim.process();
+    let taker = run_on(process.clone());
+    let hex = taker.episode_id(&name()).to_string();
+    let new = taker.episode(name()).expect("takes over");
+    new.step(step(1)).expect("records");
+    process.kill();
+    let path = format!("ends/{}/{hex}.0", &hex[..2]);
+    sim.process().remove(&path).expect("was there");
+    let reader = run_on(sim.process());
+    let (store, id) = (reader.store(), reader.episode_id(&name()));
+    let listed = store.list_one(&mut store.catalog().expect("opens"), &id).expect("lists");
+    assert_eq!(listed[0].state(), "crashed");
+    let view = store.view_of(&store.catalog().expect("opens"), &listed[0].key).expect("reads");
+    let end = view.ending().expect("reads").expect("is known");
+    let said = (end.why.as_deref(), end.said_by.as_deref());
+    assert_eq!(said, (Some("crashed"), Some("attempt 1, which resumed it")));
 }
 
 /// Going on up to a step, and from nothing; the old attempts stay as they were.

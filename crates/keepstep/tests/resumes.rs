@@ -43,6 +43,12 @@ fn calls_of(attempts: u64) -> (u64, u64) {
     }
     assert_eq!(ends, attempts);
     let following = calls.swap(0, Ordering::Relaxed);
+    let episode = reader.episode_id(&EpisodeName::task("task"));
+    for attempt in 0..attempts as u32 {
+        let last = reader.store().last_with_end_of(&episode, attempt).expect("reads");
+        assert_eq!(last, (u64::from(attempt) + 1 == attempts).then_some(attempt));
+    }
+    let following = following + calls.swap(0, Ordering::Relaxed);
     assert_eq!(reader.view(&EpisodeName::task("task")).expect("reads").steps(), attempts);
     (following / attempts, calls.load(Ordering::Relaxed) / attempts)
 }

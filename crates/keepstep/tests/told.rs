@@ -267,10 +267,10 @@ impl World {
         let view = run.view(&name()).expect("reads");
         // Lists show the attempt that has the end, or took it over.
         for (attempt, _) in told.keys().filter(|(_, why)| why == "finished") {
-            let shown = run.store().attempt_with_end_of(&view.id(), *attempt).expect("reads");
-            if shown != view.number() {
+            let shown = run.store().last_with_end_of(&view.id(), *attempt).expect("reads");
+            if shown != Some(view.number()) {
                 return Some(format!(
-                    "{who} was told of attempt {attempt}, shown as {shown}: {}",
+                    "{who} was told of attempt {attempt}, shown as {shown:?}: {}",
                     view.number()
                 ));
             }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use keepstep::Store;
 use keepstep::tend::{CompactOptions, CompactReport, LeftAlone};
 
 use crate::failure::{Exit, Outcome};
@@ -28,7 +29,8 @@ fenced, and it can open them again.
 
 The old files stay for the grace period, for readers that still have them open.
 The next `compact` or `prune` after that deletes them, and files that were left
-half-made. You can stop `compact` at any point, and run it again.")]
+half-made; with `--grace 0` they are deleted at once. You can stop `compact` at
+any point, and run it again.")]
 pub(crate) struct Args {
     /// The store
     store: Option<PathBuf>,
@@ -49,7 +51,8 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         bar.set_position(told.bytes_done);
     });
     bar.finish_and_clear();
-    let report = report?;
+    let mut report = report?;
+    delete_at_once(&store, args.grace, &mut report)?;
     if args.json {
         screen.json(&json(&report))?;
     } else {
@@ -59,6 +62,15 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         say_left_alone(&report.left_alone, screen)?;
     }
     Ok(Exit::Done)
+}
+
+/// The next call deletes what this one replaced: without a grace period, that is now.
+pub(crate) fn delete_at_once(store: &Store, grace: f64, report: &mut CompactReport) -> Outcome<()> {
+    if grace == 0.0 && report.files_waiting > 0 {
+        let options = CompactOptions::default().grace(Duration::ZERO);
+        report.add(store.compact(options, &mut |_| {})?);
+    }
+    Ok(())
 }
 
 /// A time that was given in seconds.

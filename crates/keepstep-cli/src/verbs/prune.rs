@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use keepstep::refs::{self, Ref};
-use keepstep::tend::{Candidate, CompactOptions, CompactReport, PruneFilter, PruneReport};
+use keepstep::tend::{Candidate, CompactReport, PruneFilter, PruneReport};
 use keepstep::{Id, Store, Why};
 
 use crate::failure::{Exit, Outcome};
@@ -94,11 +94,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     });
     bar.finish_and_clear();
     let mut report = report?;
-    if args.grace == 0.0 && report.compacted.files_waiting > 0 {
-        // The next call deletes what this one replaced: without a grace period that is now.
-        let options = CompactOptions::default().grace(Duration::ZERO);
-        report.compacted.add(store.compact(options, &mut |_| {})?);
-    }
+    compact::delete_at_once(&store, args.grace, &mut report.compacted)?;
     if args.json {
         tell_json(&report, &names, screen)?;
     } else {

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use keepstep_format::card::kind;
 use keepstep_format::value::Value;
-use keepstep_format::{Id, fields};
+use keepstep_format::{Id, Why, fields};
 
 use super::Storage;
 use super::cards::{CardFound, Fields, as_id, read_card};
@@ -67,6 +67,9 @@ pub(crate) struct Base {
     /// How many records of the resumed attempt count, whether or not they are inherited: later ones were refused.
     /// Version 0.1 did not record this.
     pub counted: Option<u32>,
+    /// How the resumed attempt was found, if it had no end: its owner was alive, or not. Version 0.1 did not record
+    /// this.
+    pub found: Option<Why>,
     /// When.
     pub time: i64,
     /// How many earlier bases must be read to know its spans.
@@ -270,6 +273,13 @@ impl Chain {
         &self.links[at.min(self.links.len())..]
     }
 
+    /// How an attempt without an end was found by the one that resumed it. A base of 0.1 proves only that it was taken
+    /// over.
+    pub(crate) fn found_by_the_next(&self, attempt: u32) -> Why {
+        let next = self.behind(attempt).iter().find(|link| link.is_in_force());
+        next.and_then(|link| link.base.as_ref()?.found).unwrap_or(Why::Superseded)
+    }
+
     /// All writers that ever claimed it, each once.
     pub(crate) fn writers(&self) -> Vec<Id> {
         let mut writers: Vec<Id> = self.links.iter().map(|link| link.claim.writer).collect();
@@ -445,6 +455,7 @@ fn read_base_card(storage: &Storage, episode: &Id, attempt: u32) -> Result<Optio
         spans: all.or(more).ok_or_else(incomplete)?,
         adopted: found.text(fields::WHY).map(str::to_owned),
         counted: small(fields::COUNTED),
+        found: found.text(fields::FOUND).and_then(Why::named),
         time: found.get(fields::TIME).and_then(Value::as_int).unwrap_or(0),
         depth: 0,
     };
@@ -474,6 +485,7 @@ pub(crate) fn base_fields(episode: &Id, base: &Base, resumed: Option<&Base>) -> 
         Some(more) => (fields::MORE_SPANS, spans(more)),
         None => (fields::SPANS, spans(&base.spans)),
     });
+    out.extend(base.found.map(|found| (fields::FOUND, Value::from(found.name()))));
     out
 }
 

@@ -42,6 +42,9 @@ pub struct Summary {
     pub steps: u64,
     /// The sum of rewards; `None` if there is no reward.
     pub total_reward: Option<f64>,
+    /// What rounding took away from that sum. With it, sums of parts add up to the sum of the whole, wherever the
+    /// attempt was interrupted or its log was cut into segments.
+    pub(crate) reward_rest: f64,
     /// The time of its first record.
     pub first_time: Option<i64>,
     /// The time of its newest record.
@@ -144,6 +147,7 @@ impl Summary {
             why: text(fields::WHY),
             steps: found.number(fields::STEPS).unwrap_or(0),
             total_reward: found.get(fields::RETURN).and_then(Value::as_float),
+            reward_rest: found.get(fields::RETURN_REST).and_then(Value::as_float).unwrap_or(0.0),
             first_time: int(fields::FIRST_TIME),
             last_time: int(fields::LAST_TIME),
         }
@@ -164,6 +168,7 @@ impl Summary {
         put(fields::FIRST_TIME, self.first_time.map(Value::Int));
         put(fields::LAST_TIME, self.last_time.map(Value::Int));
         put(fields::SUMMARY_RULE, Some(Value::Int(RULE)));
+        put(fields::RETURN_REST, (self.reward_rest != 0.0).then_some(Value::Float(self.reward_rest)));
         out
     }
 
@@ -183,7 +188,7 @@ impl Summary {
         self.first_time = self.first_time.or(said.time);
         self.last_time = said.time.or(self.last_time);
         self.steps = self.steps.max(said.step.map_or(0, |index| index.saturating_add(1)));
-        self.add_reward(said.reward);
+        self.add_reward(said.reward, 0.0);
         if let Some(why) = &said.why {
             self.why = Some(why.to_string());
         }
@@ -211,13 +216,33 @@ impl Summary {
         self.sample = self.sample.or(name.sample);
     }
 
-    /// Adds a reward, or the rewards of a later part. No reward is not the same as 0.
-    pub(crate) fn add_reward(&mut self, more: Option<f64>) {
-        self.total_reward = match (self.total_reward, more) {
-            // A sum begins with 0.0, which removes the sign of a single -0.0.
-            (before, Some(more)) => Some(before.unwrap_or(0.0) + more),
-            (before, None) => before,
+    /// Adds a reward, or the rewards of a later part with what rounding took away there. No reward is not the same
+    /// as 0.
+    pub(crate) fn add_reward(&mut self, more: Option<f64>, rest: f64) {
+        let Some(more) = more else { return };
+        // A sum begins with 0.0, which removes the sign of a single -0.0.
+        let (sum, lost) = exact_sum(self.total_reward.unwrap_or(0.0), more);
+        let lost = lost + self.reward_rest + rest;
+        // Of numbers that are none, or too large, there is no rest.
+        (self.total_reward, self.reward_rest) = match sum.is_finite() && lost.is_finite() {
+            true => {
+                let (sum, lost) = exact_sum(sum, lost);
+                (Some(sum), lost)
+            }
+            false => (Some(sum), 0.0),
         };
+    }
+
+    /// Puts the rewards of an earlier part before its own.
+    pub(crate) fn add_earlier_rewards(&mut self, earlier: &Summary) {
+        let (own, rest) = (self.total_reward, self.reward_rest);
+        (self.total_reward, self.reward_rest) = (earlier.total_reward, earlier.reward_rest);
+        self.add_reward(own, rest);
+    }
+
+    /// Says that the sum of rewards is unknown.
+    pub(crate) fn lose_rewards(&mut self) {
+        (self.total_reward, self.reward_rest) = (None, 0.0);
     }
 
     /// Adds the summary of a later segment.
@@ -225,10 +250,17 @@ impl Summary {
         self.add_name(later);
         self.why = later.why.clone().or_else(|| self.why.take());
         self.steps = self.steps.max(later.steps);
-        self.add_reward(later.total_reward);
+        self.add_reward(later.total_reward, later.reward_rest);
         self.first_time = self.first_time.or(later.first_time);
         self.last_time = later.last_time.or(self.last_time);
     }
+}
+
+/// A sum, and what rounding took away from it: together they are exact.
+fn exact_sum(a: f64, b: f64) -> (f64, f64) {
+    let sum = a + b;
+    let of_b = sum - a;
+    (sum, (a - (sum - of_b)) + (b - of_b))
 }
 
 #[cfg(test)]
@@ -279,6 +311,49 @@ mod tests {
         assert_eq!((whole.first_time, whole.last_time), (Some(10), Some(31)));
     }
 
+    /// Ten steps of 0.1 are 1.0, wherever they are cut into parts, and whatever is kept in a footer in between. (In one
+    /// piece they were 0.9999999999999999.) NaN, infinities and sums that are too large stay what they are.
+    #[test]
+    fn a_sum_does_not_depend_on_its_parts() {
+        let key = ContentKey::new(&[7; 16]);
+        let stored = |part: &Summary| Stored::decode(&part.encode(&key)).expect("decodes").summary;
+        let mut chance = 1u64;
+        for round in 0..500u64 {
+            let count = 2 + round % 40;
+            let rewards: Vec<f64> = (0..count)
+                .map(|_| {
+                    chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    if round == 0 { 0.1 } else { ((chance >> 40) as f64 - 8e6) * 1e-3 }
+                })
+                .collect();
+            let sum = |parts: &[&[f64]]| {
+                let mut whole = Summary::default();
+                for part in parts {
+                    let mut own = Summary::default();
+                    part.iter().for_each(|reward| own.add_reward(Some(*reward), 0.0));
+                    whole.merge(&stored(&own));
+                }
+                whole.total_reward.map(f64::to_bits)
+            };
+            let whole = sum(&[&rewards]);
+            for cut in 0..rewards.len() {
+                let (before, behind) = rewards.split_at(cut);
+                let (middle, last) = behind.split_at(behind.len() / 2);
+                assert_eq!(sum(&[before, middle, last]), whole, "{rewards:?} cut at {cut}");
+            }
+        }
+        let sum = |rewards: &[f64]| {
+            let mut sum = Summary::default();
+            rewards.iter().for_each(|reward| sum.add_reward(Some(*reward), 0.0));
+            sum.total_reward
+        };
+        assert_eq!(sum(&[0.1; 10]), Some(1.0));
+        assert_eq!(sum(&[f64::MAX, f64::MAX, 1.0]), Some(f64::INFINITY));
+        assert_eq!(sum(&[f64::NEG_INFINITY, 0.5]), Some(f64::NEG_INFINITY));
+        assert!(sum(&[f64::NAN, 1.0]).is_some_and(f64::is_nan));
+        assert_eq!(sum(&[-0.0]).map(f64::to_bits), Some(0.0f64.to_bits()));
+    }
+
     /// Only a record that completes a step gives a reward, and a step without one gives none.
     #[test]
     fn no_reward_is_not_zero() {
@@ -291,7 +366,7 @@ mod tests {
         let mut summary = Summary::default();
         summary.add(&SummaryPart { step: Some(0), ..SummaryPart::default() });
         assert_eq!(summary.total_reward, None);
-        summary.add_reward(Some(f64::NAN));
+        summary.add_reward(Some(f64::NAN), 0.0);
         assert!(summary.total_reward.is_some_and(f64::is_nan));
     }
 }

@@ -185,7 +185,7 @@ impl Log {
                 return Ok(stored);
             }
         }
-        Ok(Summary { total_reward: None, ..stored })
+        Ok(Summary { total_reward: None, reward_rest: 0.0, ..stored })
     }
 }
 

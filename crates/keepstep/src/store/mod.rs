@@ -253,16 +253,22 @@ impl Store {
     /// Writes everything that waits, seals the log, and stops recording. Dropping the last clone does the same.
     ///
     /// Episodes that are still open end as `aborted`.
-    pub fn close(&self) {
+    ///
+    /// Returns what is missing without the program having heard of it: of which open episodes an entry could not be
+    /// written, and why not.
+    pub fn close(&self) -> Vec<(String, Error)> {
         // A forked child has nothing to close: the log is its parent's.
         if self.check_process().is_err() {
-            return;
+            return Vec::new();
         }
+        let mut unheard = Vec::new();
         for recorder in self.inner.ownership.open_episodes.close() {
             recorder.close();
             episode::abort(&recorder, "the store was closed");
+            unheard.extend(recorder.unheard_failure().map(|failure| (recorder.called(), failure)));
         }
         self.inner.own_log.close();
+        unheard
     }
 
     /// A handle that does not keep the store open.

@@ -107,10 +107,22 @@ impl Recorder {
         if entry.kind == Kind::End && !why.is_some_and(Why::is_final) {
             return Ok(());
         }
-        match self.subject.take_unheard(state.epoch) {
-            Some(cause) if cause.remedy() == Remedy::Retry => Err(Error::EarlierFailed(Box::new(cause))),
-            _ => Ok(()),
-        }
+        self.unheard_before(state.epoch).map_or(Ok(()), Err)
+    }
+
+    fn unheard_before(&self, epoch: u32) -> Option<Error> {
+        let cause = self.subject.take_unheard(epoch).filter(|cause| cause.remedy() == Remedy::Retry)?;
+        Some(Error::EarlierFailed(Box::new(cause)))
+    }
+
+    /// Why an entry could not be written, if nobody has heard of that. Whoever asks has heard of it.
+    pub(crate) fn unheard_failure(&self) -> Option<Error> {
+        self.unheard_before(self.subject.epoch())
+    }
+
+    /// The name of what it records, for messages.
+    pub(crate) fn called(&self) -> String {
+        self.subject.called()
     }
 
     /// Encodes an entry on the caller's thread, if it may come now.

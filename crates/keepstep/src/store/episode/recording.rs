@@ -3,7 +3,7 @@
 use keepstep_format::fields;
 use keepstep_format::value::Value;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::episode::present_turn::TurnChange;
 use crate::store::episode::{Episode, check_number};
 use crate::write::{Entry, Receipt, Recorder, Step};
@@ -116,6 +116,12 @@ impl Episode {
     /// process closed the log.
     pub fn is_fenced(&self) -> bool {
         self.recorder().is_fenced()
+    }
+
+    /// Why an entry could not be written, if the program has not heard of that from a receipt or an error. Ask this when
+    /// you leave the episode: an end such as `aborted` is recorded although a step is missing before it.
+    pub fn unheard_failure(&self) -> Option<Error> {
+        self.recorder().unheard_failure()
     }
 
     /// How it ended, if it did.

@@ -68,6 +68,7 @@ impl Opener<'_> {
         lineage.truncate(cut);
         let resumed = source.claim.attempt;
         let time = self.run.store().disk().now_us();
+        let found = if was_alive { Why::Superseded } else { Why::Crashed };
         let base = Base {
             attempt,
             resumed,
@@ -75,6 +76,7 @@ impl Opener<'_> {
             spans,
             adopted: adopted.clone(),
             counted: Some(counted),
+            found: (!has_ended).then_some(found),
             time,
             depth: 0,
         };
@@ -86,8 +88,7 @@ impl Opener<'_> {
             return Err(Error::Ended { what: self.what(), why });
         }
         if !has_ended {
-            let why = if was_alive { Why::Superseded } else { Why::Crashed };
-            let found = FoundEnd { why, evidence: &evidence, steps: None, records: counted };
+            let found = FoundEnd { why: found, evidence: &evidence, steps: None, records: counted };
             self.run.store().record_end_of(&self.id, resumed, &found)?;
         }
         let pending = lineage.pending()?;

@@ -11,7 +11,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use keepstep_format::{Id, Why, ids};
+use keepstep_format::{Id, ids};
 
 use crate::counted;
 use crate::error::{Error, Result, or_told};
@@ -220,7 +220,7 @@ impl Store {
                 }
                 if is_part || (one.trouble.is_some() && attempt > 0) {
                     // A sum over a part would be wrong.
-                    one.summary.total_reward = None;
+                    one.summary.lose_rewards();
                 }
                 // What an owner recorded after it was fenced is not the ending of the attempt.
                 if let Some((why, _)) = &end {
@@ -228,7 +228,7 @@ impl Store {
                 }
                 // The base of the next attempt proves it, also if its taker died before it recorded an end here.
                 if one.summary.why.is_none() && Some(&attempt) != began.last() {
-                    one.summary.why = Some(Why::Superseded.name().to_owned());
+                    one.summary.why = Some(chain.found_by_the_next(attempt).name().to_owned());
                 }
                 listed.push(one);
             }
@@ -314,6 +314,7 @@ impl Store {
             why: None,
             steps: 0,
             total_reward: None,
+            reward_rest: 0.0,
             first_time: time,
             last_time: time,
             ..name.clone()
@@ -339,19 +340,18 @@ impl Store {
         let began = source.and_then(|source| source.summary.first_time);
         one.summary.first_time = began.or(one.summary.first_time);
         let inherited = match source.filter(|source| source.summary.steps == base.inherited) {
-            Some(source) => Ok(source.summary.total_reward),
+            Some(source) => Ok(source.summary.clone()),
             // It resumed in the middle, or the log of the earlier attempt was cut since.
-            None => self.return_up_to(catalog, &one.key, base.inherited),
+            None => self.rewards_up_to(catalog, &one.key, base.inherited),
         };
         let (inherited, trouble) = or_told(inherited)?;
         one.trouble = one.trouble.take().or(trouble);
-        let own = std::mem::replace(&mut one.summary.total_reward, inherited.flatten());
-        one.summary.add_reward(own);
+        one.summary.add_earlier_rewards(&inherited.unwrap_or_default());
         Ok(())
     }
 
-    /// The sum of the rewards of the first steps; `None` if there is no reward. An error if one of the steps is lost.
-    fn return_up_to(&self, catalog: &Catalog, key: &AttemptKey, steps: u64) -> Result<Option<f64>> {
+    /// The sum of the rewards of the first steps. An error if one of the steps is lost.
+    fn rewards_up_to(&self, catalog: &Catalog, key: &AttemptKey, steps: u64) -> Result<Summary> {
         let lost = |what: String| Error::Damaged {
             path: format!("attempt {} at episode {}", key.attempt, key.episode),
             offset: 0,
@@ -370,9 +370,9 @@ impl Store {
             if step.damaged.contains(&"reward") {
                 return Err(lost(format!("step {index}")));
             }
-            summed.add_reward(step.reward);
+            summed.add_reward(step.reward, 0.0);
         }
-        Ok(summed.total_reward)
+        Ok(summed)
     }
 }
 

@@ -14,7 +14,7 @@ mod settling;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use keepstep_format::{Id, Why};
+use keepstep_format::Id;
 
 use crate::error::{Error, Result};
 use crate::read::{
@@ -167,16 +167,21 @@ impl Store {
         Ok(began.collect())
     }
 
-    /// The attempt that counts in place of one that ended: that one itself, or a later one that took over its end and
-    /// recorded nothing. It is the one that lists show.
-    pub fn attempt_with_end_of(&self, episode: &Id, attempt: u32) -> Result<u32> {
-        let began = self.began(episode)?;
-        let heir = |of: u32| began.iter().find(|it| it.was_over && it.resumed == Some(of));
-        let mut counts = attempt;
-        while let Some(heir) = heir(counts) {
-            counts = heir.key.attempt;
+    /// The attempt that lists show for an end: the one that ended, or a later one that took over its end and recorded
+    /// nothing. `None` if the episode was resumed since. Looks at the next attempts only, however many there are.
+    pub fn last_with_end_of(&self, episode: &Id, attempt: u32) -> Result<Option<u32>> {
+        self.check_process()?;
+        let mut last = attempt;
+        loop {
+            let chain = Chain::read_from(self.cards(), episode, last)?;
+            let next = chain.behind(last).iter().find(|link| link.is_in_force());
+            let Some(next) = next else { return Ok(Some(last)) };
+            let is_heir = next.is_over() && next.base.as_ref().is_some_and(|base| base.resumed == last);
+            if !is_heir {
+                return Ok(None);
+            }
+            last = next.claim.attempt;
         }
-        Ok(counts)
     }
 
     /// A writer as a text for people: its process and host.
@@ -189,8 +194,9 @@ impl Store {
 /// yet: the base of the next attempt proves it.
 fn superseded(chain: &Chain, attempt: u32) -> Option<End> {
     let next = chain.behind(attempt).iter().find(|link| link.is_in_force())?;
-    let (time, why) = (next.base.as_ref().map(|base| base.time), Why::Superseded.name().to_owned());
-    let said_by = format!("the base of attempt {}", next.claim.attempt);
+    let time = next.base.as_ref().map(|base| base.time);
+    let why = chain.found_by_the_next(attempt).name().to_owned();
+    let said_by = format!("attempt {}, which resumed it", next.claim.attempt);
     Some(End { time, why: Some(why), said_by: Some(said_by), ..End::default() })
 }
 
