@@ -172,12 +172,31 @@ fn ask_opening(run: &Run, answers: &mut Answers) {
     }
 }
 
+/// Whether `verify` finds anything.
+fn ask_verify(store: &Store) -> Answer {
+    match store.verify(&mut |_| {}) {
+        Ok(report) if report.is_whole() => Answer::Said("whole".to_owned()),
+        Ok(_) => Answer::Told("not whole".to_owned()),
+        Err(error) => Answer::Told(error.to_string()),
+    }
+}
+
+/// Asks everything. A process that answers nothing is no answer: the limit is a guard, and no measure.
 fn ask(dir: &Path) -> Answers {
+    const ENOUGH: std::time::Duration = std::time::Duration::from_secs(300);
+    let (says, heard) = std::sync::mpsc::channel();
+    let asked = dir.to_owned();
+    std::thread::spawn(move || says.send(ask_all(&asked)));
+    heard.recv_timeout(ENOUGH).unwrap_or_else(|_| panic!("nobody answers in {}", dir.display()))
+}
+
+fn ask_all(dir: &Path) -> Answers {
     let mut answers = Answers::new();
     let store = match Store::open(dir, Options::default()) {
         Ok(store) => store,
         Err(error) => return Answers::from([("store".to_owned(), Answer::Told(error.to_string()))]),
     };
+    answers.insert("verify".to_owned(), ask_verify(&store));
     if let Err(error) = ask_list(&store, &mut answers) {
         answers.insert("list".to_owned(), Answer::Told(format!("ALL: {error}")));
     }
@@ -198,6 +217,8 @@ enum Wound {
     Flipped,
     /// A link to itself stands there: opening it is an error of the system.
     Unreadable,
+    /// A directory stands there, which keepstep never made.
+    Directory,
 }
 
 fn wound(path: &Path, wound: Wound) {
@@ -212,6 +233,10 @@ fn wound(path: &Path, wound: Wound) {
         Wound::Unreadable => {
             std::fs::remove_file(path).expect("removes");
             std::os::unix::fs::symlink(path, path).expect("links");
+        }
+        Wound::Directory => {
+            std::fs::remove_file(path).expect("removes");
+            std::fs::create_dir(path).expect("makes");
         }
     }
 }
@@ -259,6 +284,12 @@ fn is_beyond(kind: &str, wound: Wound, question: &str) -> bool {
     }
 }
 
+/// What says that a process is there, while it is; and what says by its name alone that a log was compacted. Nothing is
+/// lost with it.
+fn is_only_a_sign(kind: &str) -> bool {
+    ["writers/lock", "writers/beat", "writers/compacted"].contains(&kind)
+}
+
 /// Wounds each file of a store, and compares what everybody says with what they said before.
 fn silences(is_compacted: bool, wounds: &[Wound]) -> Vec<String> {
     let origin = Scratch::new("origin");
@@ -280,6 +311,7 @@ fn silences(is_compacted: bool, wounds: &[Wound]) -> Vec<String> {
         for &how in wounds {
             fresh();
             wound(&copy.0.join(PathBuf::from(&path)), how);
+            println!("{path} {how:?}");
             let now = ask(&copy.0);
             let is_all = |it: &Answer| matches!(it, Answer::Told(told) if told.starts_with("ALL"));
             let concerns_all = ["keepstep.json", "runs/", "grouped/"].iter().any(|it| kind.starts_with(it));
@@ -291,6 +323,10 @@ fn silences(is_compacted: bool, wounds: &[Wound]) -> Vec<String> {
                 if is_all(is) && !concerns_all {
                     silent.push(format!("{kind} {how:?}: {question}: one costs all: {is:?} ({path})"));
                 }
+            }
+            let is_seen = matches!(now.get("verify"), None | Some(Answer::Told(_)));
+            if how == Wound::Directory && !is_seen && !is_only_a_sign(&kind) {
+                silent.push(format!("{kind} {how:?}: verify: whole ({path})"));
             }
             if let Some(all) = now.get("list").filter(|it| is_all(it) && !concerns_all) {
                 silent.push(format!("{kind} {how:?}: list: one costs all: {all:?} ({path})"));
@@ -314,6 +350,14 @@ fn whoever_reads_answers_as_before_or_tells_what_is_gone() {
 #[test]
 fn whoever_reads_answers_as_before_or_tells_what_is_damaged() {
     assert_nobody_is_silent(false, &[Wound::Flipped, Wound::Unreadable]);
+}
+
+/// A directory under the name of the newest manifest made everybody look for a newer one for ever, and one under the name
+/// of a segment, a letter or a healed value was passed over.
+#[test]
+fn whoever_reads_tells_of_a_directory_under_the_name_of_a_file() {
+    assert_nobody_is_silent(false, &[Wound::Directory]);
+    assert_nobody_is_silent(true, &[Wound::Directory]);
 }
 
 #[test]

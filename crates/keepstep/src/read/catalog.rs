@@ -102,13 +102,16 @@ impl Catalog {
 
     fn look(&mut self, only: Option<&[Id]>) -> Result<()> {
         self.storage.look_for_heals();
+        let mut manifest = self.storage.renew_manifest()?;
         loop {
-            let manifest = self.storage.renew_manifest()?;
             self.look_at(&manifest, only)?;
-            // A log may have been replaced and deleted before it was read.
-            if !manifest.is_outdated(&self.storage)? {
+            // A log may have been replaced and deleted before it was read. Each round needs a newer manifest that was
+            // read: a name alone never makes another one.
+            let newest = self.storage.renew_manifest()?;
+            if newest.number == manifest.number {
                 return Ok(());
             }
+            manifest = newest;
         }
     }
 

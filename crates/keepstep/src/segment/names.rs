@@ -1,6 +1,7 @@
 //! The names of folders and files in a store.
 //!
-//! A name that keepstep would not have given is ignored.
+//! A name that keepstep would not have given is ignored. A name of a file counts whatever stands under it: a directory
+//! there is damage, and is never taken for nothing.
 
 use std::collections::BTreeSet;
 
@@ -133,9 +134,8 @@ pub(crate) fn list_manifests(disk: &dyn Disk) -> Result<Vec<u64>> {
 
 fn list_with_suffix(disk: &dyn Disk, dir: &str, suffix: &str) -> Result<Vec<u64>> {
     let entries = disk.list(dir).doing("list", dir)?;
-    let numbers = entries.iter().filter(|entry| !entry.is_dir);
     let mut numbers: Vec<u64> =
-        numbers.filter_map(|entry| parse_number(entry.name.strip_suffix(suffix)?)).collect();
+        entries.iter().filter_map(|entry| parse_number(entry.name.strip_suffix(suffix)?)).collect();
     numbers.retain(|number| *number < NUMBER_MAX);
     numbers.sort_unstable();
     Ok(numbers)
@@ -143,12 +143,15 @@ fn list_with_suffix(disk: &dyn Disk, dir: &str, suffix: &str) -> Result<Vec<u64>
 
 /// The numbers that name files of a folder, rising.
 pub(crate) fn list_numbered(disk: &dyn Disk, dir: &str) -> Result<Vec<u64>> {
-    let entries = disk.list(dir).doing("list", dir)?;
-    let mut numbers: Vec<u64> =
-        entries.iter().filter(|entry| !entry.is_dir).filter_map(|entry| parse_number(&entry.name)).collect();
-    numbers.retain(|number| *number < NUMBER_MAX);
-    numbers.sort_unstable();
-    Ok(numbers)
+    list_with_suffix(disk, dir, "")
+}
+
+/// True if keepstep gives a file this name, in a folder that has no folders: a directory there is none of its own.
+pub(crate) fn is_name_of_a_file(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').collect();
+    let ([SCANS | HEALS | GROUPED, name] | [_, _, name]) = parts[..] else { return false };
+    let first = name.split('.').next().unwrap_or_default();
+    parse_number(first).is_some() || first.parse::<Id>().is_ok()
 }
 
 /// The temporary files that were left behind in a folder.
@@ -169,6 +172,29 @@ mod tests {
         assert_eq!(parse_number("18446744073709551615"), Some(u64::MAX));
         for text in ["", "00", "07", "+7", "-1", " 1", "1 ", "18446744073709551616", "x"] {
             assert_eq!(parse_number(text), None, "{text:?}");
+        }
+    }
+
+    /// Folders are called by ids too, and by two digits: where they stand tells them from files.
+    #[test]
+    fn names_of_files_are_told_from_those_of_folders() {
+        let id = Id([0xab; 16]);
+        let files = [
+            "grouped/0.manifest".to_owned(),
+            "heals/7".to_owned(),
+            scan_path(&id, 3),
+            format!("mail/{id}/0"),
+            format!("mail/{id}/0.answer"),
+            format!("runs/{id}/0.plan.1"),
+            seal_path(&id),
+            stream_path(&id, "freeze"),
+        ];
+        for file in files {
+            assert!(is_name_of_a_file(&file), "{file}");
+        }
+        let folders = ["grouped", "grouped/.snapshot", "claims/10", "groups/ab", "mail/ab/.snapshot"];
+        for folder in folders.map(str::to_owned).into_iter().chain([format!("mail/{id}")]) {
+            assert!(!is_name_of_a_file(&folder), "{folder}");
         }
     }
 

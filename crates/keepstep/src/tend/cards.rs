@@ -11,7 +11,9 @@ use super::verify::Verifier;
 use crate::disk::{self, join};
 use crate::error::{Doing, Result, or_told};
 use crate::segment::Log;
-use crate::segment::names::{TEMPORARY, WRITERS, list_temporary, parse_segment_path, writer_dir};
+use crate::segment::names::{
+    TEMPORARY, WRITERS, is_name_of_a_file, list_temporary, parse_segment_path, writer_dir,
+};
 
 /// Folders that contain cards, or folders with cards.
 const FOLDERS: [&str; 9] =
@@ -58,7 +60,7 @@ impl Verifier<'_> {
     fn check_folder(&mut self, dir: &str, depth: usize) -> Result<()> {
         for entry in self.storage.disk().list(dir).doing("list", dir)? {
             let path = join(dir, &entry.name);
-            if entry.is_dir {
+            if entry.is_dir && !is_name_of_a_file(&path) {
                 if depth < DEPTH_MAX {
                     self.check_folder(&path, depth + 1)?;
                 }

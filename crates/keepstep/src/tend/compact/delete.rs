@@ -92,6 +92,8 @@ fn remove(storage: &Storage, path: &str) -> Result<Option<u64>> {
     };
     match storage.disk().remove(path) {
         Err(error) if not_there(&error) => Ok(None),
+        // A directory under a file's name is none of ours, and stays.
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => Ok(None),
         Err(error) => Err(Error::io("delete", path, error)),
         Ok(()) => Ok(Some(bytes)),
     }
