@@ -44,6 +44,11 @@ impl Filter {
         !self.ending.is_empty()
     }
 
+    /// True if a run was given: then it is clear what is meant, and no reference is needed.
+    pub(crate) fn names_a_run(&self) -> bool {
+        self.run.is_some()
+    }
+
     /// Parses the arguments, or reports which is wrong.
     pub(crate) fn chooser(&self) -> Outcome<Chooser<'_>> {
         let is_state = |state: &str| Why::named(state).is_some() || UNENDED.contains(&state);

@@ -86,7 +86,8 @@ pub(crate) fn may_come(path: &Path) -> bool {
 
 /// True if a store is here. Its own file is made before all others, and is whole from the first moment.
 pub(crate) fn is_store(path: &Path) -> bool {
-    path.join("keepstep.json").is_file()
+    // Whatever stands under its name: if that is no file, the store is damaged, and the others are still there.
+    path.join("keepstep.json").exists()
 }
 
 /// Tells a store from references where both may stand: `ls STORE`, `ls RUN`, `ls STORE RUN`.
@@ -125,7 +126,8 @@ pub(crate) fn only_a_store(path: &Path, what: &str) -> Failure {
     let article = if what.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
     let hint = format!("name {article} {what} after it; `keepstep ls {}` shows what is there", quoted(path));
     let is = if is_store(path) { "is" } else { "is taken for" };
-    crate::usage(format!("{} {is} a store, and no {what} of it is named", quoted(path)), hint)
+    let failure = crate::usage(format!("{} {is} a store, and no {what} of it is named", quoted(path)), hint);
+    failure.hint(format!("`-s {}` names the store, also where other options say what is meant", quoted(path)))
 }
 
 fn is_store_before(text: &str, is_followed: bool) -> bool {

@@ -127,7 +127,7 @@ fn natural(text: &str) -> Vec<(String, u64)> {
     parts
 }
 
-/// The runs of a store, by name and generation. A card that cannot be read is reported by [`tell_unread_runs`].
+/// The runs of a store, by name and generation. A card that cannot be read is reported by [`tell_all_wrong`].
 pub(crate) fn runs(store: &Store) -> Outcome<Vec<RunInfo>> {
     let is_told = |run: &keepstep::Result<RunInfo>| run.as_ref().is_err_and(Error::is_of_one_file);
     Ok(store.runs()?.into_iter().filter(|run| !is_told(run)).collect::<keepstep::Result<_>>()?)
@@ -205,6 +205,18 @@ fn written_otherwise(store: &Store, text: &str) -> Option<String> {
     Some(format!("perhaps {run}/{task}{numbers} is meant: the run comes first"))
 }
 
+/// Reports all that is wrong where a list of episodes was read: with these, with the cards of runs, and with the logs,
+/// where others may have been lost. A list is never shorter without a word: each verb that reads one ends with this.
+pub(crate) fn tell_all_wrong(
+    store: &Store,
+    catalog: &Catalog,
+    episodes: &[Episode],
+    screen: &mut Screen,
+) -> Outcome {
+    let wrong = tell_wrong(episodes, screen)?.worse(tell_unread_runs(store, episodes, screen)?);
+    Ok(wrong.worse(tell_troubles(catalog, screen)?))
+}
+
 /// Reports what is wrong with which episodes: something that their records depend on is missing or damaged.
 pub(crate) fn tell_wrong(episodes: &[Episode], screen: &mut Screen) -> Outcome {
     let said = |it: &Episode| Some(format!("{}: {}", it.name(), it.trouble.as_ref()?));
@@ -212,7 +224,7 @@ pub(crate) fn tell_wrong(episodes: &[Episode], screen: &mut Screen) -> Outcome {
 }
 
 /// Reports which cards of runs cannot be read, unless the episodes of the run do so.
-pub(crate) fn tell_unread_runs(store: &Store, episodes: &[Episode], screen: &mut Screen) -> Outcome {
+fn tell_unread_runs(store: &Store, episodes: &[Episode], screen: &mut Screen) -> Outcome {
     let unread = store.runs()?.into_iter().filter_map(Result::err).map(|error| error.to_string());
     let is_told = |said: &String| {
         episodes.iter().any(|it| it.trouble.as_ref().is_some_and(|trouble| trouble.to_string() == *said))

@@ -5,8 +5,9 @@ mod program;
 
 use std::path::PathBuf;
 
+use keepstep::tend::CompactOptions;
 use keepstep::{Ending, EpisodeName, Options, Step, Store, Value};
-use program::{Printed, Scratch, json_lines, run};
+use program::{Printed, Scratch, copy_all, json_lines, run, run_or_give_up};
 
 /// Two episodes that finished, and where the claim of the first stands.
 fn recorded(scratch: &Scratch) -> PathBuf {
@@ -90,5 +91,78 @@ fn one_card_that_cannot_be_read_costs_its_own_episode_only() {
         let of = |task: &str| *json_lines(&pruned).iter().find(|it| it.contains(task)).unwrap();
         assert!(of("shop/well").contains(r#""goes":true"#), "{pruned:?}");
         assert!(of("shop/hit").contains(r#""goes":false"#), "{pruned:?}");
+    }
+}
+
+/// The store of [`recorded`], rewritten by `compact`.
+fn compacted(scratch: &Scratch) {
+    recorded(scratch);
+    let store = Store::open(scratch.path("s"), Options::default()).expect("opens");
+    let options = CompactOptions::default().grace(std::time::Duration::ZERO);
+    store.compact(options, &mut |_| {}).expect("compacts");
+    store.close();
+}
+
+/// Every way in which the command reads.
+const READERS: [&[&str]; 14] = [
+    &["ls", "s"],
+    &["ls", "s", "-a", "--json"],
+    &["ls", "s", "shop"],
+    &["stats", "s"],
+    &["tail", "s"],
+    &["tail", "s", "shop/hit"],
+    &["show", "-s", "s", "shop/hit"],
+    &["diff", "-s", "s", "shop/hit", "shop/well"],
+    &["export", "jsonl", "-s", "s", "--all"],
+    &["export", "jsonl", "-s", "s", "shop"],
+    &["export", "jsonl", "s", "--run", "shop", "-o", "steps.jsonl", "--json"],
+    &["verify", "s"],
+    &["reap", "s", "--dry-run"],
+    &["prune", "-s", "s", "--run", "shop", "--dry-run"],
+];
+
+/// A log that was gone made `export --all` and `tail` print nothing, with exit code 0.
+#[test]
+fn a_log_that_is_gone_is_told_by_every_verb_that_reads() {
+    let scratch = Scratch::new();
+    compacted(&scratch);
+    for arguments in READERS {
+        let said = ask(&scratch, arguments);
+        assert!([Some(0), Some(1)].contains(&said.code), "{arguments:?}: {said:?}");
+    }
+    std::fs::remove_file(scratch.path("s").join("grouped/0.seg")).unwrap();
+    for arguments in READERS {
+        let said = ask(&scratch, arguments);
+        assert_eq!(said.code, Some(3), "{arguments:?}: {said:?}");
+        assert!(said.out.contains("damaged") || !said.err.is_empty(), "{arguments:?}: {said:?}");
+    }
+}
+
+/// A directory under the name of a manifest made every verb look for a newer one for ever.
+#[test]
+fn a_directory_under_the_name_of_a_file_is_damage_to_every_verb() {
+    let (scratch, whole) = (Scratch::new(), Scratch::new());
+    compacted(&scratch);
+    copy_all(&scratch.path("s"), &whole.path("s"));
+    // The others can do without a copy that is not read, and without a name that the logs have too.
+    for (files, only_verify_needs) in [
+        (&["grouped/0.manifest", "grouped/0.copy"][..], false),
+        (&["grouped/0.seg"], false),
+        (&["grouped/0.manifest"], false),
+        (&["grouped/0.copy"], true),
+        (&["keepstep.json"], true),
+    ] {
+        std::fs::remove_dir_all(scratch.path("s")).unwrap();
+        copy_all(&whole.path("s"), &scratch.path("s"));
+        for path in files.iter().map(|file| scratch.path("s").join(file)) {
+            std::fs::remove_file(&path).unwrap();
+            std::fs::create_dir(&path).unwrap();
+        }
+        for arguments in READERS {
+            let said = run_or_give_up(scratch.dir(), arguments);
+            assert!(said.code.is_some(), "{files:?}: {arguments:?}: {said:?}");
+            let is_needed = !only_verify_needs || arguments[0] == "verify";
+            assert!(!is_needed || said.code == Some(3), "{files:?}: {arguments:?}: {said:?}");
+        }
     }
 }

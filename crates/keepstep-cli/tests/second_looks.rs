@@ -263,6 +263,8 @@ fn every_verb_takes_the_store_first() {
             &["diff", store, "shop/t", "shop/u"],
             &["export", "jsonl", store, "shop/t", "shop/u"],
             &["export", "jsonl", store, "--all"],
+            &["export", "jsonl", store, "--run", "shop"],
+            &["prune", store, "--run", "shop", "--dry-run"],
             &["prune", store, "shop/t", "--dry-run", "--reason", "none"],
         ] {
             let said = ask(&scratch, arguments);
@@ -278,6 +280,8 @@ fn every_verb_takes_the_store_first() {
         (&["show", "./s", "shop/t~9"], 1, "there is no attempt 9 of shop/t\nhint: its only attempt is 0"),
         (&["show", "./s"], 2, "./s is a store, and no episode of it is named"),
         (&["export", "jsonl", "./s"], 2, "./s is a store, and no run or episode of it is named"),
+        (&["export", "jsonl", "./s"], 2, "`keepstep export jsonl -s ./s --all`"),
+        (&["prune", "s", "--ending", "errored", "--dry-run"], 1, "write `-s s`"),
         (&["export", "jsonl", "./s", "shop", "--all"], 2, "--all exports all runs"),
         (&["prune", "./s", "--reason", "none"], 2, "no episodes to"),
         (&["diff", "s", "shop/t"], 1, "there is no store at ./runs"),

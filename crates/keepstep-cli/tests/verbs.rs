@@ -128,7 +128,7 @@ fn what_is_not_there_is_told_with_a_hint() {
         (&["ls", "./demo", "demoo"], 1, "perhaps demo is meant"),
         (&["ls", "./demo", "--run", "nope"], 1, "no run here is called \"nope\""),
         (&["show", "-s", "demo", "demo/shpo-1#0.0"], 1, "perhaps demo/shop-1#0.0"),
-        (&["export", "jsonl", "-s", "demo", "--run", "demo"], 2, "--all"),
+        (&["export", "jsonl", "-s", "demo", "--task", "shop-1"], 2, "--all"),
     ];
     for (arguments, code, words) in cases {
         let said = run(scratch.dir(), arguments);

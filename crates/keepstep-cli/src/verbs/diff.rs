@@ -91,7 +91,8 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     let store = open_taken(args.store.as_deref(), &path, refs.first().map(|(text, _)| &**text))?;
     let (catalog, episodes) = reading::open(&store)?;
     let side = |at: usize| Side::open(&store, &catalog, &episodes, &refs[at]);
-    Compared { args, sides: [side(0)?, side(1)?], sums: Sums::default() }.run(screen)
+    let compared = Compared { args, sides: [side(0)?, side(1)?], sums: Sums::default() }.run(screen)?;
+    Ok(compared.worse(reading::tell_troubles(&catalog, screen)?))
 }
 
 /// One of the two.
@@ -183,6 +184,8 @@ impl Compared<'_> {
             screen.line(&self.summary())?;
         }
         screen.flush()?;
+        let compared = self.sides.each_ref().map(|side| side.episode.clone());
+        let wrong = reading::tell_wrong(&compared, screen)?;
         if self.sums.damaged > 0 {
             let damaged = counted(self.sums.damaged, "place");
             screen.say(&format!(
@@ -192,7 +195,7 @@ impl Compared<'_> {
             screen.say(&format!("{} `keepstep verify` says what it cost", screen.talk.cyan("hint:")));
             return Ok(Exit::Lost);
         }
-        Ok(if self.is_same() { Exit::Done } else { Exit::Failed })
+        Ok(wrong.worse(if self.is_same() { Exit::Done } else { Exit::Failed }))
     }
 
     fn is_same(&self) -> bool {

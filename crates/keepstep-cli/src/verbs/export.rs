@@ -16,7 +16,7 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::filter::{Chooser, Filter};
 use crate::json::Json;
 use crate::numbers::{bytes, counted};
-use crate::place::{only_a_store, open_taken, split_before};
+use crate::place::{only_a_store, open_taken, quoted, split_before};
 use crate::progress;
 use crate::reading::{self, Episode};
 use crate::screen::Screen;
@@ -47,6 +47,7 @@ enum Format {
   keepstep export jsonl shop-agent/shop-17#0.0 | jq .reward
   keepstep export jsonl shop-agent -o steps.jsonl
   keepstep export jsonl shop-agent --ending finished,truncated -o steps.jsonl
+  keepstep export jsonl /mnt/data/runs --run shop-agent -o steps.jsonl
   keepstep export jsonl --all -o everything.jsonl --json
 
 A line is one step, with the names of its episode and how that ended. Of each
@@ -55,7 +56,9 @@ episode the attempt that counts is written, with the steps that it inherited;
 
 `kind` says what a line is:
   FIRST, MID, LAST   a step
-  CALL               with --calls: a call, made before the step `index`
+  CALL               with --calls: a call, made before the step `index`; also
+                     those named keepstep.turn, by which keepstep keeps track
+                     of failed turns, and which `show` leaves out
   NOTE               with --notes: the newest note of each name and source
                      that counts for the attempt, on the step `index`, on the
                      attempt `on_attempt`, or on the episode; as `show` has it
@@ -108,14 +111,16 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         let hint = "with -o FILE the steps go to the file, and a summary is printed as JSON";
         return Err(crate::usage("--json needs -o: the steps themselves go to stdout", hint));
     }
-    if args.targets.is_empty() && !args.all {
-        let hint =
-            "name runs or episodes, or say --all, which --run, --task, --ending and --since narrow down";
+    // With --run it is clear what is meant, also if only a store is named.
+    let is_clear = args.all || args.filter.names_a_run();
+    if args.targets.is_empty() && !is_clear {
+        let hint = "name runs or episodes, or say --run RUN, or --all, which --task, --ending and --since narrow down";
         return Err(crate::usage("no episodes to export were named", hint));
     }
-    let (path, refs) = split_before(args.store.as_deref(), &args.targets, usize::from(!args.all));
-    if refs.is_empty() && !args.all {
-        return Err(only_a_store(&path, "run or episode"));
+    let (path, refs) = split_before(args.store.as_deref(), &args.targets, usize::from(!is_clear));
+    if refs.is_empty() && !is_clear {
+        let hint = format!("`keepstep export jsonl -s {} --all` exports all runs", quoted(&path));
+        return Err(only_a_store(&path, "run or episode").hint(hint));
     }
     let refs = parse_all(&refs)?;
     if let Some((text, _)) = refs.first().filter(|_| args.all) {
@@ -133,7 +138,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     let store = open_taken(args.store.as_deref(), &path, refs.first().map(|(text, _)| &**text))?;
     let (catalog, episodes) = reading::open(&store)?;
     chooser.check(&store)?;
-    let mut chosen = if args.all { episodes } else { chosen(&store, &episodes, &refs)? };
+    let mut chosen = if refs.is_empty() { episodes } else { chosen(&store, &episodes, &refs)? };
     let named: Vec<&Ref> = refs.iter().map(|(_, wanted)| wanted).collect();
     chooser.check_task(&store, &chosen, &named)?;
     // Without a number it is the attempt that counts.
@@ -159,7 +164,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     }
     tell(args, &chosen, &left_out, &written, screen)?;
     let damage = if written.damaged > 0 { Exit::Lost } else { Exit::Done };
-    Ok(damage.worse(reading::tell_wrong(&chosen, screen)?))
+    Ok(damage.worse(reading::tell_all_wrong(&store, &catalog, &chosen, screen)?))
 }
 
 fn no_format(given: &[OsString]) -> Failure {

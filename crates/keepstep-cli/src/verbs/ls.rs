@@ -93,9 +93,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
             plans = planned::tell(&store, reading::runs(&store)?.iter().filter(is_asked_for), screen)?;
         }
     }
-    let troubles = reading::tell_wrong(&episodes, screen)?;
-    let troubles = troubles.worse(reading::tell_unread_runs(&store, &episodes, screen)?);
-    Ok(troubles.worse(plans).worse(reading::tell_troubles(&catalog, screen)?))
+    Ok(plans.worse(reading::tell_all_wrong(&store, &catalog, &episodes, screen)?))
 }
 
 /// True if a reference is the name of a run, and of nothing in it.

@@ -67,8 +67,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     let mut filter = filter(args)?;
     let chooses = filter.run.is_some() || !filter.endings.is_empty() || filter.older_than.is_some();
-    // One name alone is what is to go, also if there is a store of that name.
-    let (path, refs) = split_before(args.store.as_deref(), &args.targets, 1);
+    // One name alone is what is to go, also if there is a store of that name, unless --run says what is to go.
+    let needed = usize::from(args.run.is_none());
+    let (path, refs) = split_before(args.store.as_deref(), &args.targets, needed);
     let refs = parse_all(&refs)?;
     if refs.is_empty() && !chooses {
         let hint = "name runs or episodes, or say --run, --ending or --older-than; --dry-run shows what would be deleted";
@@ -103,11 +104,13 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     // What was asked for and stays is not done.
     let has_failed = !report.refused.is_empty() && report.episodes.is_empty();
     let is_damaged = report.refused.iter().any(|episode| episode.is_damaged);
-    Ok(match (has_failed, is_damaged) {
+    let done = match (has_failed, is_damaged) {
         (_, true) => Exit::Lost,
         (true, _) => Exit::Failed,
         _ => Exit::Done,
-    })
+    };
+    // What was asked for may be in a log that cannot be read.
+    Ok(done.worse(reading::tell_troubles(&store.catalog()?, screen)?))
 }
 
 fn filter(args: &Args) -> Outcome<PruneFilter> {

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use keepstep::read::AttemptKey;
 use keepstep::{MARKED_AT_ONCE, Marked, Options, Reaped, Search, Store};
 
-use crate::failure::{Exit, Outcome};
+use crate::failure::Outcome;
 use crate::json::{self, Json};
 use crate::numbers::{count, counted};
 use crate::place::{open_with, store_path};
 use crate::progress;
-use crate::reading;
+use crate::reading::{self, Episode};
 use crate::screen::{Screen, Side, Table};
 use crate::values::brief;
 use crate::verbs::compact::say_left_alone;
@@ -60,7 +60,8 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     let silent = found.silent.len() as u64;
     let marked = if args.dry_run { None } else { Some(mark_crashed(&store, &found.dead)?) };
     let (reaped, left_alone) = marked.map_or((found.dead, Vec::new()), |it| (it.crashed, it.left_alone));
-    show(args, &store, &reaped, screen)?;
+    let (catalog, episodes) = reading::open(&store)?;
+    show(args, &episodes, &reaped, screen)?;
     screen.flush()?;
     let noun = if reaped.len() == 1 { "attempt" } else { "attempts" };
     let done = if args.dry_run { "would be recorded as crashed" } else { "recorded as crashed" };
@@ -73,7 +74,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
             screen.talk.cyan("hint:")
         ));
     }
-    Ok(Exit::Done)
+    reading::tell_all_wrong(&store, &catalog, &episodes, screen)
 }
 
 fn mark_crashed(store: &Store, dead: &[Reaped]) -> Outcome<Marked> {
@@ -101,8 +102,7 @@ fn wait_for_the_silent(store: &Store, mut found: Search) -> Outcome<Search> {
     Ok(found)
 }
 
-fn show(args: &Args, store: &Store, reaped: &[Reaped], screen: &mut Screen) -> Outcome<()> {
-    let (_, episodes) = reading::open(store)?;
+fn show(args: &Args, episodes: &[Episode], reaped: &[Reaped], screen: &mut Screen) -> Outcome<()> {
     let names: HashMap<AttemptKey, String> =
         episodes.iter().map(|episode| (episode.key, episode.reference().to_string())).collect();
     let name = |it: &Reaped| {

@@ -83,8 +83,10 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
             None => shown.all(screen)?,
         };
     }
+    // Whatever is in a log that cannot be read may belong to what was shown: a newer attempt, a note.
+    let troubles = reading::tell_troubles(&catalog, screen)?;
     if is_whole {
-        return Ok(Exit::Done);
+        return Ok(troubles);
     }
     screen.flush()?;
     screen.say(&format!(

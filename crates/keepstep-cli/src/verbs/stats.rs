@@ -55,9 +55,7 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
             screen.line(&format!("{name:<10}{what}"))?;
         }
     }
-    let wrong = reading::tell_wrong(&episodes, screen)?;
-    let wrong = wrong.worse(reading::tell_unread_runs(&store, &episodes, screen)?);
-    Ok(wrong.worse(reading::tell_troubles(&catalog, screen)?))
+    reading::tell_all_wrong(&store, &catalog, &episodes, screen)
 }
 
 #[derive(Debug, Default)]

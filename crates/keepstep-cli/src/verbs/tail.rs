@@ -168,9 +168,11 @@ impl<'a> Tail<'a> {
 
     fn one_episode(mut self, episode: &Episode, stays: bool, screen: &mut Screen) -> Outcome {
         if !self.args.follow {
-            self.tell_last(&self.store.catalog()?, episode, screen)?;
+            let catalog = self.store.catalog()?;
+            self.tell_last(&catalog, episode, screen)?;
             self.tell_found_end(episode.key, screen)?;
-            return Ok(self.exit());
+            let wrong = reading::tell_wrong(std::slice::from_ref(episode), screen)?;
+            return Ok(self.exit().worse(wrong).worse(reading::tell_troubles(&catalog, screen)?));
         }
         let Following { mut key, mut follow, mut ended } = match self.was_awaited {
             true => self.begin_with_the_first(episode, stays)?,
@@ -323,6 +325,12 @@ impl<'a> Tail<'a> {
             self.show(*key, item, screen)?;
         }
         screen.flush()?;
+        let wrong = match &follow {
+            None => reading::tell_all_wrong(self.store, &catalog, &episodes, screen)?,
+            // What an episode lacks may be on its way: it is between a claim and its base.
+            Some(_) => reading::tell_troubles(&catalog, screen)?,
+        };
+        self.is_whole &= wrong == Exit::Done;
         match &mut follow {
             Some(follow) => self.follow_all(follow, screen),
             None => Ok(self.exit()),

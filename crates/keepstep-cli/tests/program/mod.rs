@@ -83,6 +83,22 @@ pub(crate) fn run<A: AsRef<std::ffi::OsStr>>(dir: &Path, arguments: impl IntoIte
     program().current_dir(dir).args(arguments).stdin(Stdio::null()).output().unwrap().into()
 }
 
+/// As [`run`], for what may hang: gives up after minutes, which is a guard, and no measure. Then there is no exit code.
+pub(crate) fn run_or_give_up(dir: &Path, arguments: &[&str]) -> Printed {
+    const ENOUGH: std::time::Duration = std::time::Duration::from_secs(300);
+    let mut child = program();
+    child.current_dir(dir).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = child.spawn().unwrap();
+    let id = child.id();
+    let (says, heard) = std::sync::mpsc::channel();
+    std::thread::spawn(move || says.send(child.wait_with_output().unwrap()));
+    let output = heard.recv_timeout(ENOUGH).unwrap_or_else(|_| {
+        let _ = Command::new("kill").args(["-9", &id.to_string()]).status();
+        heard.recv().unwrap()
+    });
+    output.into()
+}
+
 /// Waits for a process whose stdin stays open, as a recorder needs it.
 pub(crate) fn wait_with_open_stdin(mut child: Child) -> Printed {
     let stdin = child.stdin.take();
