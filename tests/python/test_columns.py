@@ -107,6 +107,31 @@ def test_every_verb_fits(where: Path) -> None:
         assert len(said) > 1 and too_wide(said) == [], args
 
 
+def test_tables_with_usual_names_are_not_broken(tmp_path: Path) -> None:
+    """With short names a row of `ls STORE RUN` had 82 columns, so that each was broken."""
+    store = str(tmp_path / "runs")
+    tasks = ("shop-17", "guess-a-number", "django__django-11099")
+    with keepstep.open(store) as opened:
+        run = opened.run("swe-bench")
+        for task in tasks:
+            with pytest.raises(ValueError), run.episode(task, on_error="keep") as episode:
+                episode.step(action="look", reward=-0.1235)
+                raise ValueError("no")
+            with run.episode(task) as episode:
+                episode.step(action="look", reward=-0.1235)
+    for args in (
+        ("ls", store),
+        ("ls", store, "swe-bench"),
+        ("ls", store, "--attempts"),
+        ("ls", store, "swe-bench/shop-17"),
+        ("prune", "-s", store, "--run", "swe-bench", "--dry-run"),
+    ):
+        said = on_terminal(*args)
+        # What is broken goes on in the next line, indented.
+        broken = [line for line in said if line.startswith(" ")]
+        assert broken == [] and too_wide(said) == [] and len(said) > 2, (args, said)
+
+
 def test_a_line_is_not_broken_where_nobody_looks(where: Path) -> None:
     """Data in a pipe are for programs: a line is a line. And the negative control of the test above."""
     with keepstep.open(where) as opened:

@@ -155,6 +155,11 @@ impl Table {
         self.rows.push(cells.into_iter().map(|cell| shown(&cell).into_owned()).collect());
     }
 
+    /// How many columns of a terminal it takes.
+    pub(crate) fn width(&self) -> usize {
+        self.lines(Paint { on: false }).iter().map(|line| columns(line)).max().unwrap_or(0)
+    }
+
     /// The lines, the heading first.
     pub(crate) fn lines(&self, paint: Paint) -> Vec<String> {
         let heading: Vec<String> = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
@@ -202,5 +207,6 @@ mod tests {
             table.lines(plain),
             ["episode           steps", "a                     1", "shop/long\\u{1b}  100000"]
         );
+        assert_eq!(table.width(), 23);
     }
 }

@@ -37,6 +37,9 @@ STATE is how an episode ended: finished, truncated, errored and so on. Or it is:
                `keepstep reap` does
   silent       it is not known yet whether its process is alive
 
+On a narrow terminal ID is shorter, or it and LAST STEP are left out. --json has
+all of it.
+
 If you name a run that has a plan, the last line says how much of it is done.
 `keepstep ls --json` has the plans of all runs, with the errors of the episodes
 that were given up.")]
@@ -219,37 +222,56 @@ fn list_episodes(args: &Args, episodes: &[Episode], screen: &mut Screen) -> Outc
     if args.json {
         return episodes.iter().try_for_each(|episode| screen.json(&episode.json()));
     }
-    let columns = [
-        ("EPISODE", Side::Left),
-        ("STATE", Side::Left),
-        ("STEPS", Side::Right),
-        ("RETURN", Side::Right),
-        ("ATTEMPTS", Side::Right),
-        ("LAST STEP", Side::Right),
-        ("ID", Side::Left),
-    ];
-    let mut table = Table::new(&columns);
+    show(&table_of(args, episodes, screen.width), screen)?;
     let mut states = BTreeMap::new();
     for episode in episodes {
         *states.entry(episode.state().to_owned()).or_default() += 1;
-        // Among attempts each says which it is.
-        let name = if args.attempts { refs::reference_of(episode.as_ref()) } else { episode.reference() };
-        table.row([
-            name.to_string(),
-            episode.state().to_owned(),
-            count(episode.summary.steps),
-            episode.summary.total_reward.map_or("-".to_owned(), reward),
-            count(episode.attempts.into()),
-            age(episode.summary.last_time),
-            episode.key.episode.to_string()[..12].to_owned(),
-        ]);
     }
-    show(&table, screen)?;
     screen.flush()?;
     let noun = if args.attempts { "attempt" } else { "episode" };
     let number = counted(episodes.len() as u64, noun);
     screen.say(&if states.is_empty() { number } else { format!("{number}: {}", told_states(&states)) });
     Ok(())
+}
+
+/// How much of the ids is shown, and whether ages are: from the widest table to the narrowest. Eight digits are as good
+/// as unique, and references take them.
+const SHAPES: [(usize, bool); 4] = [(12, true), (8, true), (0, true), (0, false)];
+
+/// The table of episodes: the widest that fits the terminal. If none does, its lines are broken, and nothing is left out.
+fn table_of(args: &Args, episodes: &[Episode], width: Option<usize>) -> Table {
+    let mut tables = SHAPES.iter().map(|shape| table_in_shape(args, episodes, *shape));
+    let fits = |table: &Table| width.is_none_or(|width| table.width() <= width);
+    tables.find(fits).unwrap_or_else(|| table_in_shape(args, episodes, SHAPES[0]))
+}
+
+fn table_in_shape(args: &Args, episodes: &[Episode], (id_digits, has_age): (usize, bool)) -> Table {
+    let mut columns = vec![
+        ("EPISODE", Side::Left),
+        ("STATE", Side::Left),
+        ("STEPS", Side::Right),
+        ("RETURN", Side::Right),
+        ("ATTEMPTS", Side::Right),
+    ];
+    columns.extend(has_age.then_some(("LAST STEP", Side::Right)));
+    columns.extend((id_digits > 0).then_some(("ID", Side::Left)));
+    let mut table = Table::new(&columns);
+    for episode in episodes {
+        // Among attempts each says which it is.
+        let name = if args.attempts { refs::reference_of(episode.as_ref()) } else { episode.reference() };
+        let mut row = vec![
+            name.to_string(),
+            episode.state().to_owned(),
+            count(episode.summary.steps),
+            episode.summary.total_reward.map_or("-".to_owned(), reward),
+            count(episode.attempts.into()),
+        ];
+        row.extend(has_age.then(|| age(episode.summary.last_time)));
+        let id = episode.key.episode.to_string();
+        row.extend((id_digits > 0).then(|| id[..id_digits].to_owned()));
+        table.row(row);
+    }
+    table
 }
 
 fn show(table: &Table, screen: &mut Screen) -> Outcome<()> {

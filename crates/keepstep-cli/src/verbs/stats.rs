@@ -25,7 +25,8 @@ const SAMPLE: usize = 64;
   keepstep stats --json | jq .writers.live
 
 `records` are those of episodes: their beginnings, steps, calls, notes and ends.
-`keepstep verify` counts all records of the logs, so its number is higher.
+`keepstep verify` counts the pieces of the logs, each with a checksum. Those are
+more, or fewer after `compact`, which packs many records into one piece.
 
 `bytes` are those of the logs. Small files such as claims, plans and seals are
 not counted.")]
@@ -158,17 +159,15 @@ impl Stats {
             self.states.iter().map(|(state, number)| format!("{} {state}", count(*number))).collect();
         let states =
             if states.is_empty() { String::new() } else { format!(" ({})", shown(&states.join(", "))) };
-        let ratio = match self.ratio() {
-            None => "nothing to compare yet".to_owned(),
-            Some(ratio) if self.sampled == self.recorded => {
-                format!("{ratio} times smaller than the {} of its records in full", bytes(self.full_bytes))
+        let size = match (told_ratio(self.full_bytes, self.sizes.bytes), bytes(self.full_bytes)) {
+            (None, _) => "nothing to compare yet".to_owned(),
+            (Some(ratio), full) if self.sampled == self.recorded => {
+                format!("{ratio} the {full} of its records in full")
             }
-            Some(ratio) => format!(
-                "about {ratio} times smaller than the {} of its records in full, estimated from {} of {}",
-                bytes(self.full_bytes),
-                count(self.sampled),
-                counted(self.recorded, "attempt")
-            ),
+            (Some(ratio), full) => {
+                let (some, all) = (count(self.sampled), counted(self.recorded, "attempt"));
+                format!("about {ratio} the {full} of its records in full, estimated from {some} of {all}")
+            }
         };
         let unreadable = if self.sizes.unreadable > 0 {
             format!(", {} unreadable", self.sizes.unreadable)
@@ -188,12 +187,43 @@ impl Stats {
             ("episodes", format!("{}{states}{attempts}", count(self.episodes))),
             ("steps", format!("{} in {} of episodes", count(self.steps), counted(self.records, "record"))),
             ("bytes", format!("{} in {}", bytes(self.sizes.bytes), counted(segments, "segment"))),
-            ("size", ratio),
+            ("size", size),
             (
                 "segments",
                 format!("{} sealed, {} open{unreadable}", count(self.sizes.sealed), count(self.sizes.open)),
             ),
             ("writers", format!("{} live, {} gone{unknown}", count(self.sizes.live), count(self.sizes.dead))),
         ]
+    }
+}
+
+/// How large a store is beside its records in full; `None` if there is nothing to compare.
+fn told_ratio(full_bytes: u64, store_bytes: u64) -> Option<String> {
+    if full_bytes == 0 || store_bytes == 0 {
+        return None;
+    }
+    let (smaller, larger) = (full_bytes as f64 / store_bytes as f64, store_bytes as f64 / full_bytes as f64);
+    // As they are rounded: "1 times" says nothing.
+    let round = |times: f64| (times * 10.0).round() / 10.0;
+    Some(match (round(smaller), round(larger)) {
+        (times, _) if times > 1.0 => format!("{times} times smaller than"),
+        (_, times) if times > 1.0 => format!("{times} times larger than"),
+        _ => "as large as".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::told_ratio;
+
+    /// A store that was larger than its records was "0.7 times smaller".
+    #[test]
+    fn a_store_is_said_to_be_smaller_or_larger_and_never_a_fraction_of_it() {
+        let told = |full, store| told_ratio(full, store).unwrap_or_default();
+        assert_eq!(told(1410, 100), "14.1 times smaller than");
+        assert_eq!(told(110, 100), "1.1 times smaller than");
+        assert_eq!([told(104, 100), told(100, 100), told(96, 100)], ["as large as"; 3]);
+        assert_eq!(told(70, 100), "1.4 times larger than");
+        assert_eq!([told(0, 100), told(100, 0)], [""; 2]);
     }
 }

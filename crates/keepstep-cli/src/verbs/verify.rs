@@ -23,7 +23,8 @@ const LINES_MAX: usize = 40;
 /// What a leftover is, and how to remove it. `compact` deletes it, after it waited until no process can still be
 /// making it.
 const LEFTOVERS: &str = "a leftover is a file that a process was making when it stopped. It does no harm: nothing reads it. \
-`keepstep compact` deletes it when you run it twice, an hour apart.";
+`keepstep compact` deletes it when you run it twice, an hour apart; with `--grace 0`, which is for when no process is \
+recording, you need not wait.";
 
 /// Arguments of `keepstep verify`.
 #[derive(Debug, Clone, clap::Args)]
