@@ -211,6 +211,8 @@ class Run:
             attempts: the last attempt at each episode, or all attempts. With `last`, following may leave out the end
                 of an attempt that was resumed.
             after: continue after this cursor, or from the beginning with `""`. That is exact, also in another process.
+                The ends that one process recorded come in their order; those of several, in any order beside each
+                other.
             follow: first all that ended before, from the beginning or from the cursor; then wait for more, for ever.
         """
         from . import _views
