@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import weakref
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from . import _checks
 from ._endings import error_of
 from ._flights import Flight, Place, Written, caller, inside
+from ._functions import name_of
 from ._log import logger, shown
 from ._loops import is_on_loop, warn_of_blocking_call
 from ._returns import Misfit, back_of
-from .errors import BadInput, Closed, Diverged, Ended, Fenced, KeepstepError
+from .errors import BadInput, Closed, Diverged, Ended, Fenced, Forked, KeepstepError
 
 if TYPE_CHECKING:
     from ._episode import Episode
@@ -94,7 +96,7 @@ class Calling:
             self._tell_late(over)
         except BaseException:
             # Made again, it is the same call. If only its wait was interrupted, that finds its result.
-            self._episode._flights.fail(self._place, self._tried, found, self._fn)
+            self._note_failed(found)
             raise
         return False, given
 
@@ -135,7 +137,7 @@ class Calling:
         finally:
             flights.end(flight)
             if not is_made:
-                flights.fail(self._place, self._tried, call, self._fn)
+                self._note_failed(call)
                 if awaited:
                     _close(make())
 
@@ -152,7 +154,9 @@ class Calling:
         if self._key is None:
             failed = flights.again(self._place, self._tried, self._fn, is_called_so)
         if failed is None:
-            was_awaited, found = self._native.known(self._name, self._key, arguments)
+            # A key is the name of a call. Without one, the function shows which call it was, if a program goes another way.
+            function = name_of(self._fn) if self._key is None else None
+            was_awaited, found = self._native.known(self._name, self._key, arguments, function)
         else:
             was_awaited, found = self._native.known_again(failed)
         if was_awaited is not None:
@@ -180,9 +184,16 @@ class Calling:
             self._failed(call, raised)
             raise
 
+    def _note_failed(self, call: Any) -> None:
+        """It has its number in the turn and no result: trying it again is the same call, and others may come in its place."""
+        self._episode._flights.fail(self._place, self._tried, call, self._fn)
+        # In a forked child, and after the store was closed, no call begins any more.
+        with contextlib.suppress(Forked, Closed):
+            self._native.call_failed(call)
+
     def _failed(self, call: Any, raised: BaseException) -> None:
         """Records an error. What a cancelled call did is not known, so that is not recorded. Both may be tried again."""
-        self._episode._flights.fail(self._place, self._tried, call, self._fn)
+        self._note_failed(call)
         if isinstance(raised, Exception):
             self._record_failed(call, raised)
 
@@ -198,7 +209,7 @@ class Calling:
         except (Ended, Closed) as over:
             self._tell_late(over)
         except BaseException:
-            self._episode._flights.fail(self._place, self._tried, call, self._fn)
+            self._note_failed(call)
             raise
         return given
 

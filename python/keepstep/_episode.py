@@ -189,7 +189,8 @@ class Episode(Scope):
             fn: the function. If it returns an awaitable, so does `call`.
             *args: its arguments. If they differ from the recorded ones, the call is `Diverged`.
             key: tells calls of one name apart. Without it, their order in the turn does, so calls that several tasks
-                or threads make at once need one.
+                or threads make at once need one. Calls behind one that may fail should have one too: if it succeeds
+                on resume, and their functions cannot be told apart, they are `Diverged`.
             returns: the class of the result, or a type such as `list[Reply]`.
             **kwargs: its keyword arguments. To pass one that is named `key` or `returns`, wrap the function in a
                 lambda.

@@ -340,6 +340,9 @@ def _is_same_call(one: Any, other: Any) -> bool:
     if isinstance(one, functools.partial) and isinstance(other, functools.partial):
         same = _is_same_call(one.func, other.func)
         return same and _are_equal((one.args, one.keywords), (other.args, other.keywords))
+    if isinstance(one, types.MethodType) and isinstance(other, types.MethodType):
+        # A method shows the code of its function: that of another object may be the fallback, not the same call.
+        return one.__func__ is other.__func__ and _are_equal(one.__self__, other.__self__)
     code = getattr(one, "__code__", None)
     if code is None or code is not getattr(other, "__code__", None):
         return False

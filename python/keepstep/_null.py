@@ -214,11 +214,16 @@ class NullEpisode:
         self.steps += 1
         return RECEIPT
 
-    def known(self, name: str, key: str | None, arguments: Any) -> tuple[None, NullCall]:
+    def known(
+        self, name: str, key: str | None, arguments: Any, function: tuple[str, bool] | None
+    ) -> tuple[None, NullCall]:
         return None, NullCall(arguments)
 
     def known_again(self, call: NullCall) -> tuple[None, NullCall]:
         return None, call
+
+    def call_failed(self, call: NullCall) -> None:
+        pass
 
     def turn_try(self) -> tuple[int, int]:
         return self.steps, self._tried

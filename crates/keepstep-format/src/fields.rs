@@ -107,6 +107,7 @@ fields! {
     GROUP_SIZE = 101 "group_size";
     RETURN_REST = 102 "return_rest";
     FOUND = 103 "found";
+    MADE_BY = 104 "made_by";
     ORIGINS = 110 "origins";
     MOVED_BY = 111 "moved_by";
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keepstep::read::RecordedStep;
-use keepstep::{CallKey, CallMade, Ending, Entry, EpisodeName, Known, Turn, Value};
+use keepstep::{CallMade, CalledFunction, Ending, Entry, EpisodeName, Known, Turn, Value};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -84,15 +84,11 @@ impl Episode {
 
 /// Whether a call was made before, for Python: whether its result was awaited, and the result; or None, and what it is
 /// recorded with.
-fn told<'py>(
-    py: Python<'py>,
-    known: Known,
-    made: impl FnOnce(CallKey) -> CallMade,
-) -> PyResult<(Option<bool>, Bound<'py, PyAny>)> {
+fn told<'py>(py: Python<'py>, known: Known, made: CallMade) -> PyResult<(Option<bool>, Bound<'py, PyAny>)> {
     match known {
         Known::Result(result) => Ok((Some(false), from_value(py, &result)?)),
         Known::Awaited(result) => Ok((Some(true), from_value(py, &result)?)),
-        Known::New(key) => Ok((None, Bound::new(py, Call(made(key)))?.into_any())),
+        Known::New(_) => Ok((None, Bound::new(py, Call(made))?.into_any())),
     }
 }
 
@@ -266,26 +262,34 @@ impl Episode {
     }
 
     /// Looks whether a call was made before: whether its result was awaited, and the result; or None, and a token to record
-    /// it with.
+    /// it with. `function` is its name, and whether that name is certainly of this function alone.
     fn known<'py>(
         &self,
         py: Python<'py>,
         name: &str,
         key: Option<&str>,
         arguments: &Bound<'py, PyAny>,
+        function: Option<(String, bool)>,
     ) -> PyResult<(Option<bool>, Bound<'py, PyAny>)> {
         let arguments = Walk::new(self.context.get()).value(arguments, "arguments")?;
         let engine = self.engine().or_raise(py)?;
-        let turn = Some(engine.steps());
-        let known = py.detach(|| engine.known(name, key, &arguments)).or_raise(py)?;
-        told(py, known, |key| CallMade::new(name, key, arguments).turn(turn))
+        let function = function.map(|(name, is_certain)| CalledFunction::new(name, is_certain));
+        let begins = || engine.begin_call(name, key, arguments, function.as_ref());
+        let (known, made) = py.detach(begins).or_raise(py)?;
+        told(py, known, made)
+    }
+
+    /// A call raised, was cancelled, or could not be recorded: calls that begin after it say so.
+    fn call_failed(&self, py: Python<'_>, call: &Call) -> PyResult<()> {
+        let engine = self.engine().or_raise(py)?;
+        py.detach(|| engine.call_failed(&call.0)).or_raise(py)
     }
 
     /// The same for a call that was made before, and whose result its caller does not know.
     fn known_again<'py>(&self, py: Python<'py>, call: &Call) -> PyResult<(Option<bool>, Bound<'py, PyAny>)> {
         let engine = self.engine().or_raise(py)?;
         let known = py.detach(|| engine.known_again(&call.0)).or_raise(py)?;
-        told(py, known, |_| call.0.clone())
+        told(py, known, call.0.clone())
     }
 
     /// The present turn, and which try it is: calls without a key are numbered from the first on in each.

@@ -247,7 +247,10 @@ fn fenced(what: &str, mine: u32, attempt: u32, is_stream: bool) -> String {
 
 /// How the new value can be recorded beside the old one.
 fn way_out(field: &str) -> &'static str {
-    if field.starts_with("call ") {
+    if field.starts_with("call ") && field.ends_with(", function") {
+        "it may be the answer of another call: give each call a key=, discard the turn with \
+         episode.pending.discard(reason), if it is pending"
+    } else if field.starts_with("call ") {
         "give the call another key="
     } else {
         "discard it with episode.pending.discard(reason)"

@@ -84,11 +84,12 @@ pub use options::{Level, Options};
 pub use read::{NoteTarget, Stopper};
 pub use segment::{Liveness, Pruned, Summary};
 pub use store::{
-    AttemptFollow, Began, Conflict, Ending, Episode, EpisodeEvents, EpisodeFilter, EpisodeName, Generation,
-    GivenUp, Group, GroupView, Job, Jobs, Known, Listed, MARKED_AT_ONCE, Marked, Member, NewPolicy, Next,
-    Opening, OrphanNote, PlanOptions, PolicyName, Progress, Reaped, RecordFollow, RecordNews, Remaining,
-    RemainingOptions, Resume, Run, RunEvent, RunFollow, RunInfo, RunOptions, SaidTurn, SealedGroups, Search,
-    StepFollow, StepNews, Store, Stream, StreamView, Turn, View, WeakStore, WhenBusy, refuse_address,
+    AttemptFollow, Began, CalledFunction, Conflict, Ending, Episode, EpisodeEvents, EpisodeFilter,
+    EpisodeName, Generation, GivenUp, Group, GroupView, Job, Jobs, Known, Listed, MARKED_AT_ONCE, Marked,
+    Member, NewPolicy, Next, Opening, OrphanNote, PlanOptions, PolicyName, Progress, Reaped, RecordFollow,
+    RecordNews, Remaining, RemainingOptions, Resume, Run, RunEvent, RunFollow, RunInfo, RunOptions, SaidTurn,
+    SealedGroups, Search, StepFollow, StepNews, Store, Stream, StreamView, Turn, View, WeakStore, WhenBusy,
+    refuse_address,
 };
 #[cfg(feature = "simulate")]
 pub use write::Encoded;

@@ -197,3 +197,47 @@ fn a_turn_whose_result_was_refused_can_be_made_again() {
     turn.result(Step::new().reward(1.0)).expect("records");
     assert_eq!((episode.turns(), episode.is_pending()), (1, false));
 }
+
+/// A discard that is refused is no fact: the calls of the turn keep their numbers and their results, as a resumed attempt
+/// finds them. They were made anew under new numbers.
+#[test]
+fn a_discard_that_is_refused_leaves_the_calls_of_the_turn() {
+    let sim = SimDisk::new(9);
+    let run = run_on(&sim);
+    let episode = run.episode(name()).expect("begins");
+    let call = |of: &Episode, now: i64| of.call_once("tool", None, Value::Null, || Ok(Value::Int(now)));
+    let turn = episode.turn(Step::new().action("ask")).expect("says");
+    assert_eq!(call(&episode, 1).expect("calls"), Ok(Value::Int(1)));
+    sim.faults().plan(Fault::new(On::Sync, Errno::Eio).until_cleared());
+    turn.discard("another").expect_err("the disk fails");
+    sim.faults().clear();
+    assert!(episode.turn(Step::new().action("ask")).expect("adopts").adopted().is_some());
+    assert_eq!(call(&episode, 2).expect("calls"), Ok(Value::Int(1)));
+    drop(episode);
+    let resumed = run.episode(name()).expect("goes on");
+    assert!(resumed.adopt().expect("adopts").is_some());
+    assert_eq!(call(&resumed, 3).expect("calls"), Ok(Value::Int(1)));
+}
+
+/// Calls are told apart by their order only while the program goes the same way.
+#[test]
+fn a_call_that_fails_no_more_may_lead_another_way() {
+    let sim = SimDisk::new(11);
+    let run = run_on(&sim);
+    let episode = run.episode(name()).expect("begins");
+    let call = |of: &Episode, came: std::result::Result<i64, &str>| {
+        of.call_once("tool", None, Value::Null, || came.map(Value::Int).map_err(Value::from))
+    };
+    assert!(call(&episode, Err("down")).expect("records").is_err());
+    assert_eq!(call(&episode, Ok(1)).expect("calls"), Ok(Value::Int(1)));
+    drop(episode);
+    let same_way = run.episode(name()).expect("goes on");
+    assert!(call(&same_way, Err("down")).expect("records").is_err());
+    assert_eq!(call(&same_way, Ok(2)).expect("calls"), Ok(Value::Int(1)));
+    drop(same_way);
+    for _ in 0..2 {
+        let other_way = run.episode(name()).expect("goes on");
+        assert_eq!(call(&other_way, Ok(3)).expect("calls"), Ok(Value::Int(3)));
+        assert!(matches!(call(&other_way, Ok(4)), Err(Error::Diverged { .. })));
+    }
+}

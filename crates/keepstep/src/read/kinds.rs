@@ -142,6 +142,8 @@ kinds! {
     } + {
         /// True if its result was awaited.
         awaited: bool = was_awaited;
+        /// The function that was called, and which way the program had gone.
+        made_by: Option<MadeBy> = made_by;
     }
 
     /// A note.
@@ -185,6 +187,33 @@ kinds! {
 /// The name under which a field is shown: times say their unit.
 fn shown_name(number: u8) -> &'static str {
     if number == fields::TIME { "time_us" } else { fields::name(number).unwrap_or("field") }
+}
+
+/// What is recorded of a call without a key beside its arguments, to tell it apart from another one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MadeBy {
+    /// The function, if it is known.
+    pub function: Option<String>,
+    /// The ordinals of earlier calls that had failed when it began, and had not been tried again.
+    pub behind_failed: Vec<u64>,
+}
+
+impl MadeBy {
+    /// What a `made_by` says: the function or null, then ordinals.
+    pub(crate) fn of(value: &Value) -> Option<Self> {
+        let Value::List(said) = value.plain() else { return None };
+        let (function, ordinals) = said.split_first()?;
+        let ordinals = ordinals.iter().map(|it| u64::try_from(it.as_int()?).ok());
+        Some(Self {
+            function: function.as_str().map(str::to_owned),
+            behind_failed: ordinals.collect::<Option<_>>()?,
+        })
+    }
+}
+
+fn made_by(record: &Record) -> Option<MadeBy> {
+    MadeBy::of(record.get(fields::MADE_BY)?)
 }
 
 fn was_awaited(record: &Record) -> bool {

@@ -25,7 +25,7 @@ use keepstep_format::value::Value;
 pub use episode::endings::{MARKED_AT_ONCE, Marked, Reaped, Search};
 pub use episode::options::{NewPolicy, PolicyName};
 pub use episode::options::{Opening, Resume, WhenBusy};
-pub use episode::{Ending, Episode, Known, SaidTurn, Turn};
+pub use episode::{CalledFunction, Ending, Episode, Known, SaidTurn, Turn};
 pub use group::{Group, GroupView, Member, SealedGroups};
 pub use name::EpisodeName;
 pub use note::orphans::OrphanNote;

@@ -43,6 +43,11 @@ pub struct CallMade {
     pub turn: Option<u64>,
     /// True if its result was awaited.
     pub awaited: bool,
+    /// The function that is called, if it is known, and the ordinals of earlier calls that have failed: `None` if nobody
+    /// asked whether it is recorded ([`crate::Episode::begin_call`]).
+    pub(crate) made_by: Option<(Option<String>, Vec<u64>)>,
+    /// The try of the turn in which it began.
+    pub(crate) tried: Option<u64>,
 }
 
 /// Which call of a turn: by a key that the caller chose, or by its ordinal.
@@ -57,7 +62,8 @@ pub enum CallKey {
 impl CallMade {
     /// A call of the present turn, which was not awaited.
     pub fn new(name: impl Into<String>, key: CallKey, arguments: impl Into<Value>) -> Self {
-        Self { name: name.into(), key, arguments: arguments.into(), turn: None, awaited: false }
+        let (name, arguments) = (name.into(), arguments.into());
+        Self { name, key, arguments, turn: None, awaited: false, made_by: None, tried: None }
     }
 
     /// Sets the turn in which it began.
@@ -116,6 +122,11 @@ impl Entry {
         }
         if made.awaited {
             step.set(fields::AWAITED, Value::Bool(true));
+        }
+        if let Some((function, failed)) = &made.made_by {
+            let function = function.as_deref().map_or(Value::Null, Value::from);
+            let failed = failed.iter().map(|ordinal| Value::Int(*ordinal as i64));
+            step.set(fields::MADE_BY, Value::list([function].into_iter().chain(failed)));
         }
         match came {
             Ok(result) => step.set(fields::RESULT, result),

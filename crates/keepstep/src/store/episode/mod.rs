@@ -1,5 +1,6 @@
 //! An episode that is being recorded: its inherited steps, turns, calls, and how it ends.
 
+mod calling;
 pub(in crate::store) mod endings;
 pub(in crate::store) mod open_episodes;
 pub(in crate::store) mod opening;
@@ -11,6 +12,9 @@ pub(in crate::store) mod retry;
 pub(in crate::store) mod same;
 pub(in crate::store) mod state;
 pub(in crate::store) mod takeover;
+mod turn_calls;
+
+pub use turn_calls::{CalledFunction, Known};
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,7 +26,7 @@ use crate::read::{self, Lineage, LineagePart};
 use crate::store::episode::open_episodes::Reservation;
 use crate::store::episode::present_turn::Inherited;
 use crate::store::run::Run;
-use crate::write::{CallKey, CallMade, Entry, Receipt, Recorder, Step, check_name};
+use crate::write::{Entry, Receipt, Recorder, Step};
 
 /// An attempt at an episode, open for recording. It can read the steps that it inherited.
 ///
@@ -34,17 +38,6 @@ pub struct Episode {
     inherited: u64,
     before: Mutex<Inherited>,
     reservation: Reservation,
-}
-
-/// Whether a call is recorded already.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Known {
-    /// It is, and returned this.
-    Result(Value),
-    /// It is. It returned an awaitable, which gave this.
-    Awaited(Value),
-    /// It is not, or it raised. Make the call, and record its result under this key.
-    New(CallKey),
 }
 
 /// A turn whose intent was handed over or adopted.
@@ -95,7 +88,7 @@ impl Episode {
         let inherited = lineage.as_ref().map_or(0, Lineage::steps);
         // If the failed steps cannot be counted, opening does not fail: reading them reports the damage.
         recorder.inherit_failed(lineage.as_mut().and_then(|lineage| lineage.failed().ok()).unwrap_or(0));
-        let before = Mutex::new(Inherited { lineage, pending, turn: u64::MAX, ..Inherited::default() });
+        let before = Mutex::new(Inherited { lineage, pending, ..Inherited::default() });
         Self { recorder, run: run.clone(), resumed, inherited, before, reservation }
     }
 
@@ -226,7 +219,7 @@ impl Episode {
         if let Some(pending) = &before.pending {
             check_same(index, pending, said)?;
         }
-        before.at_turn(index, index == self.inherited)?;
+        self.at_turn(&mut before, index)?;
         Ok((index, before.adopt()))
     }
 
@@ -270,75 +263,6 @@ impl Episode {
             before.leave();
         }
         Ok(())
-    }
-
-    /// Which turn it is, and which try of it: calls without a key are numbered from the first on in each. Rises when a
-    /// turn is settled, left or discarded.
-    pub fn turn_try(&self) -> Result<(u64, u64)> {
-        let mut before = self.lock()?;
-        let turn = self.recorder.steps();
-        before.at_turn(turn, turn == self.inherited)?;
-        Ok((turn, before.tried))
-    }
-
-    /// As [`Episode::known`], for a call that was made before and has no result that its caller knows of: it failed, or
-    /// its caller stopped waiting. It keeps its key or its ordinal.
-    pub fn known_again(&self, made: &CallMade) -> Result<Known> {
-        let before = self.lock()?;
-        let found = before.calls.iter().find(|call| call.key == made.key && call.is_meant(&made.name));
-        match found {
-            Some(found) => Ok(found.known()),
-            None => self.recorder.check_not_ended().map(|()| Known::New(made.key.clone())),
-        }
-    }
-
-    /// Checks whether a call of the present turn is recorded. Calls without a key are told apart by their order.
-    pub fn known(&self, name: &str, key: Option<&str>, arguments: &Value) -> Result<Known> {
-        // Refused before the call is made, not after it.
-        check_name("name", name)?;
-        let mut before = self.lock()?;
-        let turn = self.recorder.steps();
-        before.at_turn(turn, turn == self.inherited)?;
-        let key = match key {
-            Some(key) => CallKey::Key(key.to_owned()),
-            None => {
-                before.next_ordinal += 1;
-                CallKey::Ordinal(before.next_ordinal - 1)
-            }
-        };
-        // If there are two results, because one came too late, the loop got the first one.
-        let found = before.calls.iter().find(|call| call.key == key && call.is_meant(name));
-        let Some(found) = found else {
-            // So is a call that comes after the end.
-            return self.recorder.check_not_ended().map(|()| Known::New(key));
-        };
-        if found.name != name {
-            let (recorded, now) = (found.name.clone(), name.to_owned());
-            return Err(Error::Diverged { step: turn, field: format!("call {name:?}, name"), recorded, now });
-        }
-        same::check(turn, &format!("call {name:?}, arguments"), &found.arguments, arguments)?;
-        Ok(found.known())
-    }
-
-    /// Makes a call and records its result, or returns the recorded result. An `Err` of `make` is what the call
-    /// raised.
-    pub fn call_once(
-        &self,
-        name: &str,
-        key: Option<&str>,
-        arguments: Value,
-        make: impl FnOnce() -> std::result::Result<Value, Value>,
-    ) -> Result<std::result::Result<Value, Value>> {
-        match self.known(name, key, &arguments)? {
-            Known::Result(value) | Known::Awaited(value) => Ok(Ok(value)),
-            Known::New(key) => {
-                let turn = Some(self.recorder.steps());
-                let made = CallMade { name: name.to_owned(), key, arguments, turn, awaited: false };
-                let came = make();
-                self.record_and_wait(Entry::call(&made, came.clone()))?;
-                Ok(came)
-            }
-        }
     }
 
     /// Records how the attempt ended. Nothing can be recorded after it. Returns at once: wait for the receipt to know

@@ -1,7 +1,8 @@
 //! What an attempt knows of its inherited steps, and of its present turn: the intent, and the calls that were made.
 //!
 //! It knows what was handed over, so that the next entry need not wait for this one. What was then refused is taken
-//! back: a turn whose result was refused is pending, and a call whose result was refused is not known.
+//! back: a turn whose result was refused is pending, with its calls and their numbers, and a call whose result was
+//! refused is not known.
 
 use std::collections::HashSet;
 
@@ -11,8 +12,8 @@ use keepstep_format::value::Value;
 
 use crate::error::Result;
 use crate::read::{self, Call, Item, Lineage};
-use crate::store::episode::Known;
-use crate::write::{CallKey, Entry, Receipt};
+use crate::store::episode::turn_calls::{Recorded, TurnCalls, WaysOfOld};
+use crate::write::{Entry, Receipt};
 
 /// How many names without a state are remembered. Programs ask for a few names, again and again.
 const ABSENT_STATES_MAX: usize = 1024;
@@ -31,22 +32,16 @@ pub(super) struct Inherited {
     pub(super) said_by: Option<Receipt>,
     /// Turns whose result, or whose discarding, is in flight.
     pub(super) settling: Vec<Settling>,
-    /// The present turn, whose calls follow.
-    pub(super) turn: u64,
-    pub(super) calls: Vec<Recorded>,
-    pub(super) next_ordinal: u64,
+    /// The calls of the present turn.
+    pub(super) calls: TurnCalls,
+    /// Those of the turns before that may come back, since the step behind them may still be refused.
+    pub(super) earlier: Vec<TurnCalls>,
     /// Which try of a turn it is. Rises when calls are numbered from the first on again: at the next turn, and when the
     /// present one is left or discarded.
     pub(super) tried: u64,
-    /// With which ordinal the calls of this turn begin. Those of a turn that was discarded come before.
-    pub(super) first_ordinal: u64,
     /// Which turn is under way or pending. Rises when one is said, adopted, left or settled, so that the handle of
     /// another turn, or of an earlier try, is known as such.
     pub(super) number: u64,
-    /// How many of its calls were made before the intent. After an adoption, calls are numbered after these.
-    pub(super) said_behind: u64,
-    /// The ordinal behind all that were given out in this turn, in whatever try.
-    pub(super) given_behind: u64,
 }
 
 /// A turn that was settled, until it is known whether that was recorded.
@@ -54,16 +49,11 @@ pub(super) struct Settling {
     said: read::RecordedStep,
     said_by: Option<Receipt>,
     settled_by: Receipt,
-}
-
-pub(super) struct Recorded {
-    pub(super) name: String,
-    pub(super) key: CallKey,
-    pub(super) arguments: Value,
-    pub(super) result: Value,
-    pub(super) awaited: bool,
-    /// Its receipt, if this attempt recorded it.
-    receipt: Option<Receipt>,
+    /// Its index, with which ordinal its calls begin, and with which those behind its intent: the next turn may have
+    /// the same index, and others.
+    turn: u64,
+    first_ordinal: u64,
+    said_behind: u64,
 }
 
 /// How an entry changes the present turn.
@@ -114,25 +104,28 @@ impl Inherited {
             TurnChange::Said(mut said) => {
                 said.index = step.unwrap_or(0) as i64;
                 (self.said, self.said_by) = (Some(*said), Some(receipt.clone()));
-                self.said_behind = self.next_ordinal;
+                self.calls.said_behind = self.calls.next_ordinal;
                 self.number += 1;
             }
             TurnChange::Settled | TurnChange::Discarded => {
+                let TurnCalls { turn, first_ordinal, said_behind, .. } = self.calls;
                 if matches!(change, TurnChange::Discarded) {
-                    self.first_ordinal = self.behind_all_calls();
+                    self.calls.first_ordinal = self.calls.behind_all();
                     self.begin_try();
                 }
                 self.number += 1;
                 let (pending, said, said_by) = (self.pending.take(), self.said.take(), self.said_by.take());
                 if let Some(said) = said.or(pending) {
-                    self.settling.push(Settling { said, said_by, settled_by: receipt.clone() });
+                    let settled_by = receipt.clone();
+                    let settling = Settling { said, said_by, settled_by, turn, first_ordinal, said_behind };
+                    self.settling.push(settling);
                 }
             }
             // A call that returned after its turn had ended is not part of the present turn.
             TurnChange::Called(mut call) => {
-                if step.is_none_or(|turn| turn == self.turn) {
+                if step.is_none_or(|turn| turn == self.calls.turn) {
                     call.receipt = Some(receipt.clone());
-                    self.calls.push(*call);
+                    self.calls.recorded.push(*call);
                 }
             }
         }
@@ -144,7 +137,7 @@ impl Inherited {
             (self.said, self.pending, self.said_by) = (None, None, None);
             self.number += 1;
         }
-        self.calls.retain(|call| !call.receipt.as_ref().is_some_and(Receipt::has_failed));
+        self.calls.forget_refused();
         if self.settling.is_empty() {
             return;
         }
@@ -156,10 +149,15 @@ impl Inherited {
         // All that was handed over after a refused entry was refused too.
         self.settling.clear();
         self.number += 1;
-        if !turn.said_by.is_some_and(|said_by| said_by.has_failed()) {
-            (self.pending, self.said, self.said_by) = (Some(turn.said), None, None);
-            self.begin_try();
+        if turn.said_by.is_some_and(|said_by| said_by.has_failed()) {
+            return;
         }
+        (self.pending, self.said, self.said_by) = (Some(turn.said), None, None);
+        // The turn is the present one, or becomes it again when the index goes back.
+        for calls in self.earlier.iter_mut().chain([&mut self.calls]).filter(|it| it.turn == turn.turn) {
+            (calls.first_ordinal, calls.said_behind) = (turn.first_ordinal, turn.said_behind);
+        }
+        self.begin_try();
     }
 
     /// Leaves the present turn pending: its calls are numbered from the first on again.
@@ -173,16 +171,8 @@ impl Inherited {
 
     /// The calls of the present turn are made once more, or those of another one follow.
     fn begin_try(&mut self) {
-        // A turn that was left has given out the later ordinals all the same.
-        self.given_behind = self.given_behind.max(self.next_ordinal);
-        self.next_ordinal = self.first_ordinal;
+        self.calls.begin_try();
         self.tried += 1;
-    }
-
-    /// The ordinal behind those of all calls of this turn: recorded, raised or still running.
-    pub(super) fn behind_all_calls(&self) -> u64 {
-        let recorded = self.calls.iter().filter_map(|call| call.ordinal()).map(|it| it + 1);
-        recorded.fold(self.next_ordinal.max(self.given_behind), u64::max)
     }
 
     /// Makes the pending turn the present one.
@@ -190,43 +180,57 @@ impl Inherited {
         let adopted = self.pending.take()?;
         self.number += 1;
         self.said = Some(adopted.clone());
-        self.next_ordinal = self.next_ordinal.max(self.said_behind);
+        self.calls.go_behind_intent();
         Some(adopted)
     }
 
-    /// Moves to a turn, and forgets the calls of the one before.
-    pub(super) fn at_turn(&mut self, turn: u64, is_inherited: bool) -> Result<()> {
-        if self.turn == turn {
+    /// Moves to a turn, and forgets the calls of those before it whose steps are durable. If a step was refused, its
+    /// turn is the present one again, with the calls that it has on record.
+    pub(super) fn at_turn(&mut self, turn: u64, durable: u64, is_inherited: bool) -> Result<()> {
+        if self.calls.turn == turn {
             return Ok(());
         }
-        (self.turn, self.next_ordinal, self.said_behind) = (turn, 0, 0);
-        (self.first_ordinal, self.given_behind) = (0, 0);
         self.tried += 1;
-        self.calls.clear();
-        let Some(lineage) = self.lineage.as_mut().filter(|_| is_inherited) else { return Ok(()) };
+        let left = std::mem::replace(&mut self.calls, TurnCalls::at(turn));
+        self.earlier.push(left);
+        // What comes behind the present turn was refused with it.
+        self.earlier.retain(|calls| (durable..=turn).contains(&calls.turn) && !calls.is_empty());
+        if let Some(at) = self.earlier.iter().position(|calls| calls.turn == turn) {
+            self.calls = self.earlier.swap_remove(at);
+            self.calls.forget_refused();
+            self.calls.begin_try();
+            return Ok(());
+        }
+        if is_inherited { self.inherit_calls() } else { Ok(()) }
+    }
+
+    /// Reads the inherited calls of the present turn.
+    fn inherit_calls(&mut self) -> Result<()> {
+        let (Some(lineage), calls) = (self.lineage.as_mut(), &mut self.calls) else { return Ok(()) };
         let discarded = lineage.since_last_step(Kind::Discard).last().copied();
         let said = discarded.map(|at| lineage.item(at)).transpose()?.and_then(|item| ordinal_of(&item));
-        self.first_ordinal = said.unwrap_or(0);
+        calls.first_ordinal = said.unwrap_or(0);
+        let mut ways = WaysOfOld::default();
         for at in lineage.since_last_step(Kind::Call) {
             if let Item::Record(record) = lineage.item(at)? {
                 // A call that returned after its turn had ended is not part of this turn.
                 let call = Call::of(&record);
-                if call.index.is_some_and(|of| of != turn as i64) {
+                if call.index.is_some_and(|of| of != calls.turn as i64) {
                     continue;
                 }
                 let behind = call.ordinal.map_or(0, |ordinal| ordinal as u64 + 1);
                 if lineage.is_before_pending(at) {
-                    self.said_behind = self.said_behind.max(behind);
+                    calls.said_behind = calls.said_behind.max(behind);
                 }
                 // Discards of 0.1 do not say it.
                 if said.is_none() && discarded.is_some_and(|discarded| at < discarded) {
-                    self.first_ordinal = self.first_ordinal.max(behind);
+                    calls.first_ordinal = calls.first_ordinal.max(behind);
                 }
-                self.given_behind = self.given_behind.max(behind);
-                self.calls.extend(Recorded::of(call));
+                calls.given_behind = calls.given_behind.max(behind);
+                calls.recorded.extend(Recorded::of(call, &mut ways));
             }
         }
-        self.next_ordinal = self.first_ordinal;
+        calls.next_ordinal = calls.first_ordinal;
         Ok(())
     }
 }
@@ -235,49 +239,4 @@ impl Inherited {
 fn ordinal_of(item: &Item) -> Option<u64> {
     let Item::Record(record) = item else { return None };
     u64::try_from(record.get(fields::ORDINAL)?.as_int()?).ok()
-}
-
-impl Recorded {
-    /// The call that an entry records, if it returned.
-    fn of_entry(entry: &Entry) -> Option<Self> {
-        let get = |number| entry.step.get(number);
-        let key = match get(fields::KEY).and_then(Value::as_str) {
-            Some(key) => CallKey::Key(key.to_owned()),
-            None => CallKey::Ordinal(u64::try_from(get(fields::ORDINAL)?.as_int()?).ok()?),
-        };
-        Some(Self {
-            name: get(fields::NAME)?.as_str()?.to_owned(),
-            key,
-            arguments: get(fields::ARGUMENTS)?.clone(),
-            result: get(fields::RESULT)?.clone(),
-            awaited: get(fields::AWAITED).is_some(),
-            receipt: None,
-        })
-    }
-
-    /// `None` if the call raised, or if a part of it is damaged: such calls are not replayed.
-    pub(super) fn of(call: Call) -> Option<Self> {
-        let is_whole = call.error.is_none() && call.damaged.is_empty();
-        let key = match (call.key, call.ordinal) {
-            (Some(key), _) => CallKey::Key(key),
-            (None, ordinal) => CallKey::Ordinal(u64::try_from(ordinal?).ok()?),
-        };
-        let (name, arguments) = (call.name?, call.arguments.unwrap_or(Value::Null));
-        let (result, awaited) = (call.result.unwrap_or(Value::Null), call.awaited);
-        is_whole.then_some(Self { name, key, arguments, result, awaited, receipt: None })
-    }
-
-    pub(super) fn known(&self) -> Known {
-        let result = self.result.clone();
-        if self.awaited { Known::Awaited(result) } else { Known::Result(result) }
-    }
-
-    fn ordinal(&self) -> Option<u64> {
-        if let CallKey::Ordinal(ordinal) = self.key { Some(ordinal) } else { None }
-    }
-
-    /// A key is unique among the calls of one name; ordinals count all calls of a turn.
-    pub(super) fn is_meant(&self, name: &str) -> bool {
-        matches!(self.key, CallKey::Ordinal(_)) || self.name == name
-    }
 }

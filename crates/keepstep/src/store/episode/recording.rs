@@ -45,9 +45,9 @@ impl Episode {
         }
         if matches!(change, TurnChange::Discarded) {
             let index = self.recorder().steps();
-            before.at_turn(index, index == self.inherited)?;
+            self.at_turn(&mut before, index)?;
             // Recorded, so that a resumed attempt numbers the calls that follow alike.
-            entry.step.set(fields::ORDINAL, Value::Int(before.behind_all_calls() as i64));
+            entry.step.set(fields::ORDINAL, Value::Int(before.calls.behind_all() as i64));
         }
         let receipt = hand_over(self.recorder(), entry)?;
         before.apply(change, &receipt);
