@@ -54,6 +54,8 @@ pub struct Attempt {
     /// Calls of the present turn, and how many had no key.
     calls: Vec<Call>,
     ordinals: u64,
+    /// A call of the present turn failed, in this attempt or before: whoever resumes it may go another way.
+    pub has_failed: bool,
 }
 
 /// What the steps of these lines say: a turn says what it is in its intent.
@@ -104,7 +106,7 @@ impl Attempt {
             return Answer::BadInput;
         }
         if completes(&line) {
-            (self.calls, self.ordinals) = (Vec::new(), 0);
+            (self.calls, self.ordinals, self.has_failed) = (Vec::new(), 0, false);
         }
         if line == Line::Discard {
             self.unadopted = None;
@@ -152,7 +154,10 @@ impl Attempt {
             _ => None,
         });
         let ordinals = before.max().unwrap_or(0);
-        let mut next = Self { calls: calls.collect(), ordinals, lines, ..Self::default() };
+        let mut next = Self { calls: calls.collect(), ordinals, ..Self::default() };
+        let has_raised = |(_, line): &(u32, Line)| matches!(line, Line::Call(Call { result: None, .. }));
+        next.has_failed = self.has_failed || lines[since..].iter().any(has_raised);
+        next.lines = lines;
         next.unadopted = next.pending();
         next
     }
@@ -254,8 +259,10 @@ impl Episode {
         let is_meant = |call: &&Call| call.key == key && (call.name == name || matches!(key, Key::Number(_)));
         if let Some(known) = attempt.calls.iter().rfind(is_meant) {
             let is_same = known.name == name && known.arguments == arguments;
+            attempt.has_failed |= !is_same;
             return if is_same { Answer::Known(known.result.unwrap_or(-1)) } else { Answer::Diverged };
         }
+        attempt.has_failed |= result.is_none();
         let call = Call { name, key, arguments, result };
         let answer = attempt.say(number, Line::Call(call.clone()));
         if answer == Answer::Done && result.is_some() {
