@@ -60,7 +60,7 @@ async def work(client: openai.AsyncOpenAI, jobs: keepstep.Jobs) -> None:
         try:
             await rollout(client, job)
         except Exception as error:
-            # It is recorded as errored, and yielded again until it failed three times in a row without progress.
+            # It is recorded as errored, and yielded again until it failed three times in a row without getting on.
             print(f"{job.ref}: {type(error).__name__}: {error}", file=sys.stderr)
 
 

@@ -301,9 +301,9 @@ class Run:
             retry: endings to resume from that are final otherwise: `["truncated"]`. Each process that asks gets such
                 an episode once.
             max_attempts: how often in a row an episode may be `errored`, without an attempt that added more than one step
-                (a single new one may be the step that failed), before it is given up. A higher number brings it back. An episode that this process
-                left this often without an end and without a new step, or released this often before it was opened, is
-                not given to it again.
+                (which may be the one that failed), before it is given up. A higher number brings it back. An episode
+                that this process left this often without an end and without a new step, or released this often before
+                it was opened, is not given to it again.
             pause_s: how many seconds to wait before an episode is given again after this process saw it `errored`;
                 doubled with each error in a row. If nothing else is left, the call waits for it.
         """

@@ -86,7 +86,7 @@ class View:
 
     @property
     def reward(self) -> float | None:
-        """The sum of the rewards of its steps; None if none has one. A group's rewards are in `GroupView.rewards`."""
+        """The sum of the rewards of its steps, as `math.fsum` gives it; None if none has one. A group's rewards are in `GroupView.rewards`."""
         return self._core.reward  # type: ignore[no-any-return]
 
     @property

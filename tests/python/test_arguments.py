@@ -307,6 +307,7 @@ def test_runs_that_are_not_there_are_told_alike(store: keepstep.Store, run: keep
     for args in (["nope"], ["--run", "nope"]):
         assert "nope" in outside.complaint("ls", where, *args)
     assert "perhaps shop" in outside.complaint("ls", where, "--run", "shopp")
-    assert "--all" in outside.complaint("export", "jsonl", "-s", where, "--run", "shop", code=2)
-    lines = outside.command("export", "jsonl", "-s", where, "--run", "shop", "--all", "--notes")
-    assert [json.loads(line) for line in lines.splitlines()] == []
+    assert "--all" in outside.complaint("export", "jsonl", "-s", where, "--task", "t", code=2)
+    for more in ([], ["--all"]):
+        lines = outside.command("export", "jsonl", "-s", where, "--run", "shop", *more, "--notes")
+        assert [json.loads(line) for line in lines.splitlines()] == []
