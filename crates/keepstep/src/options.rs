@@ -198,7 +198,6 @@ broken! {
     is_broken_close_by_evidence => CloseByEvidence,
     is_broken_pass_over_by_evidence => PassOverByEvidence,
     is_broken_act_on_what_was_known => ActOnWhatWasKnown,
-    is_broken_compact_forgets_origins => CompactForgetsOrigins,
     is_broken_scan_is_proof => ScanIsProof,
     is_broken_note_without_look => NoteWithoutLook,
     is_broken_tell_what_is_seen => TellWhatIsSeen,
@@ -252,8 +251,6 @@ pub enum Broken {
     PassOverByEvidence,
     /// A takeover or `reap` uses what it had read before, because the writer seems gone.
     ActOnWhatWasKnown,
-    /// `compact` does not record where the moved records were before.
-    CompactForgetsOrigins,
     /// A SCAN card counts as proof that the writer synced.
     ScanIsProof,
     /// A note is recorded without checking that its target exists, as older versions did.

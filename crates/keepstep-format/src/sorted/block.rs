@@ -119,14 +119,14 @@ fn shared_bytes(before: &[u8], key: &[u8]) -> usize {
 }
 
 /// A key and its value.
-pub(super) type Entry = (Vec<u8>, Vec<u8>);
+pub(super) type KeyValue = (Vec<u8>, Vec<u8>);
 
 /// A block, as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SortedBlock {
     place: BlockPlace,
     /// In order of their keys.
-    entries: Vec<Entry>,
+    entries: Vec<KeyValue>,
 }
 
 impl SortedBlock {
@@ -200,15 +200,15 @@ impl SortedBlock {
 
     /// About how much memory it takes.
     pub fn memory_bytes(&self) -> usize {
-        let each = |(key, value): &Entry| key.len() + value.len() + 48;
+        let each = |(key, value): &KeyValue| key.len() + value.len() + 48;
         self.entries.iter().map(each).sum::<usize>() + size_of::<Self>()
     }
 }
 
-fn read_entries(raw: &[u8]) -> Result<Vec<Entry>, Malformed> {
+fn read_entries(raw: &[u8]) -> Result<Vec<KeyValue>, Malformed> {
     let mut cursor = Cursor::new(raw);
     let count = cursor.count(ENTRY_BYTES_MIN)?;
-    let mut entries: Vec<Entry> = Vec::with_capacity(count);
+    let mut entries: Vec<KeyValue> = Vec::with_capacity(count);
     for _ in 0..count {
         let shared = cursor.varint()?;
         let before = entries.last().map_or(&[][..], |(key, _)| key.as_slice());

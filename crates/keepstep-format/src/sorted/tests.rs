@@ -60,7 +60,7 @@ impl<'f> Reader<'f> {
         Ok(block.get(key).map(<[u8]>::to_vec))
     }
 
-    fn from(&self, key: &[u8]) -> Result<Vec<super::block::Entry>, Malformed> {
+    fn from(&self, key: &[u8]) -> Result<Vec<super::block::KeyValue>, Malformed> {
         let mut out = Vec::new();
         let mut places = vec![self.trailer.root];
         while let Some(place) = places.pop() {

@@ -80,8 +80,7 @@ impl Store {
         let deletes_first = self.inner.place.options.is_broken_delete_before_manifest();
         let prunes_what_it_saw = self.inner.place.options.is_broken_prune_looks_once();
         let asks_nobody = self.inner.place.options.is_broken_close_by_evidence();
-        let forgets_origins = self.inner.place.options.is_broken_compact_forgets_origins();
-        let faults = Faults { deletes_first, prunes_what_it_saw, asks_nobody, forgets_origins };
+        let faults = Faults { deletes_first, prunes_what_it_saw, asks_nobody };
         CompactSetup { options, faults }
     }
 

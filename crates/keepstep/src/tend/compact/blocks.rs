@@ -25,8 +25,8 @@ pub(super) struct Filling<'f> {
     manifest: &'f Manifest,
     pub(super) output: &'f mut Output,
     pub(super) block_bytes_max: usize,
-    /// The manifest that will name this; `None` if origins are not recorded.
-    moved_by: Option<u64>,
+    /// The manifest that will name this.
+    moved_by: u64,
     /// The shared values at the front of the segment.
     shared: Moves,
 }
@@ -37,8 +37,8 @@ impl<'f> Filling<'f> {
         manifest: &'f Manifest,
         output: &'f mut Output,
         block_bytes_max: usize,
-        moved_by: Option<u64>,
     ) -> Self {
+        let moved_by = manifest.next_number();
         Self { storage, manifest, output, block_bytes_max, moved_by, shared: Moves::default() }
     }
 
@@ -126,11 +126,9 @@ impl<'f> Filling<'f> {
     /// Records where the records were in the log of their writer, and which manifest replaced it, so that a follower
     /// knows which ones it has reported. Records that 0.1 moved have lost their places.
     fn put_origins(&mut self, unit: &Unit, subject: &Subject, run: &[At]) -> Vec<(u8, Value)> {
-        let moved_by = if unit.log == Id::NONE { subject.moved_by } else { self.moved_by };
+        let moved_by = if unit.log == Id::NONE { subject.moved_by } else { Some(self.moved_by) };
         let origins: Option<Vec<(u64, u64)>> = run.iter().map(|at| at.origin).collect();
-        let (Some(moved_by), Some(origins), true) = (moved_by, origins, self.moved_by.is_some()) else {
-            return Vec::new();
-        };
+        let (Some(moved_by), Some(origins)) = (moved_by, origins) else { return Vec::new() };
         let position = grouped::put_origins(&mut self.output.lists, origins);
         [(fields::ORIGINS, position), (fields::MOVED_BY, moved_by)]
             .map(|(field, number)| (field, Value::Int(number as i64)))

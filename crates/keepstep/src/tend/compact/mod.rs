@@ -76,8 +76,6 @@ pub(crate) struct Faults {
     pub(crate) prunes_what_it_saw: bool,
     /// Logs of writers that seem gone are replaced without asking them.
     pub(crate) asks_nobody: bool,
-    /// The origins of records are not kept, as in 0.1.
-    pub(crate) forgets_origins: bool,
 }
 
 impl Default for CompactOptions {

@@ -74,8 +74,7 @@ pub(super) fn write_all(
     while !rest.is_empty() && !made.lost_race {
         let (batch, shared, behind) = next_batch(storage, manifest, sources, rest, options, &mut pace)?;
         let mut output = Output::create(storage, number)?;
-        let moved_by = (!options.faults.forgets_origins).then(|| manifest.next_number());
-        let mut filling = Filling::new(storage, manifest, &mut output, options.block_bytes_max, moved_by);
+        let mut filling = Filling::new(storage, manifest, &mut output, options.block_bytes_max);
         filling.put_shared(sources, &shared)?;
         for unit in batch {
             filling.put_unit(sources, unit)?;
