@@ -40,7 +40,7 @@ fn reader(sim: &SimDisk, run: &str) -> Run {
 }
 
 fn compact(run: &Run) {
-    let options = CompactOptions::default().grace(Duration::ZERO).block_bytes_max(600);
+    let options = CompactOptions::default().grace(Duration::ZERO).block_bytes_max(600).subjects_max(2);
     for _ in 0..2 {
         run.store().compact(options.clone(), &mut |_| {}).expect("compacts");
     }
@@ -68,6 +68,51 @@ fn break_indexes(sim: &SimDisk) {
             file.write_at(&[content[at] ^ 1], at as u64).expect("writes");
         }
     }
+}
+
+/// The files of the catalog, with what is in them.
+fn catalog_files(sim: &SimDisk) -> Vec<(String, Vec<u8>)> {
+    let mut files = sim.files();
+    files.retain(|(path, _)| path.ends_with(".catalog"));
+    assert!(!files.is_empty(), "there is no catalog");
+    files
+}
+
+/// Puts other files in the place of the catalog.
+fn replace_catalog(sim: &SimDisk, with: &[(String, Vec<u8>)]) {
+    let disk = sim.process();
+    for (path, _) in catalog_files(sim) {
+        disk.remove(&path).expect("removes");
+    }
+    for (path, content) in with {
+        let file = disk.create_new(path).expect("creates");
+        file.write_at(content, 0).expect("writes");
+    }
+}
+
+/// Asks with the catalog as it was before something was pruned, with a damaged one, and without any.
+fn ask_with_catalogs(
+    sim: &SimDisk,
+    name: &str,
+    before: &[(String, Vec<u8>)],
+    paper: &Paper,
+    found: &mut Vec<String>,
+) {
+    replace_catalog(sim, before);
+    ask("with a catalog of before", &reader(sim, name), paper, true, found);
+    let damaged: Vec<(String, Vec<u8>)> = before
+        .iter()
+        .map(|(path, content)| {
+            let mut content = content.clone();
+            let at = content.len() / 2;
+            content[at] ^= 1;
+            (path.clone(), content)
+        })
+        .collect();
+    replace_catalog(sim, &damaged);
+    ask("with a damaged catalog", &reader(sim, name), paper, false, found);
+    replace_catalog(sim, &[]);
+    ask("without a catalog", &reader(sim, name), paper, true, found);
 }
 
 /// Asks at one stage; verifying is asking, too.
@@ -106,8 +151,10 @@ fn play(seed: u64, lies: bool) -> Vec<String> {
     compact(&tending);
     ask("compacted, by whoever did it", &tending, &paper, true, &mut found);
     ask("compacted", &reader(&sim, &name), &paper, true, &mut found);
+    let before = catalog_files(&sim);
     prune_around(&tending);
     ask("pruned around", &reader(&sim, &name), &paper, true, &mut found);
+    ask_with_catalogs(&sim, &name, &before, &paper, &mut found);
     break_indexes(&sim);
     ask("without indexes", &reader(&sim, &name), &paper, false, &mut found);
     found

@@ -22,10 +22,12 @@ pub struct AttemptReader {
 
 impl AttemptReader {
     /// Reads the records of `writer`. `log` is its own log, or the one that `compact` made.
-    pub(super) fn new(log: &Log, writer: &Id, bind: Bind, scan: Arc<dyn ScanUnsealed>) -> Self {
-        let damage = log.segments().flat_map(|it| it.nameless_damage().into_iter().map(|at| (it.number, at)));
+    pub(super) fn new(log: &Log, writer: &Id, bind: Bind, scan: Arc<dyn ScanUnsealed>) -> Result<Self> {
+        let segments = log.segments_with(&bind.id)?;
+        let damage =
+            segments.into_iter().flat_map(|it| it.nameless_damage().into_iter().map(|at| (it.number, at)));
         let nameless = damage.collect();
-        Self { parts: Parts::new(log, writer, bind, scan), bodies: log.bodies(), nameless }
+        Ok(Self { parts: Parts::new(log, writer, bind, scan)?, bodies: log.bodies(), nameless })
     }
 
     /// True if this log has none of its records.

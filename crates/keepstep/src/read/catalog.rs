@@ -134,7 +134,13 @@ impl Catalog {
             let log = self.logs.entry(writer).or_insert_with(|| Log::new(Arc::clone(&self.storage), writer));
             log.refresh(&*self.scan)?;
         }
-        self.grouped.refresh(&*self.scan)
+        self.grouped.refresh(&*self.scan)?;
+        match only {
+            // Whoever lists the store asks for all there is.
+            None => self.grouped.open_all(),
+            // Of what `compact` made, only what has records of an episode is opened when it is asked for.
+            Some(_) => Ok(()),
+        }
     }
 
     /// Checks whether a log that seemed finished has grown: its writer may still be alive. If it has, the next
@@ -188,7 +194,7 @@ impl Catalog {
     pub(crate) fn unreadable(&self, writer: &Id) -> Option<Error> {
         let is_replaced = self.manifest.is_replaced(writer, 0);
         let log = if is_replaced { Some(&self.grouped) } else { self.logs.get(writer) };
-        let unreadable = log?.segments().find_map(|segment| match &segment.contents {
+        let unreadable = log?.segments().find_map(|segment| match segment.contents() {
             Contents::Unreadable(error @ Error::Damaged { .. }) => Some(error.clone()),
             Contents::Unreadable(error) => {
                 let path = segment_path(log?.writer(), segment.number);
@@ -235,7 +241,11 @@ impl Catalog {
                 info.missing = u64::from(*end).saturating_sub(info.records);
                 info.summary.merge(&summary);
             };
-            for segment in log.segments() {
+            let segments = match only {
+                Some(only) => log.segments_with(only)?,
+                None => log.segments().collect(),
+            };
+            for segment in segments {
                 log.summed(segment, only)?.into_iter().for_each(&mut add);
             }
         }
@@ -259,7 +269,7 @@ impl Catalog {
         let mut found = HashSet::new();
         for log in self.logs.values().chain([&self.grouped]) {
             for segment in log.segments() {
-                match &segment.contents {
+                match segment.contents() {
                     Contents::Sealed(index) => found.extend(index.owned_entries().map(|(writer, it)| {
                         (writer, Bind { what: it.what, id: it.id, attempt: it.attempt })
                     })),
@@ -286,7 +296,7 @@ impl Catalog {
     }
 
     /// The attempts at one episode, without their summaries, sorted.
-    pub(crate) fn attempts_at(&self, episode: &Id) -> Vec<AttemptKey> {
+    pub(crate) fn attempts_at(&self, episode: &Id) -> Result<Vec<AttemptKey>> {
         let mut found = Vec::new();
         for log in self.logs.values().chain([&self.grouped]) {
             let mut add = |writer: Id, what: What, id: Id, attempt: u32| {
@@ -294,8 +304,8 @@ impl Catalog {
                     found.push(AttemptKey { episode: id, attempt, writer });
                 }
             };
-            for segment in log.segments() {
-                match &segment.contents {
+            for segment in log.segments_with(episode)? {
+                match segment.contents() {
                     Contents::Sealed(index) => index
                         .owned_entries_at(episode)
                         .for_each(|(writer, entry)| add(writer, entry.what, entry.id, entry.attempt)),
@@ -311,14 +321,14 @@ impl Catalog {
         }
         found.sort_unstable();
         found.dedup();
-        found
+        Ok(found)
     }
 
     /// An attempt of an episode, of any writer. If several writers have records of it, the claim names the one that
     /// counts.
     pub fn find(&self, episode: &Id, attempt: u32) -> Result<AttemptKey> {
         self.manifest.refuse_pruned(episode)?;
-        let mut keys = self.attempts_at(episode);
+        let mut keys = self.attempts_at(episode)?;
         keys.retain(|key| key.attempt == attempt);
         if keys.len() > 1
             && let Some(owner) = self.claimed_by(episode, attempt)?
@@ -343,9 +353,9 @@ impl Catalog {
         if self.is_pruned(bind) {
             self.manifest.refuse_pruned(&bind.id)?;
         }
-        let log = self.log_with(writer, bind);
+        let log = self.log_with(writer, bind)?;
         let log = log.ok_or_else(|| Error::NotFound { what: format!("the log of writer {writer}") })?;
-        Ok(AttemptReader::new(log, writer, *bind, Arc::clone(&self.scan)))
+        AttemptReader::new(log, writer, *bind, Arc::clone(&self.scan))
     }
 
     /// Reads inherited records. If their log is gone, all of them are missing.
@@ -353,7 +363,7 @@ impl Catalog {
         match self.bind_reader(writer, bind) {
             Err(Error::NotFound { .. }) => {
                 let gone = Log::new(Arc::clone(&self.storage), *writer);
-                Ok(AttemptReader::new(&gone, writer, *bind, Arc::clone(&self.scan)))
+                AttemptReader::new(&gone, writer, *bind, Arc::clone(&self.scan))
             }
             reader => reader,
         }
@@ -361,15 +371,16 @@ impl Catalog {
 
     /// The log that has the records of a writer: its own, or what `compact` made of it. If its own log was replaced,
     /// nothing counts there any more, even if the replacement is gone.
-    pub(super) fn log_with(&self, writer: &Id, bind: &Bind) -> Option<&Log> {
-        let is_grouped = self.grouped.segments().any(|segment| match &segment.contents {
-            Contents::Sealed(index) => index.entries_by(writer, bind).next().is_some(),
-            _ => false,
-        });
+    pub(super) fn log_with(&self, writer: &Id, bind: &Bind) -> Result<Option<&Log>> {
+        let is_grouped =
+            self.grouped.segments_with(&bind.id)?.into_iter().any(|segment| match segment.contents() {
+                Contents::Sealed(index) => index.entries_by(writer, bind).next().is_some(),
+                _ => false,
+            });
         if is_grouped || self.manifest.is_replaced(writer, 0) {
-            Some(&self.grouped)
+            Ok(Some(&self.grouped))
         } else {
-            self.logs.get(writer)
+            Ok(self.logs.get(writer))
         }
     }
 
@@ -390,7 +401,7 @@ impl Catalog {
                 if segment.head().is_some_and(|head| head.is_damaged) {
                     troubles.push(damaged(path.clone(), "its header does not validate"));
                 }
-                match &segment.contents {
+                match segment.contents() {
                     Contents::Unreadable(error) => troubles.push(Trouble { path, error: error.clone() }),
                     Contents::Open(scanned) => {
                         let at = segment.nameless_damage().first().copied();

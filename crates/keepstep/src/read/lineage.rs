@@ -384,9 +384,10 @@ impl Lineage {
     pub(crate) fn is_unsynced(&self, catalog: &Catalog, at: usize) -> bool {
         let line = &self.lines[at];
         let span = &self.parts[line.part].span;
-        let log = catalog.log_with(&span.writer, &bind_of(&self.episode, span));
+        // If it cannot be looked at, it is not known to be synced either.
+        let log = catalog.log_with(&span.writer, &bind_of(&self.episode, span)).ok().flatten();
         let segment = log.and_then(|log| log.segment(line.place.segment));
-        match segment.map(|segment| &segment.contents) {
+        match segment.map(|segment| segment.contents()) {
             // A sync by the process that scanned it proves nothing: after a failed sync the pages count as clean.
             Some(Contents::Open(scanned)) => line.place.offset >= scanned.synced_to,
             Some(Contents::Sealed(_)) => false,

@@ -353,7 +353,7 @@ impl NoteIndex {
         };
         for log in self.catalog.logs().chain([self.catalog.grouped()]) {
             for segment in log.segments() {
-                match &segment.contents {
+                match segment.contents() {
                     Contents::Sealed(index) => index.owned_entries_at(episode).for_each(|(writer, it)| {
                         add(writer, Bind { what: it.what, id: it.id, attempt: it.attempt });
                     }),

@@ -153,7 +153,7 @@ fn look(
     if looked_to == u64::MAX {
         return Ok(looked_to);
     }
-    match (&segment.contents, segment.head()) {
+    match (segment.contents(), segment.head()) {
         (Contents::Sealed(index), _) if index.is_rebuilt() => {
             for it in log.summed(segment, None)?.into_iter().filter(|it| it.bind.what == What::Attempt) {
                 found.add(it.writer, it.bind.id, it.bind.attempt, it.summary.why);

@@ -83,16 +83,16 @@ pub(super) struct Parts {
 
 impl Parts {
     /// The records of `writer`. `log` is its own log, or the one that `compact` made.
-    pub(super) fn new(log: &Log, writer: &Id, bind: Bind, scan: Arc<dyn ScanUnsealed>) -> Self {
+    pub(super) fn new(log: &Log, writer: &Id, bind: Bind, scan: Arc<dyn ScanUnsealed>) -> Result<Self> {
         let (storage, readable) = (Arc::clone(log.storage()), Arc::clone(log.readable()));
         let mut parts = Vec::new();
         let mut lost = BTreeMap::new();
         let mut scanned_why = None;
-        for segment in log.segments() {
+        for segment in log.segments_with(&bind.id)? {
             let (number, voided_from) = (segment.number, segment.voided_from);
             let mut add =
                 |first_seq, source| parts.push(Part { segment: number, voided_from, first_seq, source });
-            match &segment.contents {
+            match segment.contents() {
                 Contents::Sealed(index) => {
                     for entry in index.entries_by(writer, &bind).filter(|entry| entry.count > 0) {
                         let source = Source::Sealed {
@@ -115,7 +115,7 @@ impl Parts {
                 Contents::Unreadable(_) => {}
             }
         }
-        Self { storage, scan, readable, writer: *writer, bind, parts, lost, scanned_why }
+        Ok(Self { storage, scan, readable, writer: *writer, bind, parts, lost, scanned_why })
     }
 
     /// A new reader of the same records, which looks again where they are: `compact` may have moved them, and the

@@ -30,7 +30,7 @@ impl Sizes {
     fn add(&mut self, log: &Log) {
         for segment in log.segments() {
             self.bytes += segment.file_bytes;
-            *match segment.contents {
+            *match segment.contents() {
                 Contents::Sealed(_) => &mut self.sealed,
                 Contents::Open(_) => &mut self.open,
                 Contents::Unreadable(_) => &mut self.unreadable,

@@ -72,7 +72,7 @@ pub(crate) fn stream_entries(
     from_seq: u32,
     each: &mut dyn FnMut(StreamEntry),
 ) -> Result<Vec<LostEntry>> {
-    let Some(log) = catalog.log_with(writer, bind) else { return Ok(Vec::new()) };
+    let Some(log) = catalog.log_with(writer, bind)? else { return Ok(Vec::new()) };
     let mut lost = unreadable_parts(log, writer);
     let mut rehash = Rehash::new(catalog.storage().key());
     let mut reader = catalog.bind_reader(writer, bind)?;
@@ -120,7 +120,7 @@ fn nameless_damage(log: &Log) -> impl Iterator<Item = RecordPlace> {
 
 /// Segments that cannot be read at all.
 fn unreadable_parts(log: &Log, writer: &Id) -> Vec<LostEntry> {
-    let lost = log.segments().filter_map(|segment| match &segment.contents {
+    let lost = log.segments().filter_map(|segment| match segment.contents() {
         Contents::Unreadable(error) => {
             let path = segment_path(log.writer(), segment.number);
             let found = format!("{error}: entries of a stream here cannot be read");

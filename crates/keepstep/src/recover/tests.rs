@@ -13,7 +13,7 @@ fn open(store: &TestStore, maker: &LogMaker, liveness: Liveness) -> Log {
 }
 
 fn scanned(log: &Log, number: u64) -> &Scanned {
-    match &log.segment(number).unwrap().contents {
+    match log.segment(number).unwrap().contents() {
         Contents::Open(scanned) => scanned,
         other => panic!("it is not open: {other:?}"),
     }
@@ -261,7 +261,7 @@ fn a_segment_that_was_closed_and_then_cut_is_damaged() {
     let bytes = maker.segments()[0].1.clone();
     publish_closing(&store, &maker, bytes.len());
     let log = open(&store, &maker, Liveness::Dead);
-    assert!(matches!(log.segment(0).unwrap().contents, Contents::Sealed(_)));
+    assert!(matches!(log.segment(0).unwrap().contents(), Contents::Sealed(_)));
     // Cut where a commit ends: nothing that is left tells of it.
     let cut = data_end;
     store.write(&crate::segment::names::segment_path(&maker.writer, 0), &bytes[..cut as usize]);

@@ -3,7 +3,7 @@
 //! Their index is read like that of any sealed segment. If it is damaged, it is rebuilt from the blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use keepstep_format::Id;
 use keepstep_format::block::Block;
@@ -35,20 +35,53 @@ impl Log {
         let manifest = self.storage.manifest()?;
         let held: BTreeSet<u64> = manifest.held.keys().copied().collect();
         self.segments.retain(|number, _| held.contains(number));
+        self.catalog_files.look(&self.storage, &manifest);
         for (&number, &bytes) in &manifest.held {
-            let is_known = self.segments.get(&number).is_some_and(|it| it.head.is_some());
+            // One that could not be read is tried again.
+            let is_known = self.segments.get(&number).is_some_and(|it| it.head().is_some());
             if !is_known {
-                let segment = open(&self.storage, number, bytes)?;
+                let segment = look_at(&self.storage, number, bytes)?;
                 self.segments.insert(number, segment);
+            }
+        }
+        for segment in self.segments.values() {
+            let salt = segment.head.as_ref().map(|head| head.salt);
+            let is_covered = salt.is_some_and(|salt| self.catalog_files.cover(segment.number, salt));
+            if !is_covered {
+                segment.open()?;
             }
         }
         self.note_voids();
         Ok(())
     }
+
+    /// Looks into all its segments, also those that a catalog knows.
+    pub(crate) fn open_all(&self) -> Result<()> {
+        self.segments.values().try_for_each(Segment::open)
+    }
 }
 
-/// Opens one. If it cannot be read, the others must still be readable.
-fn open(storage: &Storage, number: u64, bytes: u64) -> Result<Segment> {
+/// A segment that `compact` made, as long as nobody has asked for its content.
+#[derive(Debug)]
+pub(super) struct Unopened {
+    storage: Arc<Storage>,
+    head: SegmentHead,
+    bytes: u64,
+}
+
+impl Unopened {
+    /// Reads its index. An error does not concern this segment alone.
+    pub(super) fn open(&self) -> Result<Contents> {
+        match index(&self.storage, &self.head, self.bytes) {
+            Ok(index) => Ok(Contents::Sealed(Arc::new(index))),
+            Err(error) if concerns_all(&error) => Err(error),
+            Err(error) => Ok(Contents::Unreadable(error)),
+        }
+    }
+}
+
+/// Looks at the header of one. If it cannot be read, the others must still be readable.
+fn look_at(storage: &Arc<Storage>, number: u64, bytes: u64) -> Result<Segment> {
     let file_bytes = storage
         .file(&Id::NONE, number)
         .and_then(|file| file.bytes().doing("measure", &segment_path(&Id::NONE, number)));
@@ -57,25 +90,25 @@ fn open(storage: &Storage, number: u64, bytes: u64) -> Result<Segment> {
     {
         return Err(error.clone());
     }
-    let opened = SegmentHead::read(storage, &Id::NONE, number)
-        .and_then(|head| Ok((index(storage, &head, bytes)?, head)));
     let mut segment = Segment {
         number,
         file_bytes: file_bytes.unwrap_or(0),
         voided_from: None,
-        contents: Contents::Unreadable(Error::Closed),
+        contents: OnceLock::new(),
+        unopened: None,
         sealed_bytes: Some(bytes),
         head: None,
         trailer: None,
         has_frame: true,
     };
-    match opened {
-        Ok((index, head)) => {
-            segment.trailer = Some(index.trailer);
-            (segment.contents, segment.head) = (Contents::Sealed(Arc::new(index)), Some(head));
+    match SegmentHead::read(storage, &Id::NONE, number) {
+        Ok(head) => {
+            let storage = Arc::clone(storage);
+            segment.unopened = Some(Box::new(Unopened { storage, head: head.clone(), bytes }));
+            segment.head = Some(head);
         }
         Err(error) if concerns_all(&error) => return Err(error),
-        Err(error) => segment.contents = Contents::Unreadable(error),
+        Err(error) => segment.put(Contents::Unreadable(error)),
     }
     Ok(segment)
 }

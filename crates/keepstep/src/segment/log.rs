@@ -4,7 +4,7 @@
 //! that it seems dead is no proof: its log is checked again each time, unless its owner recorded that it closed it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use keepstep_format::card::kind;
 use keepstep_format::frame::FIRST_FRAME;
@@ -13,7 +13,9 @@ use keepstep_format::{Id, fields};
 
 use super::bodies::{LogBodies, ReadableSegment, ReadableSegments};
 use super::cards::{CardFound, read_card};
+use super::catalog_files::CatalogFiles;
 use super::closed::{LogEnd, closed_at};
+use super::grouped::Unopened;
 use super::head::{SegmentHead, has_frame};
 use super::manifest::Manifest;
 use super::names::{compacted_path, list_segments, scan_path, segment_path, writer_dir};
@@ -33,6 +35,8 @@ pub(crate) struct Log {
     is_finished: bool,
     /// Where another process closed it, if one did.
     end: Option<LogEnd>,
+    /// Of the segments that `compact` made: which of them have records of what.
+    pub(super) catalog_files: CatalogFiles,
 }
 
 /// One segment, and what is in it.
@@ -44,8 +48,10 @@ pub(crate) struct Segment {
     pub file_bytes: u64,
     /// Frames from here on do not count.
     pub voided_from: Option<u64>,
-    /// Its content.
-    pub contents: Contents,
+    /// Its content, once it was looked at.
+    pub(super) contents: OnceLock<Contents>,
+    /// What to look at when its content is asked for, if nobody has yet.
+    pub(super) unopened: Option<Box<Unopened>>,
     /// Its length when it was sealed: what is missing now was cut off.
     pub sealed_bytes: Option<u64>,
     pub(super) head: Option<SegmentHead>,
@@ -67,13 +73,51 @@ pub(crate) enum Contents {
 impl Segment {
     fn gone(number: u64, error: Error) -> Self {
         let (voided_from, sealed_bytes, head, trailer, has_frame) = (None, None, None, None, false);
-        let contents = Contents::Unreadable(error);
-        Self { number, file_bytes: 0, voided_from, contents, sealed_bytes, head, trailer, has_frame }
+        let contents = OnceLock::from(Contents::Unreadable(error));
+        let unopened = None;
+        Self {
+            number,
+            file_bytes: 0,
+            voided_from,
+            contents,
+            unopened,
+            sealed_bytes,
+            head,
+            trailer,
+            has_frame,
+        }
+    }
+
+    /// Its content. If it was not looked at yet, it is looked at now.
+    pub(crate) fn contents(&self) -> &Contents {
+        self.contents.get_or_init(|| {
+            let opened = self.unopened.as_ref().map_or(Err(Error::Closed), |unopened| unopened.open());
+            opened.unwrap_or_else(Contents::Unreadable)
+        })
+    }
+
+    /// Looks at its content, if nobody has yet. An error says nothing about this segment: it will be looked at again.
+    pub(crate) fn open(&self) -> Result<()> {
+        if let (None, Some(unopened)) = (self.contents.get(), &self.unopened) {
+            // Another thread may have looked in between, and has found the same.
+            let _ = self.contents.set(unopened.open()?);
+        }
+        Ok(())
+    }
+
+    /// True if its content was looked at.
+    pub(super) fn is_open(&self) -> bool {
+        self.contents.get().is_some()
+    }
+
+    pub(super) fn put(&mut self, contents: Contents) {
+        self.contents = OnceLock::from(contents);
     }
 
     /// Its header; `None` if the segment cannot be read.
     pub(crate) fn head(&self) -> Option<&SegmentHead> {
-        self.head.as_ref()
+        let is_unreadable = matches!(self.contents.get(), Some(Contents::Unreadable(_)));
+        self.head.as_ref().filter(|_| !is_unreadable)
     }
 
     /// True if `offset` is in the part that counts.
@@ -83,7 +127,7 @@ impl Segment {
 
     /// What a scan found, if it is not sealed.
     pub(crate) fn scanned(&self) -> Option<&Scanned> {
-        match &self.contents {
+        match self.contents() {
             Contents::Open(scanned) => Some(scanned),
             _ => None,
         }
@@ -91,7 +135,7 @@ impl Segment {
 
     /// Where there is damage that may have hit any record.
     pub(crate) fn nameless_damage(&self) -> Vec<u64> {
-        match &self.contents {
+        match self.contents() {
             Contents::Open(scanned) => {
                 let ranges = scanned.lost.iter().filter(|range| range.damage && !range.certain);
                 ranges.map(|range| range.offset).collect()
@@ -104,7 +148,7 @@ impl Segment {
 
     /// True if the record at `offset` is known to be synced: neither its writer nor a power cut can remove it.
     pub(crate) fn is_settled_at(&self, offset: u64) -> bool {
-        match &self.contents {
+        match self.contents() {
             Contents::Sealed(_) => true,
             Contents::Open(scanned) => offset < scanned.synced_to,
             Contents::Unreadable(_) => false,
@@ -117,7 +161,7 @@ impl Segment {
     }
 
     fn is_sealed(&self) -> bool {
-        matches!(self.contents, Contents::Sealed(_))
+        matches!(self.contents(), Contents::Sealed(_))
     }
 }
 
@@ -133,6 +177,7 @@ impl Log {
             readable,
             is_finished: false,
             end: None,
+            catalog_files: CatalogFiles::default(),
         }
     }
 
@@ -161,7 +206,7 @@ impl Log {
         let Some(last) = self.segments.values().next_back().filter(|_| self.end.is_none()) else {
             return self.end.or(Some(LogEnd { segment: 0, bytes: 0 }));
         };
-        let bytes = match &last.contents {
+        let bytes = match last.contents() {
             Contents::Sealed(_) => last.file_bytes,
             Contents::Open(scanned) => scanned.valid_to,
             Contents::Unreadable(_) => return None,
@@ -172,6 +217,22 @@ impl Log {
     /// Its segments, by number.
     pub(crate) fn segments(&self) -> impl DoubleEndedIterator<Item = &Segment> {
         self.segments.values()
+    }
+
+    /// Its segments that may have records of an episode (stream, run), by number. A few of those that `compact` made,
+    /// if its catalog says which; all others.
+    pub(crate) fn segments_with(&self, id: &Id) -> Result<Vec<&Segment>> {
+        let is_unopened = |segment: &Segment| !segment.is_open();
+        let named = match self.segments.values().any(is_unopened) {
+            true => self.catalog_files.segments_with(&self.storage, id),
+            false => None,
+        };
+        let may_have = |segment: &&Segment| {
+            segment.is_open() || named.as_ref().is_none_or(|named| named.contains(&segment.number))
+        };
+        let found: Vec<&Segment> = self.segments.values().filter(may_have).collect();
+        found.iter().try_for_each(|segment| segment.open())?;
+        Ok(found)
     }
 
     /// One segment.
@@ -197,7 +258,8 @@ impl Log {
     /// Summarizes the records of unsealed segments that are not summarized yet.
     pub(crate) fn sum_up(&mut self) -> Result<()> {
         for segment in self.segments.values_mut() {
-            let (Contents::Open(scanned), Some(head)) = (&mut segment.contents, &segment.head) else {
+            let (Some(Contents::Open(scanned)), Some(head)) = (segment.contents.get_mut(), &segment.head)
+            else {
                 continue;
             };
             if scanned.entries.iter().all(|entry| entry.summed == entry.records.len()) {
@@ -237,7 +299,7 @@ impl Log {
             let looked = self.look_inside(number, scan);
             self.note(number, looked)?;
         }
-        let is_read = |segment: &Segment| !matches!(segment.contents, Contents::Unreadable(_));
+        let is_read = |segment: &Segment| !matches!(segment.contents(), Contents::Unreadable(_));
         self.is_finished = (is_closed || self.end.is_some()) && self.segments.values().all(is_read);
         Ok(())
     }
@@ -294,8 +356,18 @@ impl Log {
             let file_bytes =
                 self.storage.file(&self.writer, number).map_or(0, |file| file.bytes().unwrap_or(0));
             let (voided_from, sealed_bytes, trailer, has_frame) = (None, None, None, false);
-            let segment =
-                Segment { number, file_bytes, voided_from, contents, sealed_bytes, head, trailer, has_frame };
+            let (contents, unopened) = (OnceLock::from(contents), None);
+            let segment = Segment {
+                number,
+                file_bytes,
+                voided_from,
+                contents,
+                unopened,
+                sealed_bytes,
+                head,
+                trailer,
+                has_frame,
+            };
             self.segments.insert(number, segment);
         }
         Ok(())
@@ -390,7 +462,7 @@ impl Log {
             Err(error) => {
                 if let Some(segment) = self.segments.get_mut(&number) {
                     segment.head = None;
-                    segment.contents = Contents::Unreadable(error);
+                    segment.put(Contents::Unreadable(error));
                 }
             }
             Ok(()) => {}
@@ -418,14 +490,14 @@ impl Log {
         let Some(segment) = self.segments.get_mut(&number) else { return Ok(()) };
         (segment.file_bytes, segment.trailer) = (file_bytes, trailer);
         if let Some(index) = index {
-            segment.contents = Contents::Sealed(Arc::new(index));
+            segment.put(Contents::Sealed(Arc::new(index)));
         }
         Ok(())
     }
 
     fn look_inside(&mut self, number: u64, scan: &dyn ScanUnsealed) -> Result<()> {
         let Some(segment) = self.segments.get(&number) else { return Ok(()) };
-        let is_open = matches!(segment.contents, Contents::Open(_)) && segment.head.is_some();
+        let is_open = matches!(segment.contents(), Contents::Open(_)) && segment.head.is_some();
         if !is_open {
             return Ok(());
         }
@@ -441,7 +513,7 @@ impl Log {
             sealed_bytes: segment.sealed_bytes,
             void_is_unknown,
         };
-        let (Contents::Open(scanned), Some(head)) = (&mut segment.contents, &segment.head) else {
+        let (Some(Contents::Open(scanned)), Some(head)) = (segment.contents.get_mut(), &segment.head) else {
             return Ok(());
         };
         if scanned.looked_at != Some(facts) {
@@ -465,7 +537,7 @@ impl Log {
     fn goes_on_behind(&mut self, number: u64) -> Result<bool> {
         for (&number, later) in self.segments.range_mut(number + 1..) {
             later.has_frame = later.has_frame
-                || match (&later.contents, &later.head) {
+                || match (later.contents(), &later.head) {
                     (Contents::Sealed(index), _) => index.trailer.lists > FIRST_FRAME,
                     (Contents::Open(_), Some(head)) => {
                         let file = self.storage.file(&self.writer, number)?;

@@ -5,6 +5,7 @@
 
 pub(crate) mod bodies;
 pub(crate) mod cards;
+pub(crate) mod catalog_files;
 pub(crate) mod chain;
 pub(crate) mod closed;
 pub(crate) mod counted;

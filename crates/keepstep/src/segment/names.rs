@@ -63,6 +63,17 @@ pub(crate) fn manifest_copy_path(number: u64) -> String {
     format!("{GROUPED}/{number}.copy")
 }
 
+/// A file of the catalog of what `compact` made.
+pub(crate) fn catalog_path(number: u64) -> String {
+    format!("{GROUPED}/{number}.catalog")
+}
+
+/// True for the path of a file of the catalog.
+pub(crate) fn is_catalog(path: &str) -> bool {
+    let name = path.strip_prefix(GROUPED).and_then(|it| it.strip_prefix('/'));
+    name.and_then(|it| parse_number(it.strip_suffix(".catalog")?)).is_some()
+}
+
 /// The SCAN card of a segment of a dead writer.
 pub(crate) fn scan_path(writer: &Id, number: u64) -> String {
     format!("{SCANS}/{writer}.{number}")
@@ -130,6 +141,11 @@ pub(crate) fn list_segments(disk: &dyn Disk, writer: &Id) -> Result<Vec<u64>> {
 /// The numbers of all manifests, rising.
 pub(crate) fn list_manifests(disk: &dyn Disk) -> Result<Vec<u64>> {
     list_with_suffix(disk, GROUPED, ".manifest")
+}
+
+/// The numbers of all files of the catalog, rising.
+pub(crate) fn list_catalogs(disk: &dyn Disk) -> Result<Vec<u64>> {
+    list_with_suffix(disk, GROUPED, ".catalog")
 }
 
 fn list_with_suffix(disk: &dyn Disk, dir: &str, suffix: &str) -> Result<Vec<u64>> {

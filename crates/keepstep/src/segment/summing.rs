@@ -90,7 +90,7 @@ pub(crate) struct Summed {
 impl Log {
     /// The summaries of a segment, of all subjects or of one episode. [`Log::sum_up`] must come first.
     pub(crate) fn summed(&self, segment: &Segment, only: Option<&Id>) -> Result<Vec<Summed>> {
-        let index = match &segment.contents {
+        let index = match segment.contents() {
             Contents::Sealed(index) => index,
             Contents::Open(scanned) => {
                 let entries = scanned.entries.iter().filter(|it| only.is_none_or(|only| *only == it.bind.id));

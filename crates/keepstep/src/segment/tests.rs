@@ -30,12 +30,12 @@ fn a_sealed_segment_is_opened_without_its_data() {
         maker.save(&store);
         open(&store, &maker)
     };
-    let Contents::Sealed(index) = &log.segment(0).unwrap().contents else { panic!("it is sealed") };
+    let Contents::Sealed(index) = log.segment(0).unwrap().contents() else { panic!("it is sealed") };
     bytes[128..index.trailer.footer as usize].fill(0);
     assert_eq!(index.trailer.lists as usize, data_end);
     store.write(&segment_path(&maker.writer, 0), &bytes);
     let log = open(&store, &maker);
-    let Contents::Sealed(index) = &log.segment(0).unwrap().contents else { panic!("it is still sealed") };
+    let Contents::Sealed(index) = log.segment(0).unwrap().contents() else { panic!("it is still sealed") };
     assert_eq!(index.entries().count(), 9);
     assert_eq!(index.entries_by(&maker.writer, &attempt(4)).map(|entry| entry.count).sum::<u32>(), 2);
 }
@@ -75,9 +75,13 @@ fn an_unreadable_segment_costs_only_itself() {
     for junk in [&b""[..], b"KEEPSEG1", &[0; 128], &[7; 4000]] {
         store.write(&segment_path(&maker.writer, 1), junk);
         let log = open(&store, &maker);
-        assert!(matches!(log.segment(1).unwrap().contents, Contents::Unreadable(_)), "{} bytes", junk.len());
-        assert!(matches!(log.segment(0).unwrap().contents, Contents::Sealed(_)));
-        assert!(matches!(log.segment(2).unwrap().contents, Contents::Sealed(_)));
+        assert!(
+            matches!(log.segment(1).unwrap().contents(), Contents::Unreadable(_)),
+            "{} bytes",
+            junk.len()
+        );
+        assert!(matches!(log.segment(0).unwrap().contents(), Contents::Sealed(_)));
+        assert!(matches!(log.segment(2).unwrap().contents(), Contents::Sealed(_)));
         assert_eq!(log.segments().count(), 4);
     }
 }
@@ -93,6 +97,6 @@ fn a_segment_under_another_name_is_refused() {
     let bytes = maker.segments()[0].1.clone();
     store.write(&segment_path(&maker.writer, 5), &bytes);
     let log = open(&store, &maker);
-    assert!(matches!(log.segment(5).unwrap().contents, Contents::Unreadable(_)));
+    assert!(matches!(log.segment(5).unwrap().contents(), Contents::Unreadable(_)));
     assert!(log.segment(0).unwrap().scanned().unwrap().has_records());
 }

@@ -12,7 +12,7 @@ use crate::disk::{self, join};
 use crate::error::{Doing, Result, or_told};
 use crate::segment::Log;
 use crate::segment::names::{
-    TEMPORARY, WRITERS, is_name_of_a_file, list_temporary, parse_segment_path, writer_dir,
+    TEMPORARY, WRITERS, is_catalog, is_name_of_a_file, list_temporary, parse_segment_path, writer_dir,
 };
 
 /// Folders that contain cards, or folders with cards.
@@ -66,7 +66,7 @@ impl Verifier<'_> {
                 }
             } else if entry.name.starts_with(TEMPORARY) {
                 self.report.leftovers.push(path);
-            } else if parse_segment_path(&path).is_none() {
+            } else if parse_segment_path(&path).is_none() && !is_catalog(&path) {
                 self.check_card(&path)?;
             }
         }

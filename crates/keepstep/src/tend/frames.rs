@@ -60,7 +60,7 @@ impl Verifier<'_> {
         self.note_holes(head, &scan);
         self.note_end(log, segment, head, &scan);
         self.check_commits(head, &scan)?;
-        match &segment.contents {
+        match segment.contents() {
             Contents::Sealed(index) if head.writer == Id::NONE => {
                 self.check_grouped(segment, head, &scan, index)
             }
@@ -70,7 +70,7 @@ impl Verifier<'_> {
     }
 
     fn note_unreadable(&mut self, log: &Log, segment: &Segment) {
-        let Contents::Unreadable(error) = &segment.contents else { return };
+        let Contents::Unreadable(error) = segment.contents() else { return };
         let (wrong, detail) = match error {
             Error::Damaged { found, .. } => (Wrong::Header, found.clone()),
             other => (Wrong::Unreadable, other.to_string()),
@@ -290,7 +290,7 @@ impl Verifier<'_> {
     fn check_open(&mut self, segment: &Segment, head: &SegmentHead, scan: &SegmentScan) -> Result<Checked> {
         let mut scanned = Scanned::new();
         // A card, or a footer whose lists are damaged, names the subjects without BIND frames.
-        match &segment.contents {
+        match segment.contents() {
             Contents::Open(known) if known.is_from_card => {
                 known.entries.iter().for_each(|it| {
                     scanned.entry(it.slot, it.bind);

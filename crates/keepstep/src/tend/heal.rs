@@ -74,7 +74,7 @@ impl Search {
         let mut rehash = Rehash::new(storage.key());
         let mut bodies = log.bodies();
         for segment in log.segments() {
-            for (offset, seq, kind) in offsets(log.storage(), &segment.contents) {
+            for (offset, seq, kind) in offsets(log.storage(), segment.contents()) {
                 if self.wanted.is_empty() {
                     return;
                 }

@@ -6,6 +6,7 @@
 mod bases;
 mod blocks;
 mod cards;
+mod catalogs;
 mod closing;
 mod compact;
 mod frames;

@@ -71,6 +71,8 @@ fn verify_once(
         verifier.check_log(log)?;
     }
     verifier.check_cards(&logs)?;
+    // The first one is that of the segments that `compact` made.
+    logs.first().map_or(Ok(()), |grouped| verifier.check_catalog(grouped))?;
     verifier.check_bases(&inherited, &logs)?;
     verifier.check_named(&named, &logs)?;
     let mut report = verifier.report;
@@ -83,6 +85,7 @@ pub(super) fn open_logs(storage: &Arc<Storage>, scan: &dyn ScanUnsealed) -> Resu
     storage.renew_manifest()?;
     let mut grouped = Log::of_compact(Arc::clone(storage));
     grouped.refresh(scan)?;
+    grouped.open_all()?;
     let mut logs = vec![grouped];
     for writer in list_writers(storage.disk())? {
         let mut log = Log::new(Arc::clone(storage), writer);

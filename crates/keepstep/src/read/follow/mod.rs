@@ -428,7 +428,7 @@ impl Follow {
     fn note_what_is_done(&mut self) {
         let manifest = self.catalog.manifest().number;
         let grouped = self.catalog.grouped();
-        let is_whole = grouped.segments().all(|it| matches!(it.contents, Contents::Sealed(_)));
+        let is_whole = grouped.segments().all(|it| matches!(it.contents(), Contents::Sealed(_)));
         if !is_whole || self.moved.as_of != Some(manifest) {
             return;
         }

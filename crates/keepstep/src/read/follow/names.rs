@@ -54,7 +54,7 @@ impl Wanted {
 
 /// How far a segment can be reported: all that is whole, or only what its writer cannot give up any more.
 pub(super) fn visible_to(log: &Log, segment: &Segment, only_settled: bool) -> u64 {
-    let to = match &segment.contents {
+    let to = match segment.contents() {
         Contents::Sealed(index) => index.trailer.lists,
         Contents::Open(scanned) if only_settled && !stays_as_it_is(log, segment, scanned) => {
             scanned.synced_to.min(scanned.valid_to)
@@ -74,7 +74,7 @@ fn stays_as_it_is(log: &Log, segment: &Segment, scanned: &Scanned) -> bool {
 /// Why a segment could not be read this time, if a later try may succeed: until then, no later record can be
 /// reported. What is damaged, deleted, or unreadable on its disk is lost; `verify` reports it.
 pub(super) fn why_not_yet(segment: &Segment) -> Option<&Error> {
-    let Contents::Unreadable(error) = &segment.contents else { return None };
+    let Contents::Unreadable(error) = segment.contents() else { return None };
     let is_lost = match error {
         Error::Damaged { .. } => true,
         Error::Io { source, .. } => source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()),
@@ -85,7 +85,7 @@ pub(super) fn why_not_yet(segment: &Segment) -> Option<&Error> {
 
 /// True if the record at this place stays there. Only a sync proves that.
 pub(super) fn is_settled_at(segment: &Segment, offset: u64) -> bool {
-    match &segment.contents {
+    match segment.contents() {
         Contents::Sealed(_) => true,
         Contents::Open(scanned) => offset < scanned.synced_to,
         Contents::Unreadable(_) => false,
@@ -100,7 +100,7 @@ pub(super) fn new_records(
     wanted: &Wanted,
     catalog: &Catalog,
 ) -> Result<Vec<Pointer>> {
-    let named = match &segment.contents {
+    let named = match segment.contents() {
         Contents::Unreadable(_) => Vec::new(),
         Contents::Open(scanned) => scanned_names(scanned, &part, wanted),
         Contents::Sealed(index) => match sealed_names(index, wanted, catalog)? {
@@ -180,7 +180,7 @@ fn rescan(log: &Log, number: u64, catalog: &Catalog) -> Result<Scanned> {
 
 /// For each attempt in a segment: its writer, its subject, and the next sequence number.
 pub(super) fn next_seqs(log: &Log, segment: &Segment) -> Vec<(Id, Bind, u32)> {
-    match &segment.contents {
+    match segment.contents() {
         Contents::Unreadable(_) => Vec::new(),
         Contents::Sealed(index) => {
             let entries = index.owned_entries();
@@ -221,7 +221,7 @@ impl Moved {
         let as_of = Some(catalog.manifest().number);
         let mut moved = Self { as_of, ..Self::default() };
         for segment in catalog.grouped().segments() {
-            let Contents::Sealed(index) = &segment.contents else { continue };
+            let Contents::Sealed(index) = segment.contents() else { continue };
             for (at, (writer, entry)) in index.all_entries().enumerate() {
                 let bind = Bind { what: entry.what, id: entry.id, attempt: entry.attempt };
                 if writer == Id::NONE || !wanted.is_of(&bind) {
@@ -280,7 +280,7 @@ impl Moved {
 /// The records of one footer entry of a segment that `compact` made.
 fn moved_records(catalog: &Catalog, (number, at): (u64, usize)) -> Result<Vec<Pointer>> {
     let segment = catalog.grouped().segment(number);
-    let Some(Contents::Sealed(index)) = segment.map(|it| &it.contents) else { return Ok(Vec::new()) };
+    let Some(Contents::Sealed(index)) = segment.map(|it| it.contents()) else { return Ok(Vec::new()) };
     let Some((writer, entry)) = index.entry(at) else { return Ok(Vec::new()) };
     let bind = Bind { what: entry.what, id: entry.id, attempt: entry.attempt };
     let Some(places) = index.places(catalog.storage(), entry)? else { return Ok(Vec::new()) };

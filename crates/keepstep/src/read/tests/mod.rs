@@ -341,7 +341,7 @@ fn damaged_lists_are_made_up_for_by_a_scan() {
     let mut data = std::fs::read(&path).unwrap();
     let catalog_before = catalog(&store, Liveness::Unknown);
     let log = catalog_before.logs().next().unwrap();
-    let Contents::Sealed(index) = &log.segment(0).unwrap().contents else { panic!("it is sealed") };
+    let Contents::Sealed(index) = log.segment(0).unwrap().contents() else { panic!("it is sealed") };
     data[index.trailer.lists as usize + 25] ^= 1;
     std::fs::write(&path, &data).unwrap();
     let found = catalog(&store, Liveness::Unknown).reader(&key(&maker, &bind)).unwrap().read().unwrap();

@@ -102,7 +102,7 @@ impl Store {
         };
         let mut catalog = Catalog::unread(Arc::clone(&self.inner.place.cards), Arc::new(Recovery::dirty()));
         catalog.refresh_of(&[claim.writer])?;
-        let is_recorded = catalog.attempts_at(episode).iter().any(|key| key.attempt == attempt);
+        let is_recorded = catalog.attempts_at(episode)?.iter().any(|key| key.attempt == attempt);
         if is_recorded { Err(lost_base(episode, attempt)) } else { Ok(()) }
     }
 }

@@ -78,7 +78,7 @@ impl Store {
             None => {
                 let catalog = self.catalog()?;
                 let what = || Error::NotFound { what: format!("episode {episode}") };
-                let key = catalog.attempts_at(episode).last().copied().ok_or_else(what)?;
+                let key = catalog.attempts_at(episode)?.last().copied().ok_or_else(what)?;
                 refuse_unclaimed(episode, &chain, key.attempt)?;
                 (key.attempt, catalog.alone(episode, &key.writer, key.attempt)?)
             }

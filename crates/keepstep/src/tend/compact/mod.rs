@@ -6,6 +6,7 @@
 //! whole or not at all.
 
 mod blocks;
+mod catalog;
 mod delete;
 mod notes;
 mod output;
@@ -26,7 +27,7 @@ use keepstep_format::Id;
 use super::closing::CloseLogs;
 use super::report::Progress;
 use crate::error::{Error, Result};
-use crate::segment::{Manifest, Storage};
+use crate::segment::{Log, Manifest, Storage};
 
 use delete::delete_due;
 use publish::Published;
@@ -46,6 +47,8 @@ pub struct CompactOptions {
     pub grace: Duration,
     /// About how many bytes a segment has.
     pub segment_bytes_max: u64,
+    /// How many episodes (streams, runs) a segment has at most. Whoever looks for one of them reads the index of all.
+    pub subjects_max: usize,
     /// About how many bytes of one episode are compressed as one piece.
     pub block_bytes_max: usize,
     /// How many bytes are rewritten before they are published. A larger store takes several rounds.
@@ -83,6 +86,7 @@ impl Default for CompactOptions {
         Self {
             grace: Duration::from_secs(3600),
             segment_bytes_max: 64 << 20,
+            subjects_max: 4096,
             block_bytes_max: 2 << 20,
             round_bytes_max: 4 << 30,
         }
@@ -99,6 +103,12 @@ impl CompactOptions {
     /// Sets about how many bytes a segment has.
     pub fn segment_bytes_max(mut self, bytes: u64) -> Self {
         self.segment_bytes_max = bytes;
+        self
+    }
+
+    /// Sets how many episodes (streams, runs) a segment has at most.
+    pub fn subjects_max(mut self, subjects: usize) -> Self {
+        self.subjects_max = subjects;
         self
     }
 
@@ -199,7 +209,14 @@ pub(super) fn rewrite(
         report.left_alone.clone_from(&sources.left_alone);
         let plan = Plan { storage, manifest: &manifest, sources, options, gone };
         match plan.carry_out(report, progress) {
-            Ok(Round::Done { is_last: true }) => return Ok(()),
+            Ok(Round::Done { is_last: true }) => {
+                // Everything is there without it, so what prevents it is no failure of the whole.
+                if let Err(error) = renew_catalog(storage, closer) {
+                    let why = format!("what is in it is not in the catalog: {error}");
+                    report.left_alone.push(LeftAlone { writer: Id::NONE, why });
+                }
+                return Ok(());
+            }
             Ok(Round::Done { is_last: false }) => {}
             Ok(Round::LostRace) => {
                 lost += 1;
@@ -214,6 +231,13 @@ pub(super) fn rewrite(
             Err(Failed::Error(error)) => return Err(error),
         }
     }
+}
+
+fn renew_catalog(storage: &Arc<Storage>, closer: &dyn CloseLogs) -> Result<()> {
+    storage.renew_manifest()?;
+    let mut grouped = Log::of_compact(Arc::clone(storage));
+    grouped.refresh(closer.scan())?;
+    catalog::renew(storage, &grouped)
 }
 
 /// How a round ended.

@@ -46,7 +46,7 @@ pub(super) fn has_note_on(log: &Log, segment: &Segment, episodes: &BTreeSet<Id>)
         return Ok(false);
     }
     let mut bodies = log.bodies();
-    match &segment.contents {
+    match segment.contents() {
         Contents::Sealed(index) => {
             for entry in index.entries().filter(|entry| entry.what == What::Run) {
                 // Lists that cannot be read are damage, and then the log stays as it is.

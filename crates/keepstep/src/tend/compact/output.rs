@@ -122,7 +122,8 @@ fn next_batch<'u>(
     let mut bytes = 0;
     for (count, unit) in units.iter().enumerate() {
         let look = shared.look_at(storage, manifest, sources, unit)?;
-        let is_too_much = bytes + look.bytes > options.segment_bytes_max
+        let is_too_much = count >= options.subjects_max
+            || bytes + look.bytes > options.segment_bytes_max
             || shared.bytes + look.shared_bytes > options.block_bytes_max;
         if count > 0 && is_too_much {
             let (batch, behind) = units.split_at(count);

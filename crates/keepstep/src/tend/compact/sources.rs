@@ -147,15 +147,16 @@ impl Sources {
     ) -> Result<u64> {
         let mut log = Log::of_compact(Arc::clone(storage));
         log.refresh(scan)?;
-        let is_short = |bytes: u64| bytes < options.segment_bytes_max / 4;
-        let short = manifest.held.values().filter(|bytes| is_short(**bytes)).count();
+        log.open_all()?;
+        let is_short = |segment: &Segment| is_short(segment, options);
+        let short = log.segments().filter(|segment| is_short(segment)).count();
         let pruned = Wanted::Episodes(manifest.pruned_episodes().copied().collect());
         let mut taken = BTreeSet::new();
         for segment in log.segments() {
             let is_taken = match wanted {
                 // Episodes that were noted as pruned by a process that was killed before it could rewrite them.
                 Wanted::All => {
-                    (short > SHORT_SEGMENTS_MAX && is_short(segment.file_bytes))
+                    (short > SHORT_SEGMENTS_MAX && is_short(segment))
                         || is_wanted(&log, Some(segment.number), &pruned)?
                 }
                 Wanted::Episodes(_) => is_wanted(&log, Some(segment.number), wanted)?,
@@ -221,10 +222,19 @@ impl Sources {
     }
 }
 
+/// True if several like it would fit one segment.
+fn is_short(segment: &Segment, options: &CompactSetup) -> bool {
+    let subjects = match segment.contents() {
+        Contents::Sealed(index) => index.entries().count(),
+        Contents::Open(_) | Contents::Unreadable(_) => 0,
+    };
+    segment.file_bytes < options.segment_bytes_max / 4 && subjects < options.subjects_max.div_ceil(2)
+}
+
 fn is_wanted(log: &Log, only: Option<u64>, wanted: &Wanted) -> Result<bool> {
     let Wanted::Episodes(episodes) = wanted else { return Ok(true) };
     for segment in log.segments().filter(|segment| only.is_none_or(|only| only == segment.number)) {
-        let has_records = match &segment.contents {
+        let has_records = match segment.contents() {
             Contents::Sealed(index) => index.entries().any(|entry| episodes.contains(&entry.id)),
             Contents::Open(scanned) => scanned.entries.iter().any(|entry| episodes.contains(&entry.bind.id)),
             Contents::Unreadable(_) => false,
@@ -240,7 +250,7 @@ fn is_wanted(log: &Log, only: Option<u64>, wanted: &Wanted) -> Result<bool> {
 fn why_not(log: &Log) -> Option<String> {
     for segment in log.segments() {
         let mut later = log.segments().filter(|later| later.number > segment.number);
-        let goes_on = later.any(|later| match &later.contents {
+        let goes_on = later.any(|later| match later.contents() {
             Contents::Open(scanned) => scanned.has_records(),
             _ => true,
         });
@@ -260,7 +270,7 @@ fn trouble_of(segment: &Segment, goes_on: bool) -> Option<&'static str> {
     if segment.sealed_bytes.is_some_and(|bytes| bytes != segment.file_bytes) {
         return Some("it is not as long as it was");
     }
-    match &segment.contents {
+    match segment.contents() {
         Contents::Unreadable(_) => Some("it cannot be read"),
         Contents::Sealed(index) => index.is_rebuilt().then_some("its index is damaged"),
         Contents::Open(scanned) => {

@@ -113,7 +113,7 @@ impl Subject {
         for &number in &self.segments {
             let Some(segment) = log.segment(number) else { continue };
             let from = records.len();
-            match &segment.contents {
+            match segment.contents() {
                 Contents::Sealed(index) => {
                     for entry in index.entries_by(&self.writer, &self.bind) {
                         let places =

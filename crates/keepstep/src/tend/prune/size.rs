@@ -36,7 +36,7 @@ pub(super) fn bytes_of(
 
 fn offsets(storage: &Storage, segment: &Segment, episodes: &BTreeSet<Id>) -> Result<BTreeSet<u64>> {
     let mut offsets = BTreeSet::new();
-    match &segment.contents {
+    match segment.contents() {
         Contents::Sealed(index) => {
             for entry in index.entries().filter(|entry| episodes.contains(&entry.id)) {
                 let places = index.places(storage, entry)?.unwrap_or_default();
