@@ -22,7 +22,7 @@ BENCH_ARGS ?=
 BENCH_PYTHON_ARGS ?=
 OUTSIDE ?=
 
-.PHONY: help setup demo test check bench torture fuzz crash-million takeover-all loom faults clean
+.PHONY: help setup demo test check bench torture fuzz crash-million takeover-all proofs loom faults clean
 .PHONY: torture-python test-wheel test-pythons docs wheel package test-outside bench-frameworks
 .PHONY: need-cargo need-python release develop develop-release test-rust test-python check-python check-deny
 
@@ -74,6 +74,9 @@ takeover-all: need-cargo ## takeover in every order of its steps, 200 stopped ow
 	$(CARGO) test --release --locked -p keepstep --test takeover -- --nocapture --include-ignored
 	KEEPSTEP_ROUNDS=200 $(CARGO) test --release --locked -p keepstep --test owners -- --nocapture
 	KEEPSTEP_CRASH_POINTS=200000 $(CARGO) test --release --locked -p keepstep --test cuts -- --nocapture
+
+proofs: ## all long proofs, one after another, on a quiet machine (hours; set FUZZ_SECONDS=600)
+	$(MAKE) crash-million takeover-all torture torture-python fuzz test-outside
 
 # `--list` first: a filter that matches nothing passes, and would prove nothing.
 LOOM := RUSTFLAGS="$$RUSTFLAGS --cfg loom" CARGO_TARGET_DIR="$(TARGET)/loom" \
