@@ -15,7 +15,7 @@ pub use super::digits::big_digits;
 pub fn write_value(out: &mut impl Write, value: &Value) -> fmt::Result {
     match value.plain() {
         Value::Null | Value::Shared(_) => out.write_str("null"),
-        Value::Bool(truth) => write!(out, "{truth}"),
+        Value::Bool(truth) => out.write_str(if *truth { "true" } else { "false" }),
         Value::Int(number) => write!(out, "{number}"),
         Value::Big { negative, magnitude } => out.write_str(&big_digits(*negative, magnitude)),
         Value::Float(number) => write_float(out, *number),
@@ -163,23 +163,45 @@ pub fn write_float(out: &mut impl Write, number: f64) -> fmt::Result {
 /// see.
 pub fn write_text(out: &mut impl Write, text: &str) -> fmt::Result {
     out.write_str("\"")?;
-    let mut from = 0;
-    for (at, c) in text.char_indices() {
-        if c != '"' && c != '\\' && !is_hostile(c) {
-            continue;
+    let (bytes, mut from, mut at) = (text.as_bytes(), 0, 0);
+    loop {
+        at += plain_bytes(&bytes[at..]);
+        let Some(c) = text[at..].chars().next() else { break };
+        let behind = at + c.len_utf8();
+        if c == '"' || c == '\\' || is_hostile(c) {
+            out.write_str(&text[from..at])?;
+            write_escaped(out, c)?;
+            from = behind;
         }
-        out.write_str(&text[from..at])?;
-        from = at + c.len_utf8();
-        match c {
-            '"' | '\\' => write!(out, "\\{c}")?,
-            '\n' => out.write_str("\\n")?,
-            '\r' => out.write_str("\\r")?,
-            '\t' => out.write_str("\\t")?,
-            c => c.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(out, "\\u{unit:04x}"))?,
-        }
+        at = behind;
     }
     out.write_str(&text[from..])?;
     out.write_str("\"")
+}
+
+/// How many bytes at the beginning are ASCII that stands for itself. Most texts are nothing else, so many are looked at
+/// at once.
+fn plain_bytes(bytes: &[u8]) -> usize {
+    const AT_ONCE: usize = 32;
+    let is_plain = |byte: u8| (b' '..0x7f).contains(&byte) & (byte != b'"') & (byte != b'\\');
+    if !bytes.first().is_some_and(|byte| is_plain(*byte)) {
+        return 0;
+    }
+    // Without a branch for each byte, so that the compiler takes many in one instruction.
+    let are_plain = |bytes: &&[u8; AT_ONCE]| bytes.iter().fold(true, |all, byte| all & is_plain(*byte));
+    let at = bytes.as_chunks::<AT_ONCE>().0.iter().take_while(are_plain).count() * AT_ONCE;
+    at + bytes[at..].iter().take_while(|byte| is_plain(**byte)).count()
+}
+
+fn write_escaped(out: &mut impl Write, c: char) -> fmt::Result {
+    match c {
+        '"' => out.write_str("\\\""),
+        '\\' => out.write_str("\\\\"),
+        '\n' => out.write_str("\\n"),
+        '\r' => out.write_str("\\r"),
+        '\t' => out.write_str("\\t"),
+        c => c.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(out, "\\u{unit:04x}")),
+    }
 }
 
 /// A text as it may be shown, on one line.

@@ -1,12 +1,13 @@
 //! What is written for others to read: valid JSON whatever was recorded, and a file that is whole or not there.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops at the first surprise")]
 
+use std::fmt::Write as _;
 use std::io::Write;
 use std::sync::Arc;
 
 use keepstep_format::value::{Array, Dtype, Value};
 
-use super::json::{big_digits, write_text, write_value};
+use super::json::{big_digits, is_hostile, write_text, write_value};
 
 fn json(value: &Value) -> String {
     let mut out = String::new();
@@ -76,6 +77,43 @@ fn every_float_and_every_character_is_valid_json() {
     let mut text = String::new();
     write_text(&mut text, "a\"b\\c\n\t\r\u{1}\u{7f}\u{202e}\u{e0001}Käse🧀").unwrap();
     assert_eq!(text, r#""a\"b\\c\n\t\r\u0001\u007f\u202e\udb40\udc01Käse🧀""#);
+}
+
+/// Wherever a character stands among others, it is escaped as if it were looked at alone: plain ones are skipped many at
+/// once.
+#[test]
+fn a_character_is_escaped_wherever_it_stands() {
+    let alone = |c: char| {
+        let mut out = String::new();
+        match c {
+            '"' | '\\' => write!(out, "\\{c}").unwrap(),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if is_hostile(c) => {
+                c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| write!(out, "\\u{unit:04x}").unwrap());
+            }
+            c => out.push(c),
+        }
+        out
+    };
+    let written = |text: &str| {
+        let mut out = String::new();
+        write_text(&mut out, text).unwrap();
+        out
+    };
+    for c in '\0'..=char::MAX {
+        assert_eq!(written(&format!("a{c}b")), format!("\"a{}b\"", alone(c)), "{:x}", u32::from(c));
+    }
+    for c in ['"', '\\', '\n', '\u{1f}', '\u{7f}', '\u{80}', 'ä', '語', '\u{202e}', '🧀'] {
+        for (before, behind) in (0..100).flat_map(|before| [0, 1, 31, 32, 33].map(|behind| (before, behind)))
+        {
+            let (before, behind) = (" ~".repeat(before), "!".repeat(behind));
+            let text = format!("{before}{c}{c}{behind}{c}");
+            let known = format!("\"{before}{0}{0}{behind}{0}\"", alone(c));
+            assert_eq!(written(&text), known, "{:x} behind {}", u32::from(c), before.len());
+        }
+    }
 }
 
 #[test]
