@@ -86,6 +86,27 @@ impl Body {
     }
 }
 
+/// Which fields are wanted, by their numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted([u64; 4]);
+
+impl Wanted {
+    /// All there are.
+    pub const ALL: Wanted = Wanted([u64::MAX; 4]);
+
+    /// These fields.
+    pub fn of(numbers: impl IntoIterator<Item = u8>) -> Self {
+        let mut bits = [0; 4];
+        numbers.into_iter().for_each(|number| bits[usize::from(number / 64)] |= 1 << (number % 64));
+        Self(bits)
+    }
+
+    /// True if this field is wanted.
+    pub fn has(&self, number: u8) -> bool {
+        self.0[usize::from(number / 64)] & 1 << (number % 64) != 0
+    }
+}
+
 /// Reads all fields of a record or card.
 pub fn read_fields(body: &Body, bodies: &mut dyn Bodies) -> Result<Vec<(u8, Value)>, Malformed> {
     read_fields_of(body, &body.whole(), bodies)
@@ -97,18 +118,35 @@ pub fn read_fields_of(
     part: &Part,
     bodies: &mut dyn Bodies,
 ) -> Result<Vec<(u8, Value)>, Malformed> {
+    read_wanted_fields_of(body, part, &Wanted::ALL, bodies)
+}
+
+/// Reads some fields of a record that is a part of a body. The others are passed over: nothing is fetched or allocated
+/// for them, and of their content only the lengths are checked.
+pub fn read_wanted_fields_of(
+    body: &Body,
+    part: &Part,
+    wanted: &Wanted,
+    bodies: &mut dyn Bodies,
+) -> Result<Vec<(u8, Value)>, Malformed> {
     let mut budget = Budget::new(bodies);
     let mut reader = Reader::part(body, part, &mut budget)?;
     let count = reader.cursor.count(2)?;
     let mut fields: Vec<(u8, Value)> = Vec::with_capacity(count.min(64));
+    let mut before = None;
     for _ in 0..count {
         let number = reader.cursor.varint()?;
         let number = u8::try_from(number).map_err(|_| reader.cursor.malformed("a field number above 255"))?;
-        if fields.last().is_some_and(|(before, _)| *before >= number) {
+        if before.is_some_and(|before| before >= number) {
             return Err(reader.cursor.malformed("fields are not in rising order"));
         }
-        let value = reader.value(0)?;
-        fields.push((number, value));
+        before = Some(number);
+        if wanted.has(number) {
+            let value = reader.value(0)?;
+            fields.push((number, value));
+        } else {
+            (reader.cursor, reader.next) = measure::behind_value(body, reader.cursor, reader.next)?;
+        }
     }
     if !reader.cursor.is_at_end() {
         return Err(reader.cursor.malformed("bytes behind the last field"));

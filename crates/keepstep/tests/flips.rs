@@ -10,9 +10,9 @@
 
 use keepstep::disk::Files;
 use keepstep::disk::sim::{SimDisk, Trace};
-use keepstep::format::fields;
 use keepstep::format::value::{Array, Dtype};
-use keepstep::read::Item;
+use keepstep::format::{fields, step_fields};
+use keepstep::read::{Item, RecordedStep};
 use keepstep::tend::CompactOptions;
 use keepstep::{EpisodeName, Options, Step, Store, Value};
 use std::sync::Arc;
@@ -169,6 +169,57 @@ fn every_flipped_byte_of_a_compacted_store_is_found_or_harmless() {
 #[test]
 fn every_cut_of_a_compacted_store_is_found_or_harmless() {
     cut_all(&compacted(506));
+}
+
+/// Reads each step whole, and by each of its fields alone. Says how many parts of a step were lost.
+fn look_by_fields(state: &SimDisk, wound: &str) -> u64 {
+    let Ok(store) = Store::on_files(state.process(), options()) else { return 0 };
+    let Ok(run) = store.run("flips", Value::Null) else { return 0 };
+    let mut lost = 0;
+    for episode in 0..2 {
+        let Ok(view) = run.view(&name(episode)) else { continue };
+        let by = |fields: &[u8]| {
+            let mut steps = Vec::new();
+            let read = view.read_steps(0..u64::MAX, fields.iter().copied(), &mut |step| {
+                steps.push(step);
+                true
+            });
+            read.map(|()| steps).expect("reads")
+        };
+        let every: Vec<u8> = (0..=u8::MAX).collect();
+        let whole: Vec<_> = (0..view.steps()).map(|at| view.step(at).expect("reads")).collect();
+        assert_eq!(by(&every), whole, "{wound}");
+        for field in step_fields::ALL {
+            for (part, step) in by(&[field.number]).iter().zip(&whole) {
+                let said = |it: &RecordedStep| {
+                    let is_lost = it.damaged.contains(&field.name);
+                    (it.index, it.kind, it.time, it.places.clone(), it.get(field.number), is_lost)
+                };
+                assert_eq!(said(part), said(step), "{wound}: {} of {} alone", field.name, step.index);
+                assert!(part.damaged.iter().all(|name| step.damaged.contains(name)), "{wound}: {part:?}");
+                lost += u64::from(step.damaged.contains(&field.name));
+            }
+        }
+    }
+    lost
+}
+
+/// A part of a step that is read alone is what the whole step has there, and lost if it is lost there, whatever byte is
+/// flipped.
+#[test]
+fn a_part_of_a_step_is_as_the_whole_step_says() {
+    for trace in [recorded(507, true), recorded(508, false), compacted(509)] {
+        let (cut, mut lost) = (trace.cuts() - 1, 0);
+        for (path, content) in files(&trace, cut).into_iter().filter(|(path, _)| path.ends_with(".seg")) {
+            for (at, byte) in content.iter().enumerate().step_by(3) {
+                let state = trace.killed(cut);
+                let file = state.process().open_rw(&path).expect("opens");
+                file.write_at(&[byte ^ (1 << (at % 8))], at as u64).expect("writes");
+                lost += look_by_fields(&state, &format!("{path}, byte {at} flipped"));
+            }
+        }
+        assert!(lost > 0, "no flip cost a part of a step");
+    }
 }
 
 /// The negative control: killed before the last commit said how far the log is synced, a flip in the last acknowledged

@@ -15,6 +15,17 @@ pub fn part_of_value(body: &Body, inner: u64, base: u32) -> Result<Part, Malform
     Ok(Part { bytes: start..pass.cursor.position(), references: base..pass.next })
 }
 
+/// Where the next value starts, if one starts here: the reader's place in the bytes and in the references.
+pub(super) fn behind_value<'a>(
+    body: &'a Body,
+    cursor: Cursor<'a>,
+    next: usize,
+) -> Result<(Cursor<'a>, usize), Malformed> {
+    let mut pass = Pass { body, cursor, next };
+    pass.value(0)?;
+    Ok((pass.cursor, pass.next))
+}
+
 /// The progress through a value.
 struct Pass<'a> {
     body: &'a Body,

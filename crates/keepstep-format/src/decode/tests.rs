@@ -166,3 +166,62 @@ fn a_list_that_slides_counts_once_for_the_one_that_it_slid_from() {
     read_value(&twice, &mut log).unwrap();
     assert!(log.known[&to(1000, 0).place].bytes >= 2 * sizes[0]);
 }
+
+/// A record whose every field is of another form, most with references: 1 to 9.
+fn every_form() -> (TestLog, Body) {
+    let mut log = TestLog::default();
+    let listed = Body { raw: vec![tag::LIST, 2, tag::NULL, tag::TRUE], references: vec![] };
+    let text = Body { raw: vec![tag::STR, 2, b'a', b'b'], references: vec![] };
+    let array = Body { raw: vec![tag::ARRAY, Dtype::U8 as u8, 1, 2, 7, 8], references: vec![] };
+    for (offset, body) in [(8, listed), (16, text), (24, array)] {
+        log.bodies.insert(offset, Arc::new(body));
+    }
+    let mut raw = vec![9];
+    let mut field = |number: u8, value: &[u8]| {
+        raw.push(number);
+        raw.extend_from_slice(value);
+    };
+    field(1, &[tag::REF]);
+    field(2, &[tag::MAP, 1, tag::STR, 1, b'k', tag::REF]);
+    field(3, &[tag::LIST_MORE, 1, 1, 1, tag::FALSE]);
+    field(4, &[tag::STR_MORE, 1, 0, 1, b'c']);
+    field(5, &[tag::ARRAY_MORE, Dtype::U8 as u8, 1, 3, 1, 0, 9]);
+    field(6, &[tag::TYPED, 1, b'T', tag::LIST, 2, tag::INT, 4, tag::REF]);
+    field(7, &[tag::FLOAT, 0, 0, 0, 0, 0, 0, 0, 0]);
+    field(8, &[tag::MEDIA, 1, b'm', 2, 1, 2]);
+    field(9, &[tag::REF]);
+    let references = [to(8, 0), to(16, 0), to(8, 2), to(16, 2), to(24, 2), to(24, 0), to(99, 0)];
+    (log, Body { raw, references: references.to_vec() })
+}
+
+/// Whichever fields are wanted: they are read as if all were, and what is passed over leaves the place behind it right.
+#[test]
+fn some_fields_are_read_as_all_are() {
+    let (mut log, body) = every_form();
+    let all = read_fields(&body, &mut log).unwrap();
+    assert_eq!(all.len(), 9);
+    assert!(matches!(all[8].1, Value::Lost(_)) && all[..8].iter().all(|(_, value)| !value.has_lost()));
+    for bits in 0..1u16 << 9 {
+        let wanted: Vec<u8> = (1..=9).filter(|number| bits & 1 << (number - 1) != 0).collect();
+        let known: Vec<_> = all.iter().filter(|(number, _)| wanted.contains(number)).cloned().collect();
+        let wants = Wanted::of(wanted.iter().copied());
+        let found = read_wanted_fields_of(&body, &body.whole(), &wants, &mut log).unwrap();
+        assert_eq!(found, known, "{wanted:?}");
+    }
+    let cut = Body { raw: body.raw[..body.raw.len() - 1].to_vec(), ..body };
+    assert!(read_wanted_fields_of(&cut, &cut.whole(), &Wanted::of([]), &mut log).is_err());
+}
+
+/// What nobody wants is not fetched.
+#[test]
+fn a_field_that_is_passed_over_fetches_nothing() {
+    struct Refusing;
+    impl Bodies for Refusing {
+        fn body(&mut self, _: u64, offset: u64) -> Option<Arc<Body>> {
+            panic!("the record at {offset} was fetched")
+        }
+    }
+    let (_, body) = every_form();
+    let wants = Wanted::of([7, 8]);
+    assert_eq!(read_wanted_fields_of(&body, &body.whole(), &wants, &mut Refusing).unwrap().len(), 2);
+}

@@ -9,9 +9,9 @@ use std::ops::Range;
 
 use keepstep_format::Id;
 use keepstep_format::commit::{Bind, What};
+use keepstep_format::decode::Wanted;
 use keepstep_format::fields;
 use keepstep_format::kind::{Effect, Kind};
-use keepstep_format::value::Value;
 
 use super::attempt::AttemptReader;
 use super::catalog::Catalog;
@@ -19,12 +19,10 @@ use super::events::Events;
 use super::item::{DamagedRecord, Gap, Item, RecordPlace};
 use super::kinds::{Attempt, Begin, End};
 use super::places::Next;
-use super::records::{MOVED_MAX, read_record};
-use super::step::RecordedStep;
+use super::records::{MOVED_MAX, read_wanted};
 use crate::error::{Error, Result};
 use crate::segment::Contents;
 use crate::segment::chain::{Base, Chain, Link, Span};
-use crate::segment::names::segment_path;
 
 /// A part of a lineage: records of one attempt, in one log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +53,7 @@ pub(crate) struct Line {
 /// A step of a lineage: where its records are in the outline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StepLines {
-    intent: Option<usize>,
+    pub(super) intent: Option<usize>,
     pub(super) done: usize,
 }
 
@@ -348,7 +346,7 @@ impl Lineage {
         self.end_at().map(|at| self.end_of(at)).transpose()
     }
 
-    fn end_of(&mut self, at: usize) -> Result<End> {
+    pub(super) fn end_of(&mut self, at: usize) -> Result<End> {
         let mut end = match self.item(at)? {
             Item::Record(record) => End::of(&record),
             // It ended, but how is lost.
@@ -397,12 +395,17 @@ impl Lineage {
 
     /// The record of a line.
     pub(crate) fn item(&mut self, at: usize) -> Result<Item> {
+        self.wanted_item(at, &Wanted::ALL)
+    }
+
+    /// The record of a line, only these fields of it.
+    pub(super) fn wanted_item(&mut self, at: usize, wanted: &Wanted) -> Result<Item> {
         let part = self.lines[at].part;
-        let mut read = self.read_line(at);
+        let mut read = self.read_line(at, wanted);
         for _ in 0..MOVED_MAX {
             match &read {
                 Err(error) if error.is_gone() => {
-                    read = self.find_again(part).and_then(|()| self.read_line(at));
+                    read = self.find_again(part).and_then(|()| self.read_line(at, wanted));
                 }
                 _ => break,
             }
@@ -410,12 +413,12 @@ impl Lineage {
         read
     }
 
-    fn read_line(&mut self, at: usize) -> Result<Item> {
+    fn read_line(&mut self, at: usize, wanted: &Wanted) -> Result<Item> {
         let Line { part, seq, kind, place, is_lost, .. } = self.lines[at];
         if is_lost {
             return Ok(Item::Damaged(DamagedRecord { seq, kind, place }));
         }
-        read_record(self.readers[part].bodies(), seq, kind, place)
+        read_wanted(self.readers[part].bodies(), seq, kind, place, wanted)
     }
 
     /// The log of a part was deleted, since `compact` moved its records; the newest manifest says where. Names and
@@ -438,61 +441,6 @@ impl Lineage {
         }
         self.readers[part] = reader;
         Ok(())
-    }
-
-    /// A step by its index.
-    pub(crate) fn step(&mut self, index: u64) -> Result<RecordedStep> {
-        let lines = self.steps.get(index as usize).copied();
-        let lines = lines.ok_or_else(|| Error::NotFound { what: format!("step {index}") })?;
-        let mut step = RecordedStep { index: index as i64, ..RecordedStep::default() };
-        for at in lines.intent.into_iter().chain([lines.done]) {
-            match self.item(at)? {
-                Item::Record(record) => step.add(&record),
-                Item::Damaged(lost) => step.lose(&lost),
-                Item::Gap(_) => {}
-            }
-        }
-        let is_first = self.lines[lines.done].kind == Kind::First as u8;
-        step.place_in(is_first, self.is_last(index)?);
-        Ok(step)
-    }
-
-    fn is_last(&mut self, index: u64) -> Result<bool> {
-        if index + 1 != self.steps() {
-            return Ok(false);
-        }
-        // An attempt that only adopted an end has its last step there too.
-        let Some(at) = self.end_at() else { return Ok(false) };
-        Ok(self.end_of(at)?.makes_last())
-    }
-
-    /// The newest value of that name in the states of its steps. If damage may have removed a newer one, this is an
-    /// error, since an older one would be wrong.
-    pub(crate) fn state(&mut self, name: &str) -> Result<Option<Value>> {
-        for index in (0..self.steps.len()).rev() {
-            let done = self.steps[index].done;
-            let Item::Record(record) = self.item(done)? else { return Err(self.lost_state(index, name)) };
-            let Some(state) = record.get(fields::STATE) else { continue };
-            let found = match state.plain() {
-                Value::Map(state) => state.iter().find(|(key, _)| key.as_str() == Some(name)),
-                _ => None,
-            };
-            match found {
-                Some((_, value)) if !value.has_lost() => return Ok(Some(value.clone())),
-                None if !state.has_lost() => {}
-                _ => return Err(self.lost_state(index, name)),
-            }
-        }
-        Ok(None)
-    }
-
-    fn lost_state(&self, index: usize, name: &str) -> Error {
-        let line = self.lines[self.steps[index].done];
-        let path = segment_path(&self.parts[line.part].span.writer, line.place.segment);
-        let found = format!(
-            "the state {name:?} of step {index} is lost; open it with `at` to go on before the damage, or restart it"
-        );
-        Error::Damaged { path, offset: line.place.offset, found }
     }
 
     /// Reads all of it as one attempt.

@@ -17,6 +17,7 @@ mod places;
 mod records;
 mod sizes;
 mod step;
+mod steps;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,6 @@ pub use notes::{LostNotes, NoteIndex, NoteKey, NoteSaid, NoteTarget, Notes, Seal
 pub(crate) use outcomes::Outcomes;
 pub use records::Records;
 pub use sizes::Sizes;
-pub use step::{RecordedStep, StepKind};
+pub use step::{Held, RecordedStep, StepKind};
 pub(crate) use streams::{EntrySet, stream_bind, stream_entries};
 pub use streams::{LostEntry, StreamEntry};

@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use keepstep_format::decode::Wanted;
+
 pub(super) use super::item::{DamagedRecord, Gap, Item, Record};
 use super::places::{Next, Places, RecordPlace};
 use crate::error::{Error, Result};
@@ -83,12 +85,23 @@ impl Iterator for Records<'_> {
 
 /// Reads the record that an index says is at a place.
 pub(super) fn read_record(bodies: &mut LogBodies, seq: u32, kind: u8, place: RecordPlace) -> Result<Item> {
+    read_wanted(bodies, seq, kind, place, &Wanted::ALL)
+}
+
+/// As [`read_record`], but only these fields of it. What is lost of the others is not known then.
+pub(super) fn read_wanted(
+    bodies: &mut LogBodies,
+    seq: u32,
+    kind: u8,
+    place: RecordPlace,
+    wanted: &Wanted,
+) -> Result<Item> {
     let read = bodies.record(place.segment, place.offset, seq).and_then(|record| {
         // If the index names another record than the one that is there, it cannot be trusted.
         if (record.kind, record.seq) != (kind, seq) {
             return Err(Unreadable::Damaged);
         }
-        let fields = bodies.fields(&record)?;
+        let fields = bodies.wanted_fields(&record, wanted)?;
         Ok((record.bytes, fields))
     });
     match read {

@@ -30,6 +30,35 @@ impl StepKind {
     }
 }
 
+/// A field of a step, as it stands in it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Held<'s> {
+    /// A number.
+    Number(f64),
+    /// A text.
+    Text(&'s str),
+    /// Any other.
+    Value(&'s Value),
+}
+
+impl From<&f64> for Held<'_> {
+    fn from(number: &f64) -> Self {
+        Self::Number(*number)
+    }
+}
+
+impl<'s> From<&'s String> for Held<'s> {
+    fn from(text: &'s String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'s> From<&'s Value> for Held<'s> {
+    fn from(value: &'s Value) -> Self {
+        Self::Value(value)
+    }
+}
+
 /// The type of a field that was read.
 macro_rules! held {
     (Number) => {
@@ -84,6 +113,14 @@ macro_rules! step {
                     $(fields::$constant => self.$name = taken!($holds value),)*
                     // A field of a later version, unknown here.
                     _ => {}
+                }
+            }
+
+            /// A field, by its number, as it stands here.
+            pub fn held(&self, number: u8) -> Option<Held<'_>> {
+                match number {
+                    $(fields::$constant => self.$name.as_ref().map(Held::from),)*
+                    _ => None,
                 }
             }
 

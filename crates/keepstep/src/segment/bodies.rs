@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use keepstep_format::Id;
 use keepstep_format::block::BlockRecord;
-use keepstep_format::decode::{self, Bodies, Body, Part, Unfolded};
+use keepstep_format::decode::{self, Bodies, Body, Part, Unfolded, Wanted};
 use keepstep_format::frame::{FrameHeader, Kind, Place, Reference};
 use keepstep_format::hash::Hash;
 use keepstep_format::value::Value;
@@ -158,8 +158,17 @@ impl LogBodies {
 
     /// The fields of a record. A value that cannot be fetched is [`Value::Lost`].
     pub(crate) fn fields(&mut self, record: &OpenRecord) -> Result<Vec<(u8, Value)>, Unreadable> {
+        self.wanted_fields(record, &Wanted::ALL)
+    }
+
+    /// Some fields of a record.
+    pub(crate) fn wanted_fields(
+        &mut self,
+        record: &OpenRecord,
+        wanted: &Wanted,
+    ) -> Result<Vec<(u8, Value)>, Unreadable> {
         self.begin();
-        let read = decode::read_fields_of(&record.body, &record.part, self);
+        let read = decode::read_wanted_fields_of(&record.body, &record.part, wanted, self);
         self.finish(read.map_err(|_| Unreadable::Damaged))
     }
 

@@ -12,9 +12,11 @@ pub(in crate::store) mod reading;
 mod settling;
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::sync::Arc;
 
-use keepstep_format::Id;
+use keepstep_format::decode::Wanted;
+use keepstep_format::{Id, fields};
 
 use crate::error::{Error, Result};
 use crate::read::{
@@ -343,6 +345,27 @@ impl View {
     pub fn step(&self, index: u64) -> Result<RecordedStep> {
         self.store.check_process()?;
         self.lineage.borrow_mut().step(index)
+    }
+
+    /// Reads steps in order, of each only the fields with these numbers, until `give` returns false. The other fields
+    /// are not looked at: they are not there, and nobody knows whether they are lost.
+    pub fn read_steps(
+        &self,
+        steps: Range<u64>,
+        fields: impl IntoIterator<Item = u8>,
+        give: &mut dyn FnMut(RecordedStep) -> bool,
+    ) -> Result<()> {
+        self.store.check_process()?;
+        // These say which step it is.
+        let of_itself = [fields::TIME, fields::INDEX, fields::STEP_KIND];
+        let wanted = Wanted::of(fields.into_iter().chain(of_itself));
+        for index in steps.start..steps.end.min(self.steps()) {
+            let step = self.lineage.borrow_mut().wanted_step(index, &wanted)?;
+            if !give(step) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Its steps, in order. Holds at most one in memory. A turn without a result is not among them
