@@ -66,6 +66,8 @@ BARS = (
         "µs",
     ),
     Bar("py-null", "submit() to the null store", 2, "at_most", "µs"),
+    Bar("py-table-steps", 'rows of table("steps"), 1 KB each, all columns', 200_000, "at_least", "/s"),
+    Bar("py-table-episodes", 'rows of table("episodes"), what a list says', 500_000, "at_least", "/s"),
 )
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import costs
 import keepstep
 import rates
+import tables
 from bars import BARS, merge_into, print_table
 from quiet import Patience
 
@@ -85,6 +86,8 @@ class Bench:
             "py-array-memory": lambda: self.median(costs.array_memory),
             "py-wrapper": lambda: self.median(lambda at: costs.wrapper_us(at, calls // 10)),
             "py-null": lambda: self.median(lambda at: costs.null_us(calls * 10)),
+            "py-table-steps": lambda: self.median(lambda at: tables.steps_a_second(at, calls * 5)),
+            "py-table-episodes": lambda: self.median(lambda at: tables.episodes_a_second(at, calls)),
         }
 
 

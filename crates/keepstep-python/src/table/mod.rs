@@ -1,11 +1,18 @@
 //! Tables for other programs, by the Arrow C stream interface: read in batches as they are asked for, without a copy.
 //!
-//! No more than a batch is held, however many episodes there are. Nothing of Python's is touched while reading; only behind the
-//! last row its log is told which episodes could not be read.
+//! No more than a few batches are held, however many episodes there are. Nothing of Python's is touched while reading; only
+//! behind the last row its log is told which episodes could not be read.
 
+mod ahead;
+mod batch;
 mod cells;
 mod columns;
+mod maker;
+mod notes;
 mod rows;
+mod says;
+mod shares;
+mod steps;
 mod tokens;
 
 use std::sync::Arc;
