@@ -155,7 +155,8 @@ class Store:
 
         Parameters:
             name: the name of the run.
-            config: what all its episodes share. Without it, an existing run is opened with its own config.
+            config: what all its episodes share. Without it, an existing run is opened with its own config. A run that was
+                made with neither config nor links takes the first that are given, as long as no episode of it began.
             links: what the run refers to, by name.
             new: start a new generation of the name.
             generation: open this generation, which must exist. The default is the newest.

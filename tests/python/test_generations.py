@@ -124,5 +124,8 @@ def test_a_run_made_without_a_config_takes_an_empty_one(store: keepstep.Store) -
     store.run("b", config={})
     store.run("b")
     assert store.run("b").generation == 0
+    with store.run("a").episode("q") as episode:
+        episode.step(action=1)
+        episode.end("finished")
     with pytest.raises(keepstep.ConfigChanged):
         store.run("a", config={"x": 1})

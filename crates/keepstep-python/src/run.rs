@@ -177,12 +177,13 @@ impl Run {
 
     #[getter]
     fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        from_value(py, &self.inner.info().config)
+        let now = py.detach(|| self.inner.look_again()).or_raise(py)?;
+        from_value(py, &now.config)
     }
 
     #[getter]
-    fn links(&self) -> std::collections::BTreeMap<String, String> {
-        self.inner.info().links.clone()
+    fn links(&self, py: Python<'_>) -> PyResult<std::collections::BTreeMap<String, String>> {
+        Ok(py.detach(|| self.inner.look_again()).or_raise(py)?.links)
     }
 
     /// Opens an episode; one without a task is unnamed. Waits for the disk, and for its owner if that is asked for.

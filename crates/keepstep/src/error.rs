@@ -109,7 +109,8 @@ pub enum Error {
     },
     /// The run exists with another config.
     #[error(
-        "run {run:?} exists with another config: {keys}; give the config it was made with, or start a new generation with `new`"
+        "run {run:?} exists with another config: {keys}; {}, or start a new generation with `new`",
+        same(keys)
     )]
     ConfigChanged {
         /// The run's name.
@@ -234,6 +235,14 @@ pub enum Error {
         /// What is wrong.
         found: String,
     },
+}
+
+/// How it is said that a run has no config of its own.
+pub(crate) const MADE_WITHOUT: &str = "it was made without one";
+
+/// How the run can be opened as it is.
+fn same(keys: &str) -> &'static str {
+    if keys.starts_with(MADE_WITHOUT) { "give none" } else { "give the config it was made with" }
 }
 
 fn fenced(what: &str, mine: u32, attempt: u32, is_stream: bool) -> String {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use keepstep::disk::sim::SimDisk;
-use keepstep::{Error, Options, PlanOptions, RemainingOptions, Run, RunOptions, Store, Value};
+use keepstep::{Error, Opening, Options, PlanOptions, RemainingOptions, Run, RunOptions, Step, Store, Value};
 
 use scratch::Scratch;
 
@@ -48,6 +48,120 @@ fn another_config_is_refused_by_key() {
     assert!(error.contains("links") && error.contains("wandb"), "{error}");
     let deep = (0..200).fold(Value::Null, |value, _| Value::list([value]));
     assert!(matches!(store.run("deep", deep), Err(Error::BadInput { field, .. }) if field == "config"));
+}
+
+fn model(name: &str) -> Value {
+    Value::map([("model", Value::from(name))])
+}
+
+/// A judge that was started before the workers made the run without a config, and every worker was refused.
+#[test]
+fn a_reader_that_comes_first_does_not_decide_the_config() {
+    let scratch = Scratch::new("reader-first");
+    let reader = scratch.store().run("evaluation", Value::Null).expect("opens");
+    reader.plan(tasks(1), PlanOptions::default()).expect("plans");
+    let worker = scratch.store().run("evaluation", model("m-7b")).expect("takes the config");
+    assert_eq!((worker.generation(), worker.generation_id()), (0, reader.generation_id()));
+    assert_eq!(worker.info().config, model("m-7b"));
+    assert_eq!(reader.look_again().expect("reads").config, model("m-7b"));
+    let listed = scratch.store().runs().expect("lists").remove(0).expect("reads");
+    assert_eq!((listed.config, listed.is_newest), (model("m-7b"), true));
+    let error = scratch.store().run("evaluation", model("m-70b")).expect_err("refuses").to_string();
+    assert!(error.contains(r#"model was "m-7b", is "m-70b""#), "{error}");
+    // Links alone, too; then they are said for good.
+    scratch.store().run("links", Value::Null).expect("opens");
+    let linked = RunOptions::default().links([("wandb", "run/7")]);
+    assert_eq!(scratch.store().open_run("links", linked).expect("takes").info().links["wandb"], "run/7");
+    assert!(matches!(scratch.store().run("links", model("m-7b")), Err(Error::ConfigChanged { .. })));
+}
+
+/// What was recorded without a config is not said to be of one that somebody gives later.
+#[test]
+fn a_run_with_an_episode_takes_no_config() {
+    let scratch = Scratch::new("config-too-late");
+    let run = scratch.store().run("evaluation", Value::Null).expect("opens");
+    let episode = run.unnamed(Opening::default()).expect("opens");
+    episode.step(Step::new().action("a")).expect("records");
+    let error = scratch.store().run("evaluation", model("m-7b")).expect_err("refuses").to_string();
+    for part in
+        ["made without one and has episodes", r#"now it is {"model": "m-7b"}"#, "; give none, or start"]
+    {
+        assert!(error.contains(part), "{error}");
+    }
+    assert_eq!(run.look_again().expect("reads").config, Value::Null);
+    scratch.store().run("evaluation", Value::Null).expect("opens");
+}
+
+/// Of many processes that bring a config each, one decides; the others are told, and there is one generation.
+#[test]
+fn of_many_configs_that_are_given_at_once_one_counts() {
+    let scratch = Scratch::new("configs-at-once");
+    for round in 0..8 {
+        let name = format!("run {round}");
+        scratch.store().run(&name, Value::Null).expect("opens");
+        let bring = |number: i64| {
+            let (store, name) = (scratch.store(), name.clone());
+            std::thread::spawn(move || store.run(&name, Value::map([("seed", Value::Int(number))])))
+        };
+        let threads: Vec<_> = (0..6).map(bring).collect();
+        let came = threads.into_iter().map(|thread| thread.join().expect("no panic"));
+        let (taken, refused): (Vec<_>, Vec<_>) = came.partition(Result::is_ok);
+        assert!(refused.iter().all(|it| matches!(it, Err(Error::ConfigChanged { .. }))), "{refused:?}");
+        assert_eq!((taken.len(), refused.len()), (1, 5), "round {round}");
+        let config = &taken[0].as_ref().expect("taken").info().config;
+        let runs: Vec<_> = scratch.store().runs().expect("lists").into_iter().flatten().collect();
+        let of_name: Vec<_> = runs.iter().filter(|run| run.name == name).collect();
+        assert!(of_name.len() == 1 && of_name[0].config == *config, "{of_name:?}");
+    }
+}
+
+/// A config that was taken is whole or absent, whatever is killed when, and a power cut takes none back that was relied on.
+#[test]
+fn a_config_that_was_taken_survives_a_power_cut() {
+    let first = SimDisk::new(11);
+    let open = |sim: &SimDisk, config: Value| {
+        let options = Options::default().background(false).dictionary(false);
+        Store::on_files(sim.process(), options)?.run("run", config)
+    };
+    open(&first, Value::Null).expect("opens");
+    open(&first, model("m-7b")).expect("takes");
+    let trace = first.trace();
+    let mut states = 0;
+    for cut in 0..trace.cuts() {
+        let left = trace.killed(cut);
+        let said = open(&left, Value::Null).map(|run| run.info().config.clone());
+        let is_said = matches!(said, Err(Error::ConfigChanged { .. }));
+        assert!(is_said || said.as_ref().is_ok_and(|it| *it == Value::Null), "killed at {cut}: {said:?}");
+        let run = open(&left, model(if is_said { "m-7b" } else { "m-70b" })).expect("opens");
+        let (generation_id, trace) = (run.generation_id(), left.trace());
+        let last = trace.cuts() - 1;
+        for nth in 0..trace.state_count(last).min(64) {
+            let run = open(&trace.state(last, nth), run.info().config.clone()).expect("is as it was");
+            assert_eq!(run.generation_id(), generation_id, "killed at {cut}, state {nth}: another run");
+            states += 1;
+        }
+    }
+    println!("{} kills, {states} states after a power cut", trace.cuts());
+    assert!(states >= trace.cuts() as u64, "too little was tried: {states}");
+}
+
+/// A damaged config is told, by its file: the run is not opened as one without a config.
+#[test]
+fn a_damaged_config_is_not_taken_for_none() {
+    if scratch::is_toy() {
+        return; // about a directory, or other processes
+    }
+    let scratch = Scratch::new("damaged-config");
+    scratch.store().run("r", Value::Null).expect("opens");
+    scratch.store().run("r", model("m-7b")).expect("takes");
+    let card = scratch.files("0.config").remove(0);
+    let mut bytes = std::fs::read(&card).expect("reads");
+    *bytes.last_mut().expect("has bytes") ^= 1;
+    std::fs::write(&card, bytes).expect("writes");
+    for config in [Value::Null, model("m-7b")] {
+        let error = scratch.store().run("r", config).expect_err("refuses");
+        assert!(matches!(&error, Error::Damaged { path, .. } if path.ends_with("0.config")), "{error}");
+    }
 }
 
 /// A new generation is another run of the same name; who asks without `new` gets the newest.

@@ -100,6 +100,11 @@ pub(crate) fn run_path(folder: &str, generation: u64) -> String {
     format!("{folder}/{generation}.run")
 }
 
+/// The config of a generation that was made without one.
+pub(crate) fn run_config_path(folder: &str, generation: u64) -> String {
+    format!("{folder}/{generation}.config")
+}
+
 /// The seal of a group.
 pub(crate) fn seal_path(group: &Id) -> String {
     let hex = group.to_string();
@@ -202,6 +207,7 @@ mod tests {
             format!("mail/{id}/0"),
             format!("mail/{id}/0.answer"),
             format!("runs/{id}/0.plan.1"),
+            format!("runs/{id}/0.config"),
             seal_path(&id),
             stream_path(&id, "freeze"),
         ];

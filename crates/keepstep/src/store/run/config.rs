@@ -2,6 +2,8 @@
 
 use keepstep_format::value::Value;
 
+use crate::error::{Error, MADE_WITHOUT};
+
 /// How much of a value a message shows.
 const CHARS_MAX: usize = 60;
 /// How many keys a message shows.
@@ -14,6 +16,12 @@ pub(in crate::store) fn differences(before: &Value, now: &Value) -> Vec<String> 
     if says_nothing(before) && says_nothing(now) {
         return said;
     }
+    if says_nothing(before) {
+        return vec![format!("{MADE_WITHOUT} and has episodes, and now it is {}", short(now, CHARS_MAX))];
+    }
+    if says_nothing(now) {
+        return vec![format!("it was {}, and now none is given", short(before, CHARS_MAX))];
+    }
     compare("", Some(before), Some(now), &mut said);
     if said.len() > KEYS_MAX {
         let more = said.len() - KEYS_MAX;
@@ -23,11 +31,21 @@ pub(in crate::store) fn differences(before: &Value, now: &Value) -> Vec<String> 
     said
 }
 
-fn says_nothing(config: &Value) -> bool {
+/// True if no config was given, or an empty one.
+pub(super) fn says_nothing(config: &Value) -> bool {
     match config.plain() {
         Value::Null => true,
         Value::Map(entries) => entries.is_empty(),
         _ => false,
+    }
+}
+
+/// The error for a config that no card can say.
+pub(super) fn unfit() -> Error {
+    Error::BadInput {
+        field: "config".to_owned(),
+        value: "is deeper than 127 levels, longer than 64 MiB, or partly lost".to_owned(),
+        fix: "record large values in an episode, and put its name into the config".to_owned(),
     }
 }
 
@@ -86,7 +104,18 @@ mod tests {
         let said = differences(&config("a", 0.5), &Value::map([("seed", Value::Int(1))]));
         assert_eq!(said.len(), 1);
         assert!(said[0].starts_with("model was {") && said[0].ends_with("is not there"), "{said:?}");
-        assert_eq!(differences(&Value::Null, &config("a", 1.0)).len(), 1);
+    }
+
+    /// Whoever gave a config, or none, reads which side gave none: "was None" said it of neither.
+    #[test]
+    fn a_config_that_was_not_given_is_said_to_be_missing() {
+        let given = Value::map([("seed", Value::Int(1))]);
+        let said = differences(&Value::Null, &given);
+        assert_eq!(said, [r#"it was made without one and has episodes, and now it is {"seed": 1}"#]);
+        assert_eq!(
+            differences(&given, &Value::map::<&str>([])),
+            [r#"it was {"seed": 1}, and now none is given"#]
+        );
     }
 
     /// A dict has no order to its user; a list does.

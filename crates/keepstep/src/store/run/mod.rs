@@ -1,6 +1,7 @@
 //! A run: a named set of episodes with one config and a random generation id.
 
 pub(in crate::store) mod config;
+mod later;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use keepstep_format::{Id, fields, ids};
 use crate::counts::numbered;
 use crate::disk;
 use crate::error::{Doing, Error, Result, or_told};
-use crate::segment::cards::{CardFound, Fields, Published, publish_card, read_card};
+use crate::segment::cards::{Fields, Published, publish_card};
 use crate::segment::names::{RUNS, parse_number, run_folder, run_path};
 use crate::store::Store;
 use crate::store::name::EpisodeName;
@@ -27,7 +28,8 @@ const RACES_MAX: u64 = 100_000;
 #[must_use]
 #[non_exhaustive]
 pub struct RunOptions {
-    /// What its episodes have in common. If the run exists with another config, opening it is refused.
+    /// What its episodes have in common. If the run exists with another config, opening it is refused; if it exists
+    /// without a config and links, and has no episode, it takes the ones given here.
     pub config: Value,
     /// What it refers to: a name and a reference each. An empty map leaves the links of an existing run as they are.
     pub links: BTreeMap<String, String>,
@@ -133,6 +135,9 @@ pub struct Run {
 impl Store {
     /// Opens a run. If it does not exist, it is made. If it exists with another config, opening it is refused.
     ///
+    /// A run that was made without a config (often by a reader that came first) takes the first one that is given, as
+    /// long as no episode of it began.
+    ///
     /// ```
     /// use keepstep::{Error, Options, Store, Value};
     ///
@@ -209,7 +214,7 @@ impl Store {
         let there = self.generations(&folder)?;
         let mut trouble = None;
         for number in there.iter().rev() {
-            let (run, unread) = or_told(self.read_run(&run_path(&folder, *number)))?;
+            let (run, unread) = or_told(self.read_run(&folder, *number))?;
             trouble = trouble.or(unread);
             if run.is_some_and(|run| run.generation_id == *generation_id) {
                 let is_newest = there.last() == Some(number);
@@ -241,7 +246,7 @@ impl Store {
             let (generations, lost) = self.generations_and_lost(&folder)?;
             found.extend(lost.into_iter().map(Err));
             for generation in &generations {
-                let run = self.read_run(&run_path(&folder, *generation));
+                let run = self.read_run(&folder, *generation);
                 let is_newest = generations.last() == Some(generation);
                 found.push(run.map(|run| RunInfo { is_newest, ..run }));
             }
@@ -311,20 +316,17 @@ impl Store {
         match publish_card(self.cards(), &path, kind::RUN, &run_fields(&info))? {
             Published::Done => Ok(Some(info)),
             Published::Taken => Ok(None),
-            Published::Unfit => Err(Error::BadInput {
-                field: "config".to_owned(),
-                value: "is deeper than 127 levels, longer than 64 MiB, or partly lost".to_owned(),
-                fix: "record large values in an episode, and put its name into the config".to_owned(),
-            }),
+            Published::Unfit => Err(config::unfit()),
         }
     }
 
     fn reopen(&self, name: &str, generation: u64, is_newest: bool, options: &RunOptions) -> Result<Run> {
         let folder = run_folder(name);
-        let info = RunInfo { is_newest, ..self.read_run(&run_path(&folder, generation))? };
+        let info = RunInfo { is_newest, ..self.read_run(&folder, generation)? };
         // The process that made the run may not have synced its card yet. Episodes that name its generation id need
         // the card.
         self.disk().settle(&folder).doing("sync", &folder)?;
+        let info = self.offer_config(&folder, info, options)?;
         let keys = differences(&info.config, &options.config);
         if !keys.is_empty() {
             return Err(Error::ConfigChanged { run: name.to_owned(), keys: keys.join("; ") });
@@ -337,18 +339,6 @@ impl Store {
             });
         }
         Ok(self.run_of(info))
-    }
-
-    fn read_run(&self, path: &str) -> Result<RunInfo> {
-        let damaged =
-            |found: &str| Error::Damaged { path: path.to_owned(), offset: 0, found: found.to_owned() };
-        match read_card(self.cards(), path, kind::RUN)? {
-            CardFound::Nothing => Err(Error::NotFound { what: path.to_owned() }),
-            CardFound::Damaged => Err(damaged("it does not validate")),
-            CardFound::Card(card) => {
-                run_info(&card).ok_or_else(|| damaged("it lacks a name, a generation id or a generation"))
-            }
-        }
     }
 }
 
@@ -426,9 +416,16 @@ impl Run {
         (!self.info.is_newest || is_old()).then_some(self.info.generation)
     }
 
-    /// What its card says: config, links, when it was made.
+    /// What was known when it was opened: config, links, when it was made.
     pub fn info(&self) -> &RunInfo {
         &self.info
+    }
+
+    /// What is known now. A run that was opened before anybody gave a config takes the first one that is given.
+    pub fn look_again(&self) -> Result<RunInfo> {
+        self.store.check_process()?;
+        let now = self.store.read_run(&run_folder(self.name()), self.info.generation)?;
+        Ok(RunInfo { is_newest: self.old_generation().is_none(), ..now })
     }
 
     /// The store that it is in.
