@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import keepstep
 
 from . import _demo_screen as screen
+from ._command import again
 from ._demo_agent import seed_of, steps_of
 from ._demo_screen import counted
 
@@ -90,7 +91,8 @@ class Demo:
             "pause-s": self._pause_ms / 1000,
         }
         named = [text for name, value in options.items() for text in (f"--{name}", str(value))]
-        command = [sys.executable, "-m", "keepstep._demo_agent", *named, *self._tasks]
+        agent = again("from keepstep._demo_agent import main; main()")
+        command = [sys.executable, *agent, *named, *self._tasks]
         bar = screen.Progress(total, "steps acknowledged")
         told, was_killed = Told(), False
         # In a session of its own, so that Ctrl-C reaches only this process, and the recorder prints nothing.
@@ -116,7 +118,8 @@ class Demo:
 
     def _list(self) -> None:
         screen.say(f"What is on disk, by `{self._command('ls', self._where, self._run)}`:")
-        subprocess.run([sys.executable, "-m", "keepstep", "ls", self._where, self._run], check=True)
+        command = again("from keepstep._command import main; main()")
+        subprocess.run([sys.executable, *command, "ls", self._where, self._run], check=True)
         screen.say()
 
     def _show_survivors(self, store: Store, told: Told) -> int:

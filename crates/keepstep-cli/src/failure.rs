@@ -83,6 +83,14 @@ impl Failure {
         }
     }
 
+    /// What happened.
+    pub(crate) fn message(&self) -> &str {
+        match self {
+            Self::Told { message, .. } => message,
+            Self::ReaderGone => "the reader of the output went away",
+        }
+    }
+
     /// Prints it to stderr.
     pub(crate) fn tell(&self, screen: &Screen) {
         let Self::Told { message, .. } = self else { return };

@@ -9,8 +9,39 @@ use std::{io, path::Path};
 
 use keepstep::disk::{Files, LockState, RealDisk};
 
-/// What a probe found, or what went wrong.
-pub(crate) type Finding<T> = Result<T, String>;
+/// What a probe found, or why there is no good answer.
+pub(crate) type Finding<T> = Result<T, Trouble>;
+
+/// Why a probe gave no good answer.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Trouble {
+    /// The disk does not do what is needed.
+    Fails(String),
+    /// The probe itself went wrong, which says nothing about the disk.
+    Unknown(String),
+}
+
+impl From<String> for Trouble {
+    fn from(why: String) -> Self {
+        Self::Fails(why)
+    }
+}
+
+impl From<&str> for Trouble {
+    fn from(why: &str) -> Self {
+        Self::Fails(why.to_owned())
+    }
+}
+
+impl Trouble {
+    /// The same, with what was probed: what the disk fails at is named.
+    pub(crate) fn of(self, what: &str) -> Self {
+        match self {
+            Self::Fails(why) => Self::Fails(format!("{what}: {why}")),
+            Self::Unknown(why) => Self::Unknown(format!("{what} are not known: {why}")),
+        }
+    }
+}
 
 const SYNCS: usize = 200;
 const SYNC_BYTES: usize = 4096;
@@ -77,19 +108,25 @@ fn race(attempt: impl Fn(u64, usize) -> io::Result<()> + Sync) -> Finding<()> {
             match attempt(race, racer) {
                 Ok(()) => _ = winners.fetch_add(1, Ordering::Relaxed),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => result = Err(told(&error)),
+                Err(error) => result = Err(told(&error).into()),
             }
         }
         result
     };
     std::thread::scope(|scope| {
         let racers: Vec<_> = (0..RACERS).map(|racer| scope.spawn(move || run_one(run, racer))).collect();
-        racers
-            .into_iter()
-            .try_for_each(|racer| racer.join().unwrap_or_else(|_| Err("a racer panicked".to_owned())))
+        racers.into_iter().try_for_each(|racer| racer.join().unwrap_or_else(|_| Err(panicked())))
     })?;
     let wrong = winners.iter().filter(|winners| winners.load(Ordering::Relaxed) != 1).count();
-    if wrong == 0 { Ok(()) } else { Err(format!("{wrong} of {RACES} races had no winner, or several")) }
+    if wrong == 0 {
+        Ok(())
+    } else {
+        Err(format!("{wrong} of {RACES} races had no winner, or several").into())
+    }
+}
+
+fn panicked() -> Trouble {
+    Trouble::Unknown("the probe crashed: a thread of it panicked".to_owned())
 }
 
 fn run_one(run: impl Fn(usize) -> Finding<()>, racer: usize) -> Finding<()> {
@@ -100,14 +137,14 @@ fn run_one(run: impl Fn(usize) -> Finding<()>, racer: usize) -> Finding<()> {
 pub(crate) fn lock(disk: &dyn Files, ask: impl Fn(&str) -> Finding<LockState>) -> Finding<()> {
     let file = disk.create_new("lock").map_err(|error| told(&error))?;
     if !file.try_lock().map_err(|error| told(&error))? {
-        return Err("a file that no other process has could not be locked".to_owned());
+        return Err("a file that no other process has could not be locked".into());
     }
     if ask("lock")? != LockState::Held {
-        return Err("another process does not see it".to_owned());
+        return Err("another process does not see it".into());
     }
     drop(file);
     if ask("lock")? != LockState::Free {
-        return Err("another process still sees it after it is gone".to_owned());
+        return Err("another process still sees it after it is gone".into());
     }
     Ok(())
 }
@@ -123,7 +160,7 @@ pub(crate) fn notice(disk: &dyn Files) -> Finding<()> {
     disk.create_new("noticed").map_err(|error| told(&error))?;
     match watch.wait(Duration::from_secs(2)) {
         Ok(true) => Ok(()),
-        Ok(false) => Err("a new file was not noticed; followers will look now and then".to_owned()),
-        Err(error) => Err(told(&error)),
+        Ok(false) => Err("a new file was not noticed; followers will look now and then".into()),
+        Err(error) => Err(told(&error).into()),
     }
 }

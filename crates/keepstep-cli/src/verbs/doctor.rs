@@ -10,7 +10,7 @@ use crate::Program;
 use crate::chance::new_seed;
 use crate::child;
 use crate::doctor::mount::{self, Mount};
-use crate::doctor::probes::{self, Finding, Latency, RACERS, RACES};
+use crate::doctor::probes::{self, Finding, Latency, RACERS, RACES, Trouble};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::json::Json;
 use crate::numbers::{bytes, span_us};
@@ -134,15 +134,18 @@ fn examine(wanted: &Path, directory: &Path, program: &Program) -> Outcome<Checku
 
 fn ask_other_process(program: &Program, dir: &Path, name: &str) -> Finding<LockState> {
     let arguments = [dir.as_os_str().to_owned(), OsString::from(name)];
+    let unknown = |why: String| Trouble::Unknown(why);
     let started = child::start(program, "doctor-lock", arguments);
-    let (mut process, mut says) = started.map_err(|_| "another process could not be started".to_owned())?;
+    let (mut process, mut says) = started
+        .map_err(|failure| unknown(format!("the probe could not be started: {}", failure.message())))?;
     let mut said = String::new();
     let heard = says.read_to_string(&mut said);
-    let _ = process.wait();
+    let ended =
+        process.wait().map_err(|failure| unknown(format!("the probe was lost: {}", failure.message())))?;
     match (heard, said.trim()) {
         (Ok(_), "held") => Ok(LockState::Held),
         (Ok(_), "free") => Ok(LockState::Free),
-        _ => Err("another process could not look at it".to_owned()),
+        _ => Err(unknown(format!("the probe crashed: {ended}; what it said is above"))),
     }
 }
 
@@ -162,9 +165,9 @@ impl Checkup {
     /// Whether steps can be recorded that survive a kill, or why not.
     fn kill(&self) -> Finding<()> {
         if matches!(self.file_system, FileSystem::Network(_)) {
-            return Err("locks and caches of a network cannot be trusted: record to a local disk".to_owned());
+            return Err("locks and caches of a network cannot be trusted: record to a local disk".into());
         }
-        let say = |what: &str, finding: &Finding<()>| finding.clone().map_err(|why| format!("{what}: {why}"));
+        let say = |what: &str, finding: &Finding<()>| finding.clone().map_err(|why| why.of(what));
         say("exclusive create by link", &self.link)?;
         say("exclusive create by O_EXCL", &self.create)?;
         say("locks between processes", &self.lock)
@@ -174,17 +177,17 @@ impl Checkup {
     fn power(&self) -> Finding<()> {
         self.kill()?;
         match self.file_system {
-            FileSystem::Memory(_) => return Err("it is memory, which a power cut empties".to_owned()),
-            FileSystem::Unsynced(_, why) => return Err(why.to_owned()),
+            FileSystem::Memory(_) => return Err("it is memory, which a power cut empties".into()),
+            FileSystem::Unsynced(_, why) => return Err(why.into()),
             FileSystem::Local(_) | FileSystem::Network(_) => {}
         }
-        self.sync.as_ref().map_err(|why| format!("sync: {why}"))?;
-        self.sync_directory.as_ref().map_err(|why| format!("sync of a directory: {why}"))?;
+        self.sync.as_ref().map_err(|why| why.clone().of("syncs"))?;
+        self.sync_directory.as_ref().map_err(|why| why.clone().of("syncs of a directory"))?;
         Ok(())
     }
 
     fn machine() -> Finding<()> {
-        Err("the disk is lost with the machine; buckets come later".to_owned())
+        Err("the disk is lost with the machine; buckets come later".into())
     }
 
     /// What the levels do not say.
@@ -221,7 +224,8 @@ impl Checkup {
     fn json(&self) -> Json {
         let finding = |finding: &Finding<()>| match finding {
             Ok(()) => Json::map([("ok", Json::Bool(true))]),
-            Err(why) => Json::map([("ok", Json::Bool(false)), ("why", Json::from(&**why))]),
+            Err(Trouble::Fails(why)) => Json::map([("ok", Json::Bool(false)), ("why", Json::from(&**why))]),
+            Err(Trouble::Unknown(why)) => Json::map([("ok", Json::Null), ("why", Json::from(&**why))]),
         };
         let sync = match &self.sync {
             Ok(sync) => Json::map([
@@ -281,7 +285,8 @@ impl Checkup {
         for (level, reached, meaning) in levels {
             let answer = match &reached {
                 Ok(()) => format!("{}  {meaning}", screen.data.green("yes")),
-                Err(why) => format!("{}   {}", screen.data.yellow("no"), shown(why)),
+                Err(Trouble::Fails(why)) => format!("{}   {}", screen.data.yellow("no"), shown(why)),
+                Err(Trouble::Unknown(why)) => format!("{}  {}", screen.data.yellow("unknown"), shown(why)),
             };
             screen.line(&format!("level {level:<10}{answer}"))?;
         }
@@ -295,7 +300,8 @@ impl Checkup {
         let ok = paint.green("ok");
         let tell = |finding: &Finding<()>, good: String| match finding {
             Ok(()) => format!("{ok}: {good}"),
-            Err(why) => format!("{}: {}", paint.red("failed"), shown(why)),
+            Err(Trouble::Fails(why)) => format!("{}: {}", paint.red("failed"), shown(why)),
+            Err(Trouble::Unknown(why)) => format!("{}: {}", paint.yellow("unknown"), shown(why)),
         };
         let would = if self.wanted == self.directory { "" } else { ", where it would be made" };
         let mut file_system = self.file_system_name();
