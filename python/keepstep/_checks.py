@@ -7,7 +7,7 @@ import operator
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from ._foreign import repr_of
+from ._foreign import close, gives_later, repr_of
 from .errors import BadInput
 
 _SHOWN = 60
@@ -24,6 +24,8 @@ def wrong(name: str, given: object, fix: str) -> BadInput:
     """The error for an argument of a wrong type or value."""
     shown = repr_of(given)
     shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
+    close(given)
+    fix = gives_later(type(given)) or fix
     # The quotes of a string say what it is.
     kind = "" if given is None or isinstance(given, str) else f"the {type(given).__name__} "
     return BadInput(f"{name} is {kind}{shown}: {fix}")

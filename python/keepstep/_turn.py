@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from . import _checks
 from ._endings import error_of, why_of
 from ._foreign import message_of
+from ._loops import warn_caller
 from ._scope import Scope
 from ._steps import Said
 from ._tokens import Tokens
@@ -70,6 +71,15 @@ class Turn(Scope):
         self._end = "has its result"
         self.adopted = index is not None
         self.error: str | None = None
+
+    def __del__(self) -> None:
+        # The handle of a pending turn may be looked at alone; a new turn that is never entered is a forgotten `with`.
+        if not getattr(self, "_entered", True) and self._index is None:
+            warn_caller(
+                f"a turn of {self._episode.ref} was made and never entered, so nothing of it was recorded: write "
+                "`with episode.turn(...) as turn:`",
+                RuntimeWarning,
+            )
 
     @property
     def index(self) -> int:

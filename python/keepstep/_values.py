@@ -12,7 +12,7 @@ from typing import Any
 
 from . import _arrays
 from ._builtins import BUILTIN_DECODERS, builtin_plan
-from ._foreign import message_of
+from ._foreign import close, gives_later, message_of
 from ._marks import Array, Lost, Media, RecordedAsRepr, Repr
 from .errors import BadInput
 
@@ -22,6 +22,7 @@ __all__ = ["Array", "Lost", "Media", "RecordedAsRepr", "Repr", "register"]
 _encoders: dict[type, Callable[[Any], Any]] = {}
 decoders: dict[str, Callable[[Any], Any]] = {}
 builtin_decoders = BUILTIN_DECODERS
+close_unstarted = close
 array_of = _arrays.array_of
 array_parts = _arrays.array_parts
 tensor_parts = _arrays.tensor_parts
@@ -76,7 +77,8 @@ def plan_of(cls: type) -> tuple[str, str | None, Any]:
     """How objects of a class are recorded: the kind of plan, the type name to keep, and what the plan needs.
 
     Kinds: `call` and `registered` (record what a function returns), `fields` (attributes by name), `dict`, `list`, `str`, `int`, `float`, `bytes`
-    (as the builtin that it derives from), `array`, `tensor`, `media`, `raw`, `marked`, and `repr`, the last resort.
+    (as the builtin that it derives from), `array`, `tensor`, `media`, `raw`, `marked`, `later` (refused: it gives its value
+    later), and `repr`, the last resort.
     """
     if cls in _encoders:
         return "registered", name_of(cls), _encoders[cls]
@@ -84,7 +86,10 @@ def plan_of(cls: type) -> tuple[str, str | None, Any]:
         found = plan(cls)
         if found is not None:
             return found
-    return "repr", name_of(cls), None
+    advice = gives_later(cls)
+    if advice is None:
+        return "repr", name_of(cls), None
+    return "later", name_of(cls).removeprefix("builtins."), advice
 
 
 def _own(cls: type) -> tuple[str, str | None, Any] | None:

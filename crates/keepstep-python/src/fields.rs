@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyMapping, PyString};
 
 use crate::errors::{OrRaise, bad_input};
-use crate::values::Walk;
+use crate::values::{Walk, or_forgotten_await};
 
 /// Which arguments a call takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,9 @@ pub(crate) fn step_of(call: Call, given: &Bound<'_, PyDict>, walk: &mut Walk<'_>
         if walk.skips(name) {
             continue;
         }
-        if let Some(value) = held(field, &value, walk)? {
+        let held = held(field, &value, walk);
+        let held = held.map_err(|error| or_forgotten_await(walk, field.name, &value, error));
+        if let Some(value) = held? {
             step = step.field(field.number, value);
         }
     }

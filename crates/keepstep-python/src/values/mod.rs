@@ -24,6 +24,7 @@ use pyo3::types::PyString;
 pub(crate) use decode::from_value;
 pub(crate) use differing::difference;
 pub(crate) use past::PastCell;
+pub(crate) use plan::or_forgotten_await;
 
 use met::Met;
 use past::Past;

@@ -53,6 +53,11 @@ enum Plan {
     Media,
     RawArray,
     Marked,
+    /// Not at all: its value comes later, and nobody waited for it. What to do about that.
+    Later {
+        name: Arc<str>,
+        advice: String,
+    },
     /// As a marked text: the last resort.
     Repr {
         name: Arc<str>,
@@ -129,6 +134,7 @@ fn decide(class: &Bound<'_, PyType>) -> PyResult<Plan> {
         "media" => Plan::Media,
         "raw" => Plan::RawArray,
         "marked" => Plan::Marked,
+        "later" => Plan::Later { name, advice: needs.extract()? },
         _ => Plan::Repr { name },
     })
 }
@@ -172,7 +178,48 @@ pub(super) fn value(walk: &mut Walk<'_>, given: &Bound<'_, PyAny>, place: &Place
             let (class, text): (String, String) = (given.getattr("type")?.extract()?, given.extract()?);
             Ok(Value::Repr(Arc::from(class), Arc::from(text)))
         }
+        // An error is recorded, whatever is in it.
+        Plan::Later { name, .. } if walk.in_error => marked(walk, given, name, place),
+        Plan::Later { name, advice } => Err(came_too_early(walk, given, name, advice, place)),
         Plan::Repr { name } => marked(walk, given, name, place),
+    }
+}
+
+/// The error for an object that gives its value later. A coroutine is closed, or Python would warn of it too.
+fn came_too_early(
+    walk: &Walk<'_>,
+    given: &Bound<'_, PyAny>,
+    class: &str,
+    advice: &str,
+    place: &Place<'_>,
+) -> PyErr {
+    let py = given.py();
+    let closed = python_half(py)
+        .and_then(|half| half.getattr("close_unstarted")?.call1((given,)))
+        .map_or_else(|error| unless_fatal(py, error), |_| Ok(()));
+    if let Err(fatal) = closed {
+        return fatal;
+    }
+    let at = match walk.comes_back {
+        Some(ComesBack::Result) => format!("call {:?}: {}", place.field(), place.written_from("result")),
+        _ => place.to_string(),
+    };
+    let value = format!("is of class {class}, which gives its value later");
+    crate::errors::raise(py, &bad_input(&at, &value, advice))
+}
+
+/// The error for an argument of another kind, where it was given something that gives its value later.
+pub(crate) fn or_forgotten_await(
+    walk: &Walk<'_>,
+    name: &str,
+    given: &Bound<'_, PyAny>,
+    error: PyErr,
+) -> PyErr {
+    match &*plan_of(&given.get_type()) {
+        Plan::Later { name: class, advice } => {
+            came_too_early(walk, given, class, advice, &Place::root(name, given))
+        }
+        _ => error,
     }
 }
 
