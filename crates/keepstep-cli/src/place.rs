@@ -53,13 +53,6 @@ fn stores_below(path: &Path) -> Vec<PathBuf> {
     stores
 }
 
-/// As [`open_to_read`], after [`split`].
-pub(crate) fn open_split(store: Option<&Path>, targets: &[String]) -> Outcome<(Store, Vec<String>)> {
-    let (path, refs) = split(store, targets);
-    let opened = open_taken(store, &path, refs.first().map(String::as_str));
-    Ok((opened?, refs))
-}
-
 /// Opens what [`split`] took for the store. If the first reference was meant as a directory, a hint says how to write
 /// that.
 pub(crate) fn open_taken(store: Option<&Path>, path: &Path, first: Option<&str>) -> Outcome<Store> {

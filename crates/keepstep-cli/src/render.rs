@@ -167,7 +167,7 @@ impl Rendered {
         let arguments = self.get("arguments").map_or_else(String::new, arguments_of);
         let came = match (self.get("result"), self.get("error")) {
             (_, Some(error)) => format!("failed: {}", error_of(error)),
-            (Some(result), _) => format!("-> {}", brief(result, BRIEF_COLUMNS)),
+            (Some(result), _) => format!("-> {}", result_of(result)),
             _ => String::new(),
         };
         format!("call {name}({arguments}){key} {came}")
@@ -250,6 +250,44 @@ fn arguments_of(arguments: &Value) -> String {
     all.join(", ")
 }
 
+/// What a call gave. Of an answer of a model, what it says comes first: its id and its settings tell nobody anything.
+fn result_of(result: &Value) -> String {
+    let whole = brief(result, BRIEF_COLUMNS);
+    match content_of(result) {
+        Some(content) => format!("\"{}\" in {whole}", brief(content, BRIEF_COLUMNS)),
+        None => whole,
+    }
+}
+
+/// The text of an answer, where the SDKs of model servers have it: `choices[0].message.content` or `content[0].text`.
+fn content_of(answer: &Value) -> Option<&Value> {
+    let said = match part(answer, "choices").and_then(first) {
+        Some(choice) => part(part(choice, "message")?, "content")?,
+        None => part(answer, "content")?,
+    };
+    let text = first(said).and_then(|block| part(block, "text")).unwrap_or(said);
+    text.as_str().is_some_and(|text| !text.is_empty()).then_some(text)
+}
+
+fn part<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
+    bare(value).get(name)
+}
+
+fn first(value: &Value) -> Option<&Value> {
+    match bare(value) {
+        Value::List(items) => items.first(),
+        _ => None,
+    }
+}
+
+/// A value without the name of its class.
+fn bare(value: &Value) -> &Value {
+    match value.plain() {
+        Value::Typed(_, inner) => bare(inner),
+        other => other,
+    }
+}
+
 /// What is told of an error on one line: its type and message, without the traceback.
 pub(crate) fn error_of(error: &Value) -> String {
     let text = |name: &str| error.get(name).and_then(Value::as_str);
@@ -279,4 +317,29 @@ fn of_record(record: &Record) -> Rendered {
     let told = record.fields.iter().filter(|(number, _)| *number != fields::GENERATION_ID);
     entry.fields = told.map(|(number, value)| (name(*number), value.clone())).collect();
     entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of an answer of an SDK, people saw its id, its model and the time, and not what the model said.
+    #[test]
+    fn an_answer_says_its_content_first() {
+        let text = |text: &str| Value::map([("type", Value::from("text")), ("text", Value::from(text))]);
+        let message = Value::map([("role", Value::from("assistant")), ("content", Value::from("look"))]);
+        let choice = Value::map([("index", Value::Int(0)), ("message", message)]);
+        let of = |name: &str, value| Value::Typed(name.into(), std::sync::Arc::new(value));
+        let chat =
+            Value::map([("id", Value::from("chatcmpl-1")), ("choices", Value::list([of("Choice", choice)]))]);
+        let blocks = Value::map([("id", Value::from("msg-1")), ("content", Value::list([text("pay")]))]);
+        assert!(
+            result_of(&of("ChatCompletion", chat))
+                .starts_with(r#""look" in ChatCompletion({id: "chatcmpl-1""#)
+        );
+        assert!(result_of(&blocks).starts_with(r#""pay" in {id: "msg-1""#));
+        assert_eq!(result_of(&Value::from("look")), "look");
+        let tools = Value::map([("content", Value::Null)]);
+        assert_eq!(result_of(&tools), "{content: null}");
+    }
 }

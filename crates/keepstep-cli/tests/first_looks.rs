@@ -253,6 +253,11 @@ fn tail_waits_for_a_store_and_an_episode_to_come() {
     let shop = opened(&scratch, "shop");
     record(&shop, &["t"]);
     assert_eq!(steps(tail), 1);
+    // Of two names the first is the store, also if it does not look like a path.
+    let (tail, _talk) = waiting(&scratch, &["later", "shop/t"], "there is no store at later yet");
+    let later = Store::open(scratch.path("later"), Options::default()).unwrap();
+    record(&later.run("shop", Value::Null).unwrap(), &["t"]);
+    assert_eq!(steps(tail), 1);
     let (tail, mut talk) =
         waiting(&scratch, &["./s", "shop/tt"], "no episode here is called \"shop/tt\" yet");
     // Whoever mistyped it waits for ever; so the near names are told.
@@ -325,4 +330,68 @@ fn a_score_stands_in_the_heading() {
     };
     assert_eq!(heading("shop/t"), "shop/t#0.0  finished, 1 step, return 1, reward -1, score 0.5");
     assert_eq!(heading("shop/unscored"), "shop/unscored#0.0  finished, 1 step, return 1");
+}
+
+/// A run that was opened and not recorded to could neither be exported nor pruned, and the hint proposed its own name.
+#[test]
+fn a_run_without_episodes_is_there() {
+    let scratch = Scratch::new();
+    record(&opened(&scratch, "evaluation"), &["t"]);
+    opened(&scratch, "evalution");
+    let said = ask(&scratch, &["export", "jsonl", "-s", "s", "evalution"]);
+    assert!(said.code == Some(0) && said.out.is_empty(), "{said:?}");
+    assert!(said.err.starts_with("0 episodes, 0 steps"), "{said:?}");
+    for arguments in [
+        &["prune", "./s", "evalution", "--reason", "typo"][..],
+        &["prune", "./s", "evalution", "--reason", "typo", "--dry-run"],
+    ] {
+        let said = ask(&scratch, arguments);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(said.err.starts_with("0 episodes ") && said.err.contains("has no episodes"), "{said:?}");
+    }
+    let said = ask(&scratch, &["prune", "./s", "evalution", "--reason", "typo", "--json"]);
+    assert!(said.code == Some(0) && said.out.contains(r#""episodes":0"#), "{said:?}");
+    // Not all were taken for what was named.
+    assert!(ask(&scratch, &["ls", "./s", "evaluation"]).out.contains("evaluation/t#0.0"));
+    for verb in ["show", "tail"] {
+        let said = ask(&scratch, &[verb, "./s", "evalution"]);
+        assert!(said.code == Some(1) && !said.err.contains("perhaps"), "{said:?}");
+        assert!(said.err.contains("run 'evalution' is there, and has no episodes"), "{said:?}");
+    }
+    let said = ask(&scratch, &["export", "jsonl", "-s", "s", "evalutio"]);
+    assert!(said.err.contains("perhaps evalution or evaluation is meant"), "{said:?}");
+}
+
+/// A process that was killed just as it made its folder counted as silent for ever, since nothing could ever be heard of it.
+#[test]
+fn a_writer_that_was_killed_as_it_began_is_gone() {
+    let scratch = Scratch::new();
+    record(&opened(&scratch, "shop"), &["t"]);
+    let empty = scratch.path("s/writers").join("ab".repeat(16));
+    std::fs::create_dir(&empty).unwrap();
+    let unsaid = scratch.path("s/writers").join("cd".repeat(16));
+    std::fs::create_dir(&unsaid).unwrap();
+    std::fs::write(unsaid.join("lock"), "").unwrap();
+    let writers = || ask(&scratch, &["stats", "./s"]).out.lines().last().unwrap().to_owned();
+    assert!(writers().starts_with("writers   0 live, 3 gone"), "{}", writers());
+    assert!(!writers().contains("silent"), "{}", writers());
+    // One that has recorded is silent without its lock: it may be there.
+    std::fs::write(unsaid.join("beat"), [0; 20]).unwrap();
+    assert!(writers().contains("2 gone, 1 silent"), "{}", writers());
+}
+
+/// `ls runz` for a mistyped directory was looked for as a run, and did not say where.
+#[test]
+fn a_name_that_may_be_a_directory_is_told_where_it_was_looked_for() {
+    let scratch = Scratch::new();
+    let runs = Store::open(scratch.path("runs"), Options::default()).unwrap();
+    record(&runs.run("shop", Value::Null).unwrap(), &["t"]);
+    let said = ask(&scratch, &["ls", "runz"]);
+    assert!(
+        said.code == Some(1) && said.err.contains("no run or episode here is called \"runz\""),
+        "{said:?}"
+    );
+    assert!(said.err.contains("looked for in the store ./runs; there is no directory runz"), "{said:?}");
+    let said = ask(&scratch, &["ls", "./runs", "shp"]);
+    assert!(said.code == Some(1) && !said.err.contains("directory"), "{said:?}");
 }

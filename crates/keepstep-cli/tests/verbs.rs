@@ -160,7 +160,7 @@ fn an_address_is_refused_by_every_verb() {
     for arguments in cases {
         let said = run(scratch.dir(), &arguments);
         assert_eq!(said.code, Some(1), "{arguments:?}: {said:?}");
-        assert!(said.err.contains("directories only"), "{arguments:?}: {said:?}");
+        assert!(said.err.contains("give a local directory"), "{arguments:?}: {said:?}");
     }
     assert_eq!(std::fs::read_dir(scratch.dir()).unwrap().count(), 0);
 }

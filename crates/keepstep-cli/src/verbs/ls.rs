@@ -1,16 +1,16 @@
 //! `keepstep ls`: the runs of a store, or the episodes of a run.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use keepstep::refs::{self, Name, Ref, run_reference};
+use keepstep::refs::{self, Ref, run_reference};
 use keepstep::{Id, RunInfo, Store};
 
-use crate::failure::{Exit, Outcome};
+use crate::failure::{Exit, Failure, Outcome};
 use crate::filter::{Filter, each_once};
 use crate::json::Json;
 use crate::numbers::{count, counted, now_us, reward, span_us};
-use crate::place::open_split;
+use crate::place::{open_taken, quoted, split};
 use crate::planned;
 use crate::reading::{self, Episode};
 use crate::screen::{Screen, Side, Table};
@@ -65,7 +65,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     let chooser = args.filter.chooser()?;
-    let (store, refs) = open_split(args.store.as_deref(), &args.targets)?;
+    let (path, refs) = split(args.store.as_deref(), &args.targets);
+    let store = open_taken(args.store.as_deref(), &path, refs.first().map(String::as_str))?;
     let refs = parse_all(&refs)?;
     chooser.check(&store)?;
     let (catalog, mut episodes) = reading::open(&store)?;
@@ -76,15 +77,8 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         list_runs(args, &store, &reading::runs(&store)?, &episodes, screen)?;
     } else {
         if !refs.is_empty() {
-            // A run in which nothing has begun yet is there all the same.
-            let runs = reading::runs(&store)?;
-            let is_run = |wanted: &Ref| runs.iter().any(|run| names_run(wanted, run));
-            let within: Vec<_> = refs
-                .iter()
-                .filter(|(_, wanted)| !is_run(wanted) || !refs::matching(&episodes, wanted).is_empty())
-                .cloned()
-                .collect();
-            episodes = chosen(&store, &episodes, &within)?;
+            let found = chosen(&store, &episodes, &refs);
+            episodes = found.map_err(|failure| say_where(failure, args, &path, &refs))?;
         }
         let named: Vec<&Ref> = refs.iter().map(|(_, wanted)| wanted).collect();
         chooser.check_task(&store, &episodes, &named)?;
@@ -92,17 +86,20 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
         episodes.retain(|episode| chooser.takes(episode));
         list_episodes(args, &episodes, screen)?;
         if !args.json {
-            let is_asked_for = |run: &&RunInfo| refs.iter().any(|(_, it)| names_run(it, run));
+            let is_asked_for = |run: &&RunInfo| refs.iter().any(|(_, it)| refs::names_run(it, run));
             plans = planned::tell(&store, reading::runs(&store)?.iter().filter(is_asked_for), screen)?;
         }
     }
     Ok(plans.worse(reading::tell_all_wrong(&store, &catalog, &episodes, screen)?))
 }
 
-/// True if a reference is the name of a run, and of nothing in it.
-fn names_run(wanted: &Ref, run: &RunInfo) -> bool {
-    let is_meant = wanted.generation.map_or(run.is_newest, |generation| generation == run.generation);
-    is_meant && wanted.attempt.is_none() && matches!(&wanted.name, Name::Bare(name) if *name == run.name)
+/// Adds where a name was looked for, if it may have been meant as a directory.
+fn say_where(failure: Failure, args: &Args, path: &Path, refs: &[(String, Ref)]) -> Failure {
+    match refs.first() {
+        Some((first, _)) if args.store.is_none() && args.targets.first() == Some(first) => failure
+            .hint(format!("it was looked for in the store {}; there is no directory {first}", quoted(path))),
+        _ => failure,
+    }
 }
 
 pub(crate) fn parse_all(texts: &[String]) -> Outcome<Vec<(String, Ref)>> {
@@ -113,17 +110,22 @@ pub(crate) fn parse_all(texts: &[String]) -> Outcome<Vec<(String, Ref)>> {
     texts.iter().map(parse).collect()
 }
 
-/// The episodes that any of the references means; each must mean one at least.
+/// The episodes that any of the references means; each must mean one at least, or a run in which nothing has begun yet.
 pub(crate) fn chosen(store: &Store, episodes: &[Episode], refs: &[(String, Ref)]) -> Outcome<Vec<Episode>> {
     let mut chosen: Vec<&Episode> = Vec::new();
     for (text, wanted) in refs {
         let found = refs::matching(episodes, wanted);
-        if found.is_empty() {
+        if found.is_empty() && !is_run(store, wanted)? {
             return Err(reading::not_there(store, text, wanted, "run or episode"));
         }
         chosen.extend(found);
     }
     Ok(each_once(chosen, |episode| episode.key).into_iter().cloned().collect())
+}
+
+/// True if a reference names a run that is there, whether or not anything has begun in it.
+pub(crate) fn is_run(store: &Store, wanted: &Ref) -> Outcome<bool> {
+    Ok(reading::runs(store)?.iter().any(|run| refs::names_run(wanted, run)))
 }
 
 /// What the episodes of a run add up to.

@@ -17,7 +17,7 @@ use crate::progress;
 use crate::reading;
 use crate::screen::{Screen, Side, Table, shown};
 use crate::verbs::compact;
-use crate::verbs::ls::parse_all;
+use crate::verbs::ls::{is_run, parse_all};
 
 /// Arguments of `keepstep prune`.
 #[derive(Debug, Clone, clap::Args)]
@@ -88,18 +88,17 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     }
     let names = Names::of(&store)?;
     name_episodes(&store, &refs, &mut filter)?;
-    let bar = progress::bytes(0, "pruning");
-    let report = store.prune(&filter, args.dry_run, &mut |told| {
-        bar.set_length(told.bytes_total);
-        bar.set_position(told.bytes_done);
-    });
-    bar.finish_and_clear();
-    let mut report = report?;
+    // A filter without episodes means all: runs without episodes were named.
+    let names_nothing = !refs.is_empty() && filter.episodes.is_empty();
+    let mut report = if names_nothing { nothing(args.dry_run) } else { prune(args, &store, &filter)? };
     compact::delete_at_once(&store, args.grace, &mut report.compacted)?;
     if args.json {
         tell_json(&report, &names, screen)?;
     } else {
         tell(&report, &names, screen)?;
+        if names_nothing {
+            screen.say("what is named has no episodes; a run itself stays, since nothing deletes runs");
+        }
     }
     // What was asked for and stays is not done.
     let has_failed = !report.refused.is_empty() && report.episodes.is_empty();
@@ -111,6 +110,23 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     };
     // What was asked for may be in a log that cannot be read.
     Ok(done.worse(reading::tell_troubles(&store.catalog()?, screen)?))
+}
+
+fn prune(args: &Args, store: &Store, filter: &PruneFilter) -> Outcome<PruneReport> {
+    let bar = progress::bytes(0, "pruning");
+    let report = store.prune(filter, args.dry_run, &mut |told| {
+        bar.set_length(told.bytes_total);
+        bar.set_position(told.bytes_done);
+    });
+    bar.finish_and_clear();
+    Ok(report?)
+}
+
+/// What is reported if there is nothing to delete.
+fn nothing(is_dry_run: bool) -> PruneReport {
+    let mut report = PruneReport::default();
+    report.is_dry_run = is_dry_run;
+    report
 }
 
 fn filter(args: &Args) -> Outcome<PruneFilter> {
@@ -159,7 +175,7 @@ fn name_episodes(store: &Store, refs: &[(String, Ref)], filter: &mut PruneFilter
             return Err(crate::usage(format!("{text:?} is a part of an episode"), hint));
         }
         let found = refs::matching(&episodes, wanted);
-        if found.is_empty() {
+        if found.is_empty() && !is_run(store, wanted)? {
             return Err(reading::not_there(store, text, wanted, "run or episode"));
         }
         filter.episodes.extend(found.iter().map(|episode| episode.key.episode));

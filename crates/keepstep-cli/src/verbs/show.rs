@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use keepstep::read::{EpisodeEvent, LineagePart, NoteKey, NoteSaid, RecordedStep};
-use keepstep::{Liveness, Store, View};
+use keepstep::{Liveness, Store, Value, View};
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::json::Json;
@@ -229,8 +229,8 @@ impl Shown<'_> {
         said.extend(end.limit.map(|limit| format!("limit {limit}")));
         said.extend(by);
         said.extend(end.error.as_ref().map(|error| format!("error {}", error_of(error))));
-        let evidence = end.evidence.filter(|evidence| *evidence != keepstep::Value::Null);
-        said.extend(evidence.map(|evidence| format!("evidence {}", brief(&evidence, CHARS_MAX))));
+        let evidence = end.evidence.filter(|evidence| *evidence != Value::Null);
+        said.extend(evidence.map(|evidence| format!("evidence {}", brief(&with_dates(evidence), CHARS_MAX))));
         screen.line(&format!("ended   {}", shown(&said.join(", "))))?;
         self.traceback_lines(&end.error.map(|error| traceback_of(&error)).unwrap_or_default(), screen)
     }
@@ -350,6 +350,16 @@ fn newest_number(notes: &[(NoteKey, NoteSaid)], name: &str) -> Option<String> {
     let (_, newest) = notes.iter().filter(|(key, _)| is_meant(key)).max_by_key(|(_, said)| said.time)?;
     let number = newest.value.as_float().or_else(|| Some(newest.value.as_int()? as f64))?;
     Some(format!("{name} {}", reward(number)))
+}
+
+/// Evidence with its times as dates: microseconds since 1970 are for programs.
+fn with_dates(evidence: Value) -> Value {
+    let Value::Map(entries) = evidence.plain() else { return evidence };
+    let dated = |(name, value): &(Value, Value)| match (name.as_str(), value.as_int()) {
+        (Some("last_beat"), Some(time)) => (name.clone(), Value::from(date(time))),
+        _ => (name.clone(), value.clone()),
+    };
+    Value::map(entries.iter().map(dated))
 }
 
 /// The numbers of attempts, which ascend: `~0, ~2 to ~9`.

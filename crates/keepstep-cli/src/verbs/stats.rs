@@ -166,7 +166,11 @@ impl Stats {
             }
             (Some(ratio), full) => {
                 let (some, all) = (count(self.sampled), counted(self.recorded, "attempt"));
-                format!("about {ratio} the {full} of its records in full, estimated from {some} of {all}")
+                // An attempt that was taken over before it recorded anything has none.
+                let with = if self.recorded < self.attempts { " with records" } else { "" };
+                format!(
+                    "about {ratio} the {full} of its records in full, estimated from {some} of {all}{with}"
+                )
             }
         };
         let unreadable = if self.sizes.unreadable > 0 {
@@ -214,7 +218,22 @@ fn told_ratio(full_bytes: u64, store_bytes: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::told_ratio;
+    use super::{Stats, told_ratio};
+
+    /// "in 317 attempts, estimated from 63 of 315 attempts": the second were those with records, and nobody said so.
+    #[test]
+    fn what_is_estimated_says_from_which_attempts() {
+        let mut stats =
+            Stats { attempts: 317, recorded: 315, sampled: 63, full_bytes: 300, ..Stats::default() };
+        stats.sizes.bytes = 100;
+        let size =
+            |stats: &Stats| stats.facts().into_iter().find(|(name, _)| *name == "size").map(|(_, it)| it);
+        assert!(
+            size(&stats).is_some_and(|said| said.ends_with("estimated from 63 of 315 attempts with records"))
+        );
+        stats.attempts = 315;
+        assert!(size(&stats).is_some_and(|said| said.ends_with("estimated from 63 of 315 attempts")));
+    }
 
     /// A store that was larger than its records was "0.7 times smaller".
     #[test]

@@ -63,7 +63,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
-    let (path, refs) = split(args.store.as_deref(), &args.targets);
+    let (path, refs) = match &args.targets[..] {
+        // One episode is followed: of two names the first is the store, also if it is not there yet.
+        [first, second] if args.store.is_none() && args.follow && is_plain(first) => {
+            (PathBuf::from(first), vec![second.clone()])
+        }
+        targets => split(args.store.as_deref(), targets),
+    };
     let refs = parse_all(&refs)?;
     if let [(first, _), _, ..] = &refs[..] {
         let failure = crate::usage("more than one episode was named", "name one, or none to see them all");
@@ -77,6 +83,11 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     let (episode, has_come) = episode_called(args, &store, text, wanted, screen)?;
     let tail = Tail::new(args, &store, was_awaited || has_come, std::slice::from_ref(&episode));
     tail.one_episode(&episode, wanted.attempt.is_some(), screen)
+}
+
+/// True if nothing in a text says that it is an episode, or a part of one.
+fn is_plain(text: &str) -> bool {
+    !text.contains(['#', '~', '@'])
 }
 
 /// Opens the store. If it does not exist yet and is to be followed, waits for it, and returns true.

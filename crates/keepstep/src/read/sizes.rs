@@ -4,6 +4,7 @@ use keepstep_format::Id;
 use keepstep_format::encode::{Encoder, NothingKnown};
 
 use super::{Catalog, Record};
+use crate::segment::names::{TEMPORARY, writer_dir};
 use crate::segment::{Contents, Liveness, Log, Pruned};
 
 /// The files and writers of a store, counted.
@@ -39,6 +40,17 @@ impl Sizes {
     }
 }
 
+/// True if a writer's folder has nothing but perhaps a lock that nobody holds and that does not say whose it is: its
+/// process was killed just as it made the folder. No beat and no segment will ever come to say more about it.
+///
+/// Only for counting. A process that is stopped at that moment looks the same, and begins its log when it goes on: for
+/// whoever acts, it is as silent as any other.
+fn owns_nothing(log: &Log) -> bool {
+    let is_nothing = |name: &str| name == "lock" || name.starts_with(TEMPORARY);
+    let there = log.storage().disk().list(&writer_dir(log.writer()));
+    there.is_ok_and(|there| there.iter().all(|entry| is_nothing(&entry.name)))
+}
+
 impl Catalog {
     /// Counts the files and writers of the store.
     pub fn sizes(&self) -> Sizes {
@@ -47,6 +59,7 @@ impl Catalog {
             *match log.liveness() {
                 Liveness::Live => &mut sizes.live,
                 Liveness::Dead => &mut sizes.dead,
+                Liveness::Unknown if owns_nothing(log) => &mut sizes.dead,
                 Liveness::Unknown => &mut sizes.unknown,
             } += 1;
             sizes.add(log);

@@ -32,7 +32,7 @@ pub struct Found {
 }
 
 fn parsed(text: &str) -> Result<Ref> {
-    text.parse().map_err(|error| bad(format!("{error}"), SHAPE.to_owned()))
+    text.parse().map_err(|error| bad(format!("is not valid: {error}"), SHAPE.to_owned()))
 }
 
 fn bad(value: String, fix: String) -> Error {
@@ -227,7 +227,7 @@ pub fn not_there(store: &Store, text: &str, wanted: &Ref) -> Result<Error> {
         let hint = "it is planned and has not begun".to_owned();
         return Ok(Error::Unknown { what, hint });
     }
-    if let Some(hint) = same_task(&episodes, wanted) {
+    if let Some(hint) = empty_run(&episodes, &runs, &whole).or_else(|| same_task(&episodes, wanted)) {
         return Ok(Error::Unknown { what, hint });
     }
     let is_part = matches!(&wanted.name, Name::Episode { iteration: None, .. });
@@ -245,6 +245,18 @@ pub fn not_there(store: &Store, text: &str, wanted: &Ref) -> Result<Error> {
         true => Error::NotFound { what },
         false => Error::Unknown { what, hint: format!("perhaps {} is meant", near.join(" or ")) },
     })
+}
+
+/// For a run without episodes: its name is right, and there is nothing to show.
+fn empty_run(episodes: &[Listed], runs: &[RunInfo], wanted: &Ref) -> Option<String> {
+    let is_there = runs.iter().any(|run| names_run(wanted, run)) && matching(episodes, wanted).is_empty();
+    is_there.then(|| format!("run '{wanted}' is there, and has no episodes"))
+}
+
+/// True if a reference is the name of a run, and of nothing in it.
+pub fn names_run(wanted: &Ref, run: &RunInfo) -> bool {
+    let is_meant = wanted.generation.map_or(run.is_newest, |generation| generation == run.generation);
+    is_meant && wanted.attempt.is_none() && matches!(&wanted.name, Name::Bare(name) if *name == run.name)
 }
 
 /// For a task that was named without its run: with it.

@@ -8,8 +8,8 @@ mod grammar;
 mod nearest;
 
 pub use find::{
-    Found, MAY_BE_LOST, Meant, address, explain, find, is_incomplete, matching, meant, name_one, no_attempt,
-    not_there,
+    Found, MAY_BE_LOST, Meant, address, explain, find, is_incomplete, matching, meant, name_one, names_run,
+    no_attempt, not_there,
 };
 pub use grammar::{BadRef, Name, Ref, SHAPE, encode, run_reference};
 

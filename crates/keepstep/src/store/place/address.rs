@@ -19,13 +19,15 @@ fn scheme_of(text: &str) -> Option<&str> {
 pub fn refuse_address(path: impl AsRef<Path>) -> Result<()> {
     let text = path.as_ref().to_string_lossy();
     let Some(scheme) = scheme_of(&text) else { return Ok(()) };
-    let mut fix = format!(
-        "this version records to directories only, and knows no scheme {scheme:?}; a folder of that name is ./{scheme}:"
-    );
-    if scheme.eq_ignore_ascii_case("file") {
-        fix = "give the path alone, without the scheme".to_owned();
-    }
-    Err(Error::BadInput { field: "store".to_owned(), value: format!("is the address {text:?}"), fix })
+    let fix = match scheme.eq_ignore_ascii_case("file") {
+        true => "give the path alone, without the scheme",
+        false => "buckets and servers are not supported yet: give a local directory",
+    };
+    Err(Error::BadInput {
+        field: "store".to_owned(),
+        value: format!("is the address {text:?}"),
+        fix: fix.to_owned(),
+    })
 }
 
 #[cfg(test)]
