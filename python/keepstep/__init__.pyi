@@ -189,7 +189,8 @@ class Store:
 
         Parameters:
             name: the name of the run.
-            config: what all its episodes share. Without it, an existing run is opened with its own config.
+            config: what all its episodes share. Without it, an existing run is opened with its own config. A run that was
+                made with neither config nor links takes the first that are given, as long as no episode of it began.
             links: what the run refers to, by name.
             new: start a new generation of the name.
             generation: open this generation, which must exist. The default is the newest.
@@ -274,8 +275,8 @@ class Run:
         """
 
     def group(self, task: str, *, size: int, iteration: int = 0) -> Group:
-        """The samples of one task and iteration, to be sealed together. A size that differs from the one that was
-        planned, recorded or sealed is refused.
+        """The samples of one task and iteration, to be sealed together. Reads and writes nothing. If the size differs from
+        the one that was planned, recorded or sealed, `claim` and `seal` refuse it, before anything is recorded.
         """
 
     def plan(

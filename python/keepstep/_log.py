@@ -19,6 +19,8 @@ _HOSTILE = re.compile(
     "\u3164\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
 )
 
+_KNOWN = {"\n": " ", "\t": "\\t", "\r": "\\r"}
+
 
 def counted(number: int, noun: str) -> str:
     """A count with its noun: "1 step", "2 steps"."""
@@ -36,7 +38,8 @@ def printable(text: str) -> str:
 
 
 def _escaped(found: re.Match[str]) -> str:
-    return " " if found[0] == "\n" else found[0].encode("unicode_escape").decode()
+    # As the command shows them.
+    return _KNOWN.get(found[0]) or f"\\u{{{ord(found[0]):x}}}"
 
 
 def tell_unheard(unheard: Sequence[tuple[str, str]]) -> None:

@@ -18,7 +18,7 @@ from ._loops import submit_in_thread, warn_if_on_loop
 from ._progress import Progress, log_given_up, log_held, progress_of
 from ._sealing import Sealing
 from ._turn import check_on_error
-from .errors import NotFound
+from .errors import BadInput, NotFound
 
 if TYPE_CHECKING:
     from ._store import Store
@@ -96,8 +96,8 @@ class Run:
         return Episode(ref, functools.partial(open, options), at_once, on_error, is_told)
 
     def group(self, task: str, *, size: int, iteration: int = 0) -> Group:
-        """The samples of one task and iteration, to be sealed together. A size that differs from the one that was
-        planned, recorded or sealed is refused.
+        """The samples of one task and iteration, to be sealed together. Reads and writes nothing. If the size differs from
+        the one that was planned, recorded or sealed, `claim` and `seal` refuse it, before anything is recorded.
         """
         _checks.text("task", task, empty=False)
         size = _checks.whole("size", size, 1, _checks.SAMPLES_MAX)
@@ -460,7 +460,12 @@ class Group:
         if number is None:
             raise _checks.wrong(f"rewards[{ref!r}]", reward, "give a float, or leave it out")
         self._core.warn_of_nan(number)
-        return ref, self._run._core.episode_id(ref), number
+        try:
+            return ref, self._run._core.episode_id(ref), number
+        except (NotFound, BadInput) as error:
+            raise type(error)(
+                f"rewards[{ref!r}]: {error}; the refs of the group are group.refs: {self.refs[0]!r}, …"
+            ) from None
 
     def __repr__(self) -> str:
         return f"<Group {self._core.ref} of {len(self._core.members())}>"

@@ -229,9 +229,11 @@ def hostile_in(text: str) -> list[str]:
 
 def test_what_could_move_a_cursor_is_escaped() -> None:
     seen = _log.shown(HOSTILE)
-    assert seen.startswith("\\x1b[2Jgone\\r\\x07\\x9b31m\\u202etxt.exe\\u2066") and not hostile_in(seen)
+    assert seen.startswith("\\u{1b}[2Jgone\\r\\u{7}\\u{9b}31m\\u{202e}txt.exe\\u{2066}") and not hostile_in(
+        seen
+    )
     assert _log.shown("Käse 🧀 日本\ta\nb") == "Käse 🧀 日本\\ta b"
-    assert _log.shown("pass\xadword\u180e") == "pass\\xadword\\u180e"
+    assert _log.shown("pass\xadword\u180e") == "pass\\u{ad}word\\u{180e}"
 
 
 def test_the_log_and_the_command_escape_the_same_characters() -> None:

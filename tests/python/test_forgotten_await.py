@@ -82,7 +82,8 @@ def test_the_loop_of_a_first_user(store: keepstep.Store) -> None:
     async def rollout() -> None:
         async with store.run("r").episode("t") as episode:
             with pytest.raises(
-                keepstep.BadInput, match=r"response is .*coroutine, which gives its value later: did you forget `await`"
+                keepstep.BadInput,
+                match=r"response is .*coroutine, which gives its value later: did you forget `await`",
             ):
                 async with episode.turn(prompt="m", response=episode.call("llm", ask, "m")):
                     raise AssertionError("entered")
