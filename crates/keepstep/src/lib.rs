@@ -88,8 +88,8 @@ pub use store::{
     EpisodeName, Generation, GivenUp, Group, GroupView, Job, Jobs, Known, Listed, MARKED_AT_ONCE, Marked,
     Member, NewPolicy, Next, Opening, OrphanNote, PlanOptions, PolicyName, Progress, Reaped, RecordFollow,
     RecordNews, Remaining, RemainingOptions, Resume, Run, RunEvent, RunFollow, RunInfo, RunOptions, SaidTurn,
-    SealedGroups, Search, StepFollow, StepNews, Store, Stream, StreamView, Turn, View, WeakStore, WhenBusy,
-    refuse_address,
+    SealedGroups, Search, StepFollow, StepNews, Store, Stream, StreamNews, StreamReader, StreamView, Turn,
+    View, WeakStore, WhenBusy, refuse_address,
 };
 #[cfg(feature = "simulate")]
 pub use write::Encoded;

@@ -192,6 +192,7 @@ broken! {
     is_broken_put_looks_first => PutLooksFirst,
     is_broken_freeze_copies_nothing => FreezeCopiesNothing,
     is_broken_freeze_reads_clean => FreezeReadsClean,
+    is_broken_read_trusts_unsettled => ReadTrustsUnsettled,
     is_broken_delete_before_manifest => DeleteBeforeManifest,
     is_broken_prune_looks_once => PruneLooksOnce,
     is_broken_open_looks_once => OpenLooksOnce,
@@ -237,6 +238,8 @@ pub enum Broken {
     FreezeCopiesNothing,
     /// A freeze reads only what the logs say is synced.
     FreezeReadsClean,
+    /// A reader of a stream does not look again at entries that their writers may still give up.
+    ReadTrustsUnsettled,
     /// `compact` deletes the old logs before the manifest names them.
     DeleteBeforeManifest,
     /// `compact` acts on a manifest whose name is not synced yet.

@@ -116,3 +116,47 @@ fn finding_a_name_does_not_read_what_others_recorded() {
     let (few, many) = (read_to_find(8), read_to_find(160));
     assert!(many < 2 * few, "{few} bytes were read beside 8 writers, {many} beside 160");
 }
+
+/// What a process reads of a stream of so many entries that another one puts, after one more each time: what is new, all of
+/// it, and to put its own first entry.
+fn read_after_one_more(entries: i64) -> [u64; 3] {
+    let scratch = Scratch::new(&format!("stream-{entries}"));
+    let putter = scratch.run().stream("tokens");
+    let mut noise = 1_u64;
+    let mut put = |number: i64| {
+        noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let text = format!("{noise:016x}").repeat(125);
+        putter.put(&number.to_string(), Value::from(text)).expect("puts")
+    };
+    (0..entries)
+        .map(&mut put)
+        .collect::<Vec<_>>()
+        .iter()
+        .for_each(|receipt| receipt.wait().expect("is durable"));
+    let stream = scratch.run().stream("tokens");
+    let mut reader = stream.reader();
+    assert_eq!(reader.look().expect("looks").entries.len() as i64, entries);
+    assert_eq!(stream.read().expect("reads").entries.len() as i64, entries);
+    let mut read = |number: i64, work: &mut dyn FnMut()| {
+        put(number).wait().expect("is durable");
+        let before = bytes_read();
+        work();
+        bytes_read() - before
+    };
+    let looked = read(-1, &mut || assert_eq!(reader.look().expect("looks").entries.len(), 1));
+    let all = read(-2, &mut || assert_eq!(stream.read().expect("reads").entries.len() as i64, entries + 2));
+    let first_put =
+        read(-3, &mut || stream.put("own", Value::Null).expect("puts").wait().expect("is durable"));
+    [looked, all, first_put]
+}
+
+/// Each look at a stream read all of it: a thread of LangGraph took six times as long to look at when it was three times as
+/// long.
+#[test]
+fn reading_a_stream_again_reads_what_is_new() {
+    let (few, many) = (read_after_one_more(100), read_after_one_more(1_000));
+    for (what, (few, many)) in ["look", "read", "first put"].iter().zip(few.into_iter().zip(many)) {
+        assert!(many < 2 * few, "{what}: {few} bytes after 100 entries, {many} after 1,000");
+        assert!(many < 200_000, "{what}: {many} bytes for one entry of 2,000");
+    }
+}

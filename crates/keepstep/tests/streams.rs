@@ -9,10 +9,14 @@
 )]
 #![allow(unreachable_pub, reason = "a test has no outside: `pub` says which parts of a module others use")]
 
+#[path = "streams/again.rs"]
+mod again;
 #[path = "streams/cuts.rs"]
 mod cuts;
 #[path = "streams/handles.rs"]
 mod handles;
+#[path = "streams/histories.rs"]
+mod histories;
 #[path = "streams/processes.rs"]
 mod processes;
 #[path = "streams/turns.rs"]

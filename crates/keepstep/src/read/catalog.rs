@@ -154,6 +154,12 @@ impl Catalog {
         Ok(())
     }
 
+    /// Forgets the logs of some writers, and what `compact` made: the next refresh looks at all of their bytes again.
+    pub(crate) fn forget_logs_of(&mut self, writers: &[Id]) {
+        self.logs.retain(|writer, _| !writers.contains(writer));
+        self.grouped = Log::of_compact(Arc::clone(&self.storage));
+    }
+
     /// Forgets everything, so that the next refresh reads it again.
     pub(super) fn forget(&mut self) {
         self.logs.clear();

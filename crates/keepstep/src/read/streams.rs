@@ -4,6 +4,7 @@
 //! reported with all values, and never resolved here.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use keepstep_format::commit::{Bind, What};
 use keepstep_format::frame::Kind;
@@ -12,11 +13,12 @@ use keepstep_format::rehash::Rehash;
 use keepstep_format::value::Value;
 use keepstep_format::{Id, fields};
 
+use super::attempt::AttemptReader;
 use super::catalog::Catalog;
 use super::item::{Item, Record, RecordPlace};
 use crate::error::{Error, Result};
 use crate::segment::names::segment_path;
-use crate::segment::{Contents, Log};
+use crate::segment::{Contents, Segment, Storage};
 
 /// An entry, as one process put it.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,44 +74,96 @@ pub(crate) fn stream_entries(
     from_seq: u32,
     each: &mut dyn FnMut(StreamEntry),
 ) -> Result<Vec<LostEntry>> {
-    let Some(log) = catalog.log_with(writer, bind)? else { return Ok(Vec::new()) };
-    let mut lost = unreadable_parts(log, writer);
-    let mut rehash = Rehash::new(catalog.storage().key());
-    let mut reader = catalog.bind_reader(writer, bind)?;
-    let mut last = at(0, 0);
-    for item in reader.records_from(from_seq) {
-        match item? {
-            Item::Record(record) if record.kind() == Some(Kind::Put) => {
-                last = last.max(record.place);
-                let segment = log.segment(record.place.segment);
-                let is_settled = segment.is_some_and(|segment| segment.is_settled_at(record.place.offset));
-                match entry(&record, writer, is_settled, &mut rehash) {
-                    Some(entry) => each(entry),
-                    None => lost.push(lost_at(writer, record.place, format!("entry {}", record.seq))),
+    match WriterEntries::find(catalog, writer, bind)? {
+        Some(entries) => Ok(entries.read(from_seq, each)?.lost),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// The entries of one writer, as they stand in a catalog. Reading them needs the catalog no more.
+#[derive(Debug)]
+pub(crate) struct WriterEntries {
+    writer: Id,
+    storage: Arc<Storage>,
+    reader: AttemptReader,
+    /// Up to where each segment is known to be synced.
+    settled: BTreeMap<u64, u64>,
+    unreadable: Vec<LostEntry>,
+    nameless: Vec<RecordPlace>,
+}
+
+/// What reading found, beside the entries.
+#[derive(Debug)]
+pub(crate) struct EntriesRead {
+    pub(crate) lost: Vec<LostEntry>,
+    /// Where to go on: everything before this is settled.
+    pub(crate) next_seq: u32,
+}
+
+impl WriterEntries {
+    /// Finds the entries of a writer. `None` if there is no log with any.
+    pub(crate) fn find(catalog: &Catalog, writer: &Id, bind: &Bind) -> Result<Option<Self>> {
+        let Some(log) = catalog.log_with(writer, bind)? else { return Ok(None) };
+        let segments = log.segments_with(&bind.id)?;
+        Ok(Some(Self {
+            writer: *writer,
+            storage: Arc::clone(catalog.storage()),
+            reader: catalog.bind_reader(writer, bind)?,
+            settled: segments.iter().map(|segment| (segment.number, segment.settled_to())).collect(),
+            unreadable: unreadable_parts(&segments, log.writer(), writer),
+            nameless: nameless_damage(&segments).collect(),
+        }))
+    }
+
+    /// Takes all entries for settled: a rule that tests break.
+    pub(crate) fn trust_all(&mut self) {
+        self.settled.values_mut().for_each(|to| *to = u64::MAX);
+    }
+
+    /// Passes the entries from a sequence number on to `each`, in order.
+    pub(crate) fn read(self, from_seq: u32, each: &mut dyn FnMut(StreamEntry)) -> Result<EntriesRead> {
+        let Self { writer, storage, mut reader, settled, unreadable: mut lost, nameless } = self;
+        let mut rehash = Rehash::new(storage.key());
+        let (mut last, mut next_seq) = (at(0, 0), from_seq);
+        for item in reader.records_from(from_seq) {
+            match item? {
+                Item::Record(record) => {
+                    let place = record.place;
+                    let is_settled = settled.get(&place.segment).is_some_and(|to| place.offset < *to);
+                    // What follows one that is not settled may still get another sequence number.
+                    if is_settled && record.seq == next_seq {
+                        next_seq = next_seq.saturating_add(1);
+                    }
+                    // Others are of a later version.
+                    if record.kind() == Some(Kind::Put) {
+                        last = last.max(place);
+                        match entry(&record, &writer, is_settled, &mut rehash) {
+                            Some(entry) => each(entry),
+                            None => lost.push(lost_at(&writer, place, format!("entry {}", record.seq))),
+                        }
+                    }
+                }
+                Item::Damaged(damaged) => {
+                    lost.push(lost_at(&writer, damaged.place, format!("entry {}", damaged.seq)));
+                }
+                Item::Gap(gap) => {
+                    let found = format!("entries {} to {} are missing", gap.from, gap.to - 1);
+                    lost.push(lost_at(&writer, last, found));
                 }
             }
-            // A record of a later version.
-            Item::Record(_) => {}
-            Item::Damaged(damaged) => {
-                lost.push(lost_at(writer, damaged.place, format!("entry {}", damaged.seq)));
-            }
-            Item::Gap(gap) => {
-                let found = format!("entries {} to {} are missing", gap.from, gap.to - 1);
-                lost.push(lost_at(writer, last, found));
-            }
         }
+        let nameless = nameless.into_iter().filter(|place| *place > last);
+        lost.extend(
+            nameless
+                .map(|place| lost_at(&writer, place, "damage: the bytes here, perhaps entries,".to_owned())),
+        );
+        Ok(EntriesRead { lost, next_seq })
     }
-    lost.extend(
-        nameless_damage(log)
-            .filter(|place| *place > last)
-            .map(|place| lost_at(writer, place, "damage: the bytes here, perhaps entries,".to_owned())),
-    );
-    Ok(lost)
 }
 
 /// Damage that may have hit any record. Damage before the last entry would have left a gap, and is reported as one.
-fn nameless_damage(log: &Log) -> impl Iterator<Item = RecordPlace> {
-    let open = log.segments().filter_map(|segment| Some((segment.number, segment.scanned()?)));
+fn nameless_damage(segments: &[&Segment]) -> impl Iterator<Item = RecordPlace> {
+    let open = segments.iter().filter_map(|segment| Some((segment.number, segment.scanned()?)));
     open.flat_map(|(number, scanned)| {
         let nameless = scanned.lost.iter().filter(|range| {
             range.damage && (!range.certain || range.records.iter().any(|lost| lost.bind.is_none()))
@@ -119,10 +173,10 @@ fn nameless_damage(log: &Log) -> impl Iterator<Item = RecordPlace> {
 }
 
 /// Segments that cannot be read at all.
-fn unreadable_parts(log: &Log, writer: &Id) -> Vec<LostEntry> {
-    let lost = log.segments().filter_map(|segment| match segment.contents() {
+fn unreadable_parts(segments: &[&Segment], log: &Id, writer: &Id) -> Vec<LostEntry> {
+    let lost = segments.iter().filter_map(|segment| match segment.contents() {
         Contents::Unreadable(error) => {
-            let path = segment_path(log.writer(), segment.number);
+            let path = segment_path(log, segment.number);
             let found = format!("{error}: entries of a stream here cannot be read");
             Some(LostEntry { writer: *writer, path, offset: 0, found })
         }
@@ -188,6 +242,9 @@ impl EntrySet {
     }
 }
 
-fn rank(entry: &StreamEntry) -> (bool, i64, Id, u32) {
+/// Of equal entries, the one with the lowest rank counts.
+pub(super) type Rank = (bool, i64, Id, u32);
+
+pub(super) fn rank(entry: &StreamEntry) -> Rank {
     (!entry.is_settled, entry.time, entry.writer, entry.seq)
 }

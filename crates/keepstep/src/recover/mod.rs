@@ -26,6 +26,8 @@ pub(crate) type AskLiveness = Box<dyn Fn(&Id) -> Liveness + Send + Sync>;
 pub(crate) struct Recovery {
     liveness: AskLiveness,
     publishes: bool,
+    /// True if a log that grew is read from where it was read last, also what may not be synced.
+    goes_on: bool,
 }
 
 impl std::fmt::Debug for Recovery {
@@ -37,12 +39,12 @@ impl std::fmt::Debug for Recovery {
 impl Recovery {
     /// Scans, and publishes the findings about logs of dead writers.
     pub(crate) fn new(liveness: AskLiveness) -> Self {
-        Self { liveness, publishes: true }
+        Self { liveness, publishes: true, goes_on: false }
     }
 
     /// Scans, and publishes nothing.
     pub(crate) fn read_only(liveness: AskLiveness) -> Self {
-        Self { liveness, publishes: false }
+        Self { liveness, publishes: false, goes_on: false }
     }
 
     /// Scans every log as if its writer had just stopped, and publishes nothing: a dirty read.
@@ -52,6 +54,12 @@ impl Recovery {
     /// that depends on it copies it first.
     pub(crate) fn dirty() -> Self {
         Self::read_only(Box::new(|_| Liveness::Unknown))
+    }
+
+    /// As [`Recovery::dirty`], for a catalog that looks again and again: of a log that grew, only what is new is read.
+    /// What was whole once is not checked again.
+    pub(crate) fn dirty_again() -> Self {
+        Self { goes_on: true, ..Self::dirty() }
     }
 }
 
@@ -70,6 +78,9 @@ impl ScanUnsealed for Recovery {
     ) -> Result<()> {
         if facts.liveness == Liveness::Live && !facts.is_settled() {
             return go_on(storage, head, facts, known);
+        }
+        if self.goes_on && !facts.is_settled() && go_on_to_the_end(storage, head, facts, known)? {
+            return Ok(());
         }
         let mut facts = *facts;
         let mut card_is_damaged = false;
@@ -139,6 +150,53 @@ fn go_on(storage: &Storage, head: &SegmentHead, facts: &UnsealedFacts, known: &m
     (known.synced_to, known.valid_to) = (seen.synced_to, seen.synced_to);
     known.walk = Some(walk);
     Ok(())
+}
+
+/// Continues in a log that may still grow, and reads up to its end as if its writer had just stopped. False if a card
+/// tells of the segment, or it is not as it was left: then all of it must be scanned.
+fn go_on_to_the_end(
+    storage: &Storage,
+    head: &SegmentHead,
+    facts: &UnsealedFacts,
+    known: &mut Scanned,
+) -> Result<bool> {
+    let is_shorter = known.looked_at.is_some_and(|before| facts.file_bytes < before.file_bytes);
+    if is_shorter || !matches!(card::read(storage, head, facts)?, card::CardSays::Nothing) {
+        return Ok(false);
+    }
+    let path = segment_path(&head.writer, head.number);
+    let file = storage.file(&head.writer, head.number)?;
+    let mut walk = match known.walk.take().zip(known.certain.take()) {
+        Some((walk, certain)) => {
+            known.cut_to(certain);
+            walk
+        }
+        None => {
+            *known = Scanned::new();
+            Walk::new(&head.header(), facts.rules())
+        }
+    };
+    feed(&mut walk, &file, facts.file_bytes, false, &mut |_| {}).doing("read", &path)?;
+    let seen = walk.take();
+    let mut to_the_end = walk.clone();
+    feed(&mut to_the_end, &file, facts.file_bytes, true, &mut |_| {}).doing("read", &path)?;
+    let end = to_the_end.finish();
+    let is_as_usual = !seen.is_over && seen.newer.or(end.newer).is_none();
+    if !is_as_usual || !seen.holes.is_empty() || end.is_damaged() {
+        return Ok(false);
+    }
+    let mut window = Window::new(file, RECORD_BYTES);
+    known.add(&mut window, head, &seen.frames)?;
+    let certain = known.certain_to(seen.synced_to);
+    known.add(&mut window, head, &end.frames)?;
+    if !known.lost.is_empty() {
+        // Records whose BIND cannot be read.
+        return Ok(false);
+    }
+    known.lose(&end.holes);
+    (known.synced_to, known.valid_to) = (end.synced_to, end.valid_to);
+    (known.walk, known.certain) = (Some(walk), Some(certain));
+    Ok(true)
 }
 
 fn refuse_newer(newer: Option<u8>, path: &str) -> Result<()> {

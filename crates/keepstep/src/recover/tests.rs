@@ -303,3 +303,45 @@ fn a_log_that_is_closed_while_it_is_read_is_whole() {
     assert!(found.lost.is_empty(), "{:?}", found.lost);
     assert_eq!(sequences(&found, &bind), [0, 1, 2, 3]);
 }
+
+/// Whoever looks again and again at a log that grows, wherever a write was cut off meanwhile, finds what a first look finds.
+#[test]
+fn a_dirty_look_again_finds_what_a_first_look_finds() {
+    let store = TestStore::new("dirty-again");
+    let mut maker = LogMaker::new(1);
+    let binds = [attempt(1), attempt(2), attempt(3)];
+    let mut ends = Vec::new();
+    for index in 0..60_i64 {
+        let bind = &binds[(index % 7 % 3) as usize];
+        maker.record(
+            bind,
+            Kind::Step,
+            &step(index, Value::from(noise(index as u64, 40 + 37 * (index as usize % 5)))),
+        );
+        if index % 3 == 0 {
+            maker.commit();
+        }
+        if index % 4 == 0 {
+            maker.sync();
+        }
+        ends.push(maker.offset() as usize);
+    }
+    maker.commit();
+    let path = crate::segment::names::segment_path(&maker.writer, 0);
+    let (_, whole) = maker.segments().remove(0);
+    let mut log = Log::new(store.storage(), maker.writer);
+    let lengths = ends.iter().flat_map(|end| [end - 3, *end, end + 17]).chain([whole.len()]);
+    for length in lengths.map(|length| length.min(whole.len())) {
+        store.write(&path, &whole[..length]);
+        log.refresh(&Recovery::dirty_again()).unwrap();
+        let mut first = Log::new(store.storage(), maker.writer);
+        first.refresh(&Recovery::dirty()).unwrap();
+        let (again, first) = (scanned(&log, 0), scanned(&first, 0));
+        let content = |found: &Scanned| {
+            let sequences = binds.map(|bind| found.records_of(&bind));
+            (sequences, found.log_frames.clone(), found.synced_to, found.valid_to, found.lost.clone())
+        };
+        assert_eq!(content(again), content(first), "{length} bytes");
+        assert!(again.certain.is_some(), "{length} bytes: it went on");
+    }
+}

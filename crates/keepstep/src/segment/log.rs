@@ -146,12 +146,17 @@ impl Segment {
         }
     }
 
-    /// True if the record at `offset` is known to be synced: neither its writer nor a power cut can remove it.
+    /// True if the record at `offset` is known to be synced.
     pub(crate) fn is_settled_at(&self, offset: u64) -> bool {
+        offset < self.settled_to()
+    }
+
+    /// Records before this are known to be synced: neither their writer nor a power cut can remove them.
+    pub(crate) fn settled_to(&self) -> u64 {
         match self.contents() {
-            Contents::Sealed(_) => true,
-            Contents::Open(scanned) => offset < scanned.synced_to,
-            Contents::Unreadable(_) => false,
+            Contents::Sealed(_) => u64::MAX,
+            Contents::Open(scanned) => scanned.synced_to,
+            Contents::Unreadable(_) => 0,
         }
     }
 

@@ -88,8 +88,10 @@ pub(crate) struct Scanned {
     pub depends_on: Vec<u64>,
     /// The facts that were used: while they are the same, so are the findings.
     pub looked_at: Option<UnsealedFacts>,
-    /// Where to continue in the log of a live writer.
+    /// Where to continue in a log that may still grow.
     pub walk: Option<Walk>,
+    /// What is found again at each look, if this was read up to the end of a log that may still grow.
+    pub certain: Option<Certain>,
     /// Its length when it was sealed, if it was.
     pub sealed_bytes: Option<u64>,
     /// True if this was read from the card of an earlier scan, made after its writer died: all of it was whole and
@@ -98,6 +100,14 @@ pub(crate) struct Scanned {
     /// True if a card about this segment exists and cannot be read.
     pub card_is_damaged: bool,
     slots: HashMap<u32, usize>,
+}
+
+/// The part of [`Scanned`] that is known to be synced. Its writer may still give up what comes after it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Certain {
+    offset: u64,
+    entries: usize,
+    log_frames: usize,
 }
 
 impl Scanned {
@@ -167,6 +177,27 @@ impl Scanned {
             self.lost.push(LostRange { offset, bytes, damage, records, certain });
         }
         self.lost.sort_by_key(|range| (range.offset, range.bytes));
+    }
+
+    /// What is there now, up to this place, as the part that does not change any more.
+    pub(crate) fn certain_to(&self, offset: u64) -> Certain {
+        Certain { offset, entries: self.entries.len(), log_frames: self.log_frames.len() }
+    }
+
+    /// Forgets what comes after the part that does not change.
+    pub(crate) fn cut_to(&mut self, certain: Certain) {
+        self.entries.truncate(certain.entries);
+        self.slots.retain(|_, index| *index < certain.entries);
+        self.log_frames.truncate(certain.log_frames);
+        self.lost.retain(|range| range.offset < certain.offset);
+        for entry in &mut self.entries {
+            while entry.records.last().is_some_and(|last| last.offset >= certain.offset) {
+                entry.records.pop();
+            }
+            if entry.summed > entry.records.len() {
+                (entry.summary, entry.summed) = (Summary::default(), 0);
+            }
+        }
     }
 
     /// The records of one attempt, stream or run.

@@ -1,4 +1,4 @@
-//! Reads a stream, and freezes it, so that all readers agree on its entries.
+//! Freezes a stream, so that all readers agree on its entries.
 //!
 //! The order: announce the freeze, post to all writers of the stream, read, copy what may not be synced, publish the
 //! list. If the process dies on the way, the next one can finish. The first list that is published counts.
@@ -16,33 +16,8 @@ use crate::own::streams::{COPIED, EntryPlace, FreezeCard, LostPlace, PUT};
 use crate::read::{Catalog, EntrySet, LostEntry, StreamEntry, stream_bind, stream_entries};
 use crate::recover::Recovery;
 use crate::store::stream::Stream;
+use crate::store::stream::view::{All, StreamView};
 use crate::write::Writer;
-
-/// The entries of a stream.
-#[derive(Debug, Clone, Default, PartialEq)]
-#[non_exhaustive]
-pub struct StreamView {
-    /// Ids and values, ordered by time.
-    pub entries: Vec<(String, Value)>,
-    /// Ids that were put with several values. They are not among the entries.
-    pub conflicts: Vec<Conflict>,
-    /// Entries that cannot be read, and places where entries may be lost.
-    pub lost: Vec<LostEntry>,
-    /// True if the stream is frozen and cannot change any more.
-    pub is_frozen: bool,
-    /// True if the stream was dropped. It then shows no entries.
-    pub is_hidden: bool,
-}
-
-/// One id with several values.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct Conflict {
-    /// The entry's id.
-    pub id: String,
-    /// The values and their writers, ordered by time.
-    pub values: Vec<(Id, Value)>,
-}
 
 /// What a freeze found.
 struct ToFreeze {
@@ -52,22 +27,6 @@ struct ToFreeze {
 }
 
 impl Stream {
-    /// The entries now, of all writers: everything that was acknowledged, and perhaps entries that are about to be.
-    pub fn read(&self) -> Result<StreamView> {
-        self.store.check_process()?;
-        let (files, storage) = (&self.shared.files, &self.shared.storage);
-        if files.is_dropped(storage)? {
-            return Ok(StreamView { is_hidden: true, ..StreamView::default() });
-        }
-        if let Some(card) = files.read_freeze(storage)? {
-            return self.read_frozen(&card);
-        }
-        let mut set = EntrySet::default();
-        let lost = self.collect(&mut |entry| set.add(entry))?;
-        let (entries, conflicts) = set.finish();
-        Ok(StreamView { lost, ..view(entries, conflicts) })
-    }
-
     /// Freezes the stream for good, and returns its entries: every entry that was ever acknowledged. Later entries
     /// get `Fenced`. Freezing again returns the same. If damage may have removed an entry, this is an error, and the
     /// stream stays closed but not frozen.
@@ -241,8 +200,12 @@ impl Stream {
         }
     }
 
-    /// The entries of a frozen stream: those that its card lists, and no others.
     fn read_frozen(&self, card: &FreezeCard) -> Result<StreamView> {
+        self.frozen(card).map(All::view)
+    }
+
+    /// The entries of a frozen stream: those that its card lists, and no others.
+    pub(super) fn frozen(&self, card: &FreezeCard) -> Result<All> {
         let mut wanted: BTreeMap<(Id, u32), HashMap<u32, usize>> = BTreeMap::new();
         let places: Vec<&EntryPlace> = card.entries.iter().chain(&card.conflicts).collect();
         for (index, place) in places.iter().enumerate() {
@@ -272,7 +235,7 @@ impl Stream {
         }
         let conflicts: Vec<_> = found.split_off(card.entries.len()).into_iter().flatten().collect();
         let entries = found.into_iter().flatten().collect();
-        Ok(StreamView { lost, is_frozen: true, ..view(entries, conflicts) })
+        Ok(All { is_frozen: true, ..All::of(entries, conflicts, lost) })
     }
 }
 
@@ -285,14 +248,4 @@ fn lost_entry(place: &EntryPlace) -> LostEntry {
     let (writer, path) = (place.writer, crate::segment::names::writer_dir(&place.writer));
     let found = format!("entry {:?} of a frozen stream, number {}, cannot be read", place.name, place.seq);
     LostEntry { writer, path, offset: 0, found }
-}
-
-fn view(entries: Vec<StreamEntry>, conflicts: Vec<StreamEntry>) -> StreamView {
-    let mut by_id: BTreeMap<String, Vec<(Id, Value)>> = BTreeMap::new();
-    for entry in conflicts {
-        by_id.entry(entry.id).or_default().push((entry.writer, entry.value));
-    }
-    let conflicts = by_id.into_iter().map(|(id, values)| Conflict { id, values }).collect();
-    let entries = entries.into_iter().map(|entry| (entry.id, entry.value)).collect();
-    StreamView { entries, conflicts, ..StreamView::default() }
 }

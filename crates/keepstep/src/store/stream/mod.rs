@@ -4,9 +4,12 @@
 //! first one; otherwise [`Stream::freeze`] reports it.
 
 pub(in crate::store) mod freeze;
+mod kept;
 mod open_streams;
+pub(in crate::store) mod reading;
+pub(in crate::store) mod view;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use keepstep_format::commit::What;
@@ -19,12 +22,13 @@ use keepstep_format::{Id, fields, ids};
 use crate::error::{Error, Result};
 use crate::options::Level;
 use crate::own::streams::{COPIED, PUT, StreamFiles};
-use crate::read::{Catalog, StreamEntry, stream_bind, stream_entries};
+use crate::read::{Catalog, stream_bind, stream_entries};
 use crate::recover::Recovery;
-use crate::segment::Storage;
+use crate::segment::{Liveness, Storage};
 use crate::store::{Run, Store};
 use crate::write::{Putter, Receipt, SubjectKey, SubjectName, Writer};
 
+use kept::KeptValues;
 pub(in crate::store) use open_streams::OpenStreams;
 
 /// How often a process that puts entries looks at those of other processes. Looking more often costs more than it
@@ -44,6 +48,8 @@ pub(in crate::store) struct Shared {
     pub(in crate::store) storage: Arc<Storage>,
     run: String,
     state: Mutex<State>,
+    /// What was read last, with its values. Locked before `state`.
+    kept: Mutex<KeptValues>,
 }
 
 #[derive(Default)]
@@ -54,7 +60,7 @@ struct State {
     seen: HashMap<String, Seen>,
     /// Entries that this process put and that are not durable yet.
     in_flight: VecDeque<(String, Receipt)>,
-    others: Option<Others>,
+    others: Others,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -63,13 +69,11 @@ struct Seen {
     is_durable: bool,
 }
 
-/// What was seen of the entries of other processes.
+/// How far the entries of other processes were seen, by whoever read them here.
 #[derive(Default)]
 struct Others {
-    /// Only while there is a handle: it may be large.
-    catalog: Option<Catalog>,
     next_seq: HashMap<Id, u32>,
-    looked_us: i64,
+    looked_us: Option<i64>,
 }
 
 impl Run {
@@ -88,7 +92,7 @@ impl Run {
     fn shared_stream(&self, id: Id, name: &str) -> Arc<Shared> {
         let files = StreamFiles { stream: id, generation_id: self.generation_id(), name: name.to_owned() };
         let (storage, run) = (self.store.storage(), self.name().to_owned());
-        Arc::new(Shared { files, storage, run, state: Mutex::default() })
+        Arc::new(Shared { files, storage, run, state: Mutex::default(), kept: Mutex::default() })
     }
 }
 
@@ -173,7 +177,9 @@ impl Stream {
         let mut catalog = Catalog::unread(storage, Arc::new(Recovery::dirty()));
         catalog.refresh_of(&[writer.id()])?;
         let bind = stream_bind(&self.id(), PUT);
-        stream_entries(&catalog, &writer.id(), &bind, 0, &mut |entry| state.see(entry))?;
+        stream_entries(&catalog, &writer.id(), &bind, 0, &mut |entry| {
+            state.see(entry.id, entry.hash, entry.is_settled);
+        })?;
         Ok(())
     }
 
@@ -186,45 +192,46 @@ impl Stream {
         Putter::new(writer, key, name, level)
     }
 
-    /// Looks at the entries of other processes, now and then.
+    /// Looks at the entries of other processes, now and then. What a handle has read here is not read again.
     fn look_at_others(&self, state: &mut State) -> Result<()> {
         let now_us = self.store.disk().uptime_us();
-        let is_fresh =
-            |others: &Others| (others.looked_us..others.looked_us + LOOK_EVERY_US).contains(&now_us);
-        if state.others.as_ref().is_some_and(is_fresh) {
+        if state.others.looked_us.is_some_and(|at| (at..at + LOOK_EVERY_US).contains(&now_us)) {
             return Ok(());
         }
         let own = self.store.writer()?.id();
         let mut writers = self.shared.files.claimants(&self.shared.storage)?;
         writers.retain(|writer| *writer != own);
-        let mut others = state.others.take().unwrap_or_default();
-        others.looked_us = now_us;
-        let looked = self.look_at(&mut others, &writers, state);
-        state.others = Some(others);
-        looked
-    }
-
-    fn look_at(&self, others: &mut Others, writers: &[Id], state: &mut State) -> Result<()> {
+        state.others.looked_us = Some(now_us);
         if writers.is_empty() {
             return Ok(());
         }
-        let unread = || Catalog::unread(Arc::clone(&self.shared.storage), self.store.recovery());
-        let catalog = others.catalog.get_or_insert_with(unread);
-        catalog.refresh_of(writers)?;
         let bind = stream_bind(&self.id(), PUT);
-        for writer in writers {
-            let next_seq = others.next_seq.entry(*writer).or_insert(0);
-            let from = *next_seq;
+        for (writer, log) in self.store.inner.streams.logs_of(&self.store, &writers, &bind)? {
+            let Some(log) = log else { continue };
+            // What a live writer has not synced yet, it may still give up and put otherwise.
+            let is_live = self.store.liveness(&writer) == Liveness::Live;
+            let from = state.others.next_seq.get(&writer).copied().unwrap_or(0);
             // Lost entries are reported to readers; they are no reason to stop recording.
-            stream_entries(catalog, writer, &bind, from, &mut |entry| {
-                // An entry that is not settled may still be written again with another value, so it is read again.
-                if entry.is_settled && *next_seq == entry.seq {
-                    *next_seq = entry.seq.saturating_add(1);
+            let read = log.read(from, &mut |entry| {
+                if entry.is_settled || !is_live {
+                    state.see(entry.id, entry.hash, entry.is_settled);
                 }
-                state.see(entry);
             })?;
+            state.others.next_seq.insert(writer, read.next_seq);
         }
         Ok(())
+    }
+
+    /// Notes what a reader of this stream found settled, so that a put need not read it.
+    fn note_settled(&self, settled: Vec<(String, Hash)>, next_seqs: &BTreeMap<Id, u32>) {
+        let mut state = self.lock();
+        for (id, hash) in settled {
+            state.see(id, hash, true);
+        }
+        for (writer, next) in next_seqs {
+            let known = state.others.next_seq.entry(*writer).or_insert(0);
+            *known = (*known).max(*next);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -234,18 +241,26 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // The handle, and the store. If another one is dropped or made just now, the catalog is read again, or later.
+        // The handle, and the store. If another one is dropped or made just now, the values are read again, or kept until later.
         const WITHOUT_HANDLES: usize = 2;
-        if Arc::strong_count(&self.shared) <= WITHOUT_HANDLES
-            && let Ok(mut state) = self.shared.state.try_lock()
-            && let Some(others) = &mut state.others
-        {
-            others.catalog = None;
+        if Arc::strong_count(&self.shared) <= WITHOUT_HANDLES {
+            self.shared.forget_values();
         }
     }
 }
 
 impl Shared {
+    fn kept(&self) -> MutexGuard<'_, KeptValues> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets the values that were read, unless they are being read just now.
+    fn forget_values(&self) {
+        if let Ok(mut kept) = self.kept.try_lock() {
+            kept.clear();
+        }
+    }
+
     /// How many entries are known, if none of them is in flight.
     fn entries_at_rest(&self) -> Option<usize> {
         let mut state = match self.state.try_lock() {
@@ -267,9 +282,9 @@ impl Seen {
 
 impl State {
     /// Notes an entry that was read.
-    fn see(&mut self, entry: StreamEntry) {
-        let seen = Seen { hash: entry.hash, is_durable: entry.is_settled };
-        self.seen.entry(entry.id).or_insert(seen).become_durable_with(&seen);
+    fn see(&mut self, id: String, hash: Hash, is_durable: bool) {
+        let seen = Seen { hash, is_durable };
+        self.seen.entry(id).or_insert(seen).become_durable_with(&seen);
     }
 
     /// A receipt for an entry that is recorded or in flight; an error if its value differs.
