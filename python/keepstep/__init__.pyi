@@ -725,6 +725,9 @@ class Stream:
 
         Two processes that did not see each other may have put two values under one id; entries may also be lost to damage.
         Then it raises `BadInput` or `Damaged`; with `partial=True` it gives the other entries, and logs what is left out.
+
+        What this process has read before is kept in memory, up to a limit, and not read again: damage to that does not take
+        it away. `freeze` always reads everything again.
         """
 
     def freeze(self, *, partial: bool = False) -> Mapping[str, Any]:

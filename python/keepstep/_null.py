@@ -339,6 +339,22 @@ class NullStream:
     def drop(self) -> None:
         pass
 
+    def reader(self) -> NullStreamReader:
+        return NullStreamReader()
+
+
+class NullStreamReader:
+    """A reader of a stream that keeps nothing."""
+
+    def look(self, partial: bool) -> tuple[dict[str, Any], bool, list[str], int]:
+        return {}, False, [], 0
+
+    def value(self, id: str) -> tuple[bool, Any]:
+        return False, None
+
+    def forget(self) -> None:
+        pass
+
 
 class NullRun:
     """A run of the null store."""

@@ -54,6 +54,48 @@ def test_what_is_private_is_found(line: str) -> None:
     assert list(private_imports(line, 2))
 
 
+def test_a_stream_reader_gives_what_is_new(store: keepstep.Store) -> None:
+    stream = store.run("r").stream("s")
+    reader = adapting.StreamReader(stream)
+    assert reader.look() == ({}, False, [], 0)
+    for number in range(3):
+        stream.put(f"entry {number}", {"n": number}).wait()
+    assert list(reader.look().entries.values()) == [{"n": 0}, {"n": 1}, {"n": 2}]
+    stream.put("late", 7).wait()
+    assert reader.look() == ({"late": 7}, False, [], 4)
+    assert reader.value("entry 1") == {"n": 1}
+    with pytest.raises(keepstep.NotFound, match="never put"):
+        reader.value("never put")
+    reader.forget()
+    assert len(reader.look().entries) == 4
+    stream.drop()
+    assert reader.look() == ({}, True, [], 0)
+
+
+def test_a_stream_reader_that_raised_gives_everything_again(tmp_path: Path) -> None:
+    with keepstep.open(tmp_path) as one, keepstep.open(tmp_path) as other:
+        first, second = one.run("r").stream("s"), other.run("r").stream("s")
+        first.put("a", 1).wait()
+        second.put("b", 2).wait()
+        reader = adapting.StreamReader(first)
+        assert reader.look().count == 2
+        # Neither looks again so soon.
+        first.put("x", "one").wait()
+        second.put("x", "other").wait()
+        with pytest.raises(keepstep.BadInput, match="several values"):
+            reader.look()
+        news = reader.look(partial=True)
+        assert (news.entries, len(news.left_out), news.count) == ({"a": 1, "b": 2}, 1, 2)
+
+
+def test_a_stream_reader_of_a_store_that_records_nothing() -> None:
+    with keepstep.open(None) as nothing:
+        reader = adapting.StreamReader(nothing.run("r").stream("s"))
+        assert reader.look() == ({}, False, [], 0)
+        with pytest.raises(keepstep.NotFound):
+            reader.value("x")
+
+
 def test_all_that_is_offered_is_there_and_documented() -> None:
     for name in adapting.__all__:
         offered = getattr(adapting, name)

@@ -41,6 +41,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<episode::Episode>()?;
     module.add_class::<group::Group>()?;
     module.add_class::<stream::Stream>()?;
+    module.add_class::<stream::StreamReader>()?;
     module.add_class::<receipt::Receipt>()?;
     module.add_class::<waker::LoopBell>()?;
     module.add_class::<view::View>()?;

@@ -1,5 +1,7 @@
 //! A stream: entries that many processes put, frozen once.
 
+use std::sync::{Mutex, PoisonError};
+
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -61,6 +63,57 @@ impl Stream {
 
     fn drop(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.inner.hide()).or_raise(py)
+    }
+
+    /// A reader that gives what is new at each look.
+    fn reader(&self, py: Python<'_>) -> StreamReader {
+        let stream =
+            Stream { inner: self.inner.clone(), run: self.run.clone(), context: self.context.clone_ref(py) };
+        StreamReader { reader: Mutex::new(self.inner.reader()), stream }
+    }
+}
+
+/// Reads a stream again and again, each time only what is new.
+#[pyclass(frozen, module = "keepstep._core")]
+pub(crate) struct StreamReader {
+    reader: Mutex<keepstep::StreamReader>,
+    stream: Stream,
+}
+
+#[pymethods]
+impl StreamReader {
+    /// What is new: the entries, whether they are all that there are, what is left out, and how many entries the stream
+    /// has. Without `partial`, it is an error if anything is left out; the next look then begins from the start.
+    fn look<'py>(
+        &self,
+        py: Python<'py>,
+        partial: bool,
+    ) -> PyResult<(Bound<'py, PyDict>, bool, Vec<String>, usize)> {
+        // A panic in another thread leaves a reader that can be used.
+        let lock = || self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let looked = py.detach(|| {
+            let mut reader = lock();
+            reader.look().map(|news| (news, reader.entry_count()))
+        });
+        let (news, count) = looked.or_raise(py)?;
+        let is_from_start = news.is_from_start;
+        let mut view = keepstep::StreamView::default();
+        (view.entries, view.conflicts, view.lost) = (news.entries, news.conflicts, news.lost);
+        (view.is_frozen, view.is_hidden) = (news.is_frozen, news.is_hidden);
+        let told = self.stream.entries(py, &view, partial);
+        let (entries, left_out) = told.inspect_err(|_| py.detach(|| lock().forget()))?;
+        Ok((entries, is_from_start, left_out, count))
+    }
+
+    /// The value of one entry, and whether there is one.
+    fn value<'py>(&self, py: Python<'py>, id: &str) -> PyResult<(bool, Option<Bound<'py, PyAny>>)> {
+        let value = py.detach(|| self.stream.inner.value_of(id)).or_raise(py)?;
+        Ok((value.is_some(), value.map(|value| from_value(py, &value)).transpose()?))
+    }
+
+    /// Forgets what was read: the next look gives all entries again.
+    fn forget(&self, py: Python<'_>) {
+        py.detach(|| self.reader.lock().unwrap_or_else(PoisonError::into_inner).forget());
     }
 }
 

@@ -528,3 +528,46 @@ def test_it_says_what_to_install() -> None:
 
 def test_keepstep_itself_imports_no_framework() -> None:
     outside.run("import sys, keepstep; assert 'langgraph' not in sys.modules")
+
+
+def bytes_of_log(where: Path) -> tuple[Path, int]:
+    """The only log of a store, and its length."""
+    (log,) = where.rglob("*.seg")
+    return log, log.stat().st_size
+
+
+def test_a_damaged_entry_costs_its_checkpoint_and_not_the_thread(tmp_path: Path) -> None:
+    with keepstep.open(tmp_path) as store, KeepstepSaver(store) as saver:
+        config, lengths = config_of(), list[int]()
+        for number in range(4):
+            # Without values, so that no checkpoint builds on another.
+            said = {"step": number, "noise": os.urandom(400).hex()}
+            config = saver.put(config, checkpoint(f"{number:06}", []), said, {})
+            lengths.append(bytes_of_log(tmp_path)[1])
+    log, _ = bytes_of_log(tmp_path)
+    data = bytearray(log.read_bytes())
+    data[(lengths[0] + lengths[1]) // 2] ^= 1
+    log.write_bytes(data)
+    with KeepstepSaver(tmp_path) as saver:
+        with pytest.raises(keepstep.Damaged, match="checkpoint_id"):
+            saver.get_tuple(config_of())
+        assert ids(saver, config_of()) == ["000003", "000002", "000000"]
+        found = saver.get_tuple(config_of(id="000003"))
+        assert found is not None and found.metadata["step"] == 3
+        with pytest.raises(keepstep.Damaged):
+            saver.get_tuple(config_of(id="000001"))
+        saver.put(found.config, checkpoint("000004", []), {"step": 4}, {})
+        assert ids(saver, config_of())[0] == "000004"
+        saver.delete_thread("t")
+        assert ids(saver, config_of()) == []
+
+
+def test_what_another_process_puts_is_read_alone(store: keepstep.Store, tmp_path: Path) -> None:
+    with KeepstepSaver(store) as mine, KeepstepSaver(str(tmp_path / "runs")) as other:
+        for _ in range(3):
+            grow(other, 2)
+            seen, theirs = mine.get_tuple(config_of()), other.get_tuple(config_of())
+            assert seen is not None and theirs is not None and seen.checkpoint == theirs.checkpoint
+            assert ids(mine, config_of()) == ids(other, config_of())
+            grow(mine, 1)
+            assert ids(mine, config_of()) == ids(other, config_of())

@@ -147,7 +147,7 @@ class KeepstepSaver(BaseCheckpointSaver[int]):
         said = one_piece(get_checkpoint_metadata(config, metadata), self.serde)
 
         def make(number: int) -> Entry:
-            before = thread.find(ns, parent) if parent and versions.keys() - new_versions.keys() else None
+            before = thread.known(ns, parent) if parent and versions.keys() - new_versions.keys() else None
             had = whole_of(before.saved.rest, self.serde)["channel_versions"] if before else {}
             unchanged = {name for name in had if name not in new_versions and had[name] == versions.get(name)}
             values = thread.channels(ns, parent, rows, unchanged)

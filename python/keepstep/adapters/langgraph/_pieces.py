@@ -7,7 +7,7 @@ has in common with an earlier one is stored as ranges of that one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -18,6 +18,10 @@ Piece = bytes | str | tuple[str, bytes]
 Op = Piece | list[int]
 
 _USUAL = "msgpack"
+# How msgpack begins a list whose length takes four bytes.
+_LIST_OF = b"\xdd"
+# Lists with fewer items are not worth the look at the serializer.
+_MANY = 8
 # Dicts within dicts are taken apart down to this depth; what is deeper is one piece.
 _DEPTH_MAX = 8
 # A range costs about this many bytes: anything shorter is stored again.
@@ -68,11 +72,27 @@ def join(row: Sequence[Piece], serde: SerializerProtocol) -> Any:
 def _join(pieces: Iterator[Piece], serde: SerializerProtocol) -> Any:
     first = next(pieces)
     if first == "[":
-        return [whole_of(piece, serde) for piece in iter(pieces.__next__, "]")]
+        return _items(list(iter(pieces.__next__, "]")), serde)
     if first == "{":
         # Every mark but the last is `:key`, and its value follows.
         return {str(mark)[1:]: _join(pieces, serde) for mark in iter(pieces.__next__, "}")}
     return whole_of(first, serde)
+
+
+def _items(pieces: list[Piece], serde: SerializerProtocol) -> list[Any]:
+    """The items of a list. Of LangGraph's own serializer all at once, which costs half as much as one by one."""
+    if len(pieces) >= _MANY and _is_plain_msgpack(serde):
+        if all(type(piece) is bytes for piece in pieces):
+            head = _LIST_OF + len(pieces).to_bytes(4, "big")
+            whole: list[Any] = serde.loads_typed((_USUAL, b"".join([head, *cast("list[bytes]", pieces)])))
+            return whole
+    return [whole_of(piece, serde) for piece in pieces]
+
+
+def _is_plain_msgpack(serde: SerializerProtocol) -> bool:
+    """True if a list is made of its items by putting them behind one another."""
+    is_own = type(serde).__module__ == "langgraph.checkpoint.serde.jsonplus"
+    return is_own and serde.dumps_typed(["a", 1]) == (_USUAL, b"\x92\xa1a\x01")
 
 
 def difference(old: Sequence[Piece], new: Sequence[Piece]) -> list[Op]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import keepstep
-from keepstep.adapting import put_waiting
+from keepstep.adapting import StreamReader, logger, put_waiting, shown
 
 from ._entries import (
     REMOVED,
@@ -99,8 +99,12 @@ class Thread:
     def _begin(self, generation: int) -> None:
         self._generation = generation
         self._stream = self._run.stream(f"thread {generation} {self.name}")
+        self._reader = StreamReader(self._stream)
         self._is_loaded = False
-        self._number = 0
+        # What cannot be read of it.
+        self._left_out: Sequence[str] = ()
+        # The highest number of an entry that was placed here, and of one that is shown.
+        self._number = self._shown_to = 0
         self._entries = Entries()
         self._durable: set[str] = set()
         self._index()
@@ -185,21 +189,59 @@ class Thread:
         return True
 
     def refresh(self) -> None:
-        """Reads all entries, of all processes."""
+        """Reads what is new, of all processes."""
         with self._lock:
             self._take_in()
-            found = self._stream.read()
+            news = self._reader.look(partial=True)
             # A generation with a successor had entries: if it has none now, it was dropped.
-            while not found and str(self._generation + 1) in self._deletions.read():
+            while not news.count and str(self._generation + 1) in self._deletions.read():
                 self._begin(self._generation + 1)
-                found = self._stream.read()
-            if not found and self._entries:
+                news = self._reader.look(partial=True)
+            if not news.count and self._entries and not news.left_out:
                 self._begin(self._generation)
             self._is_loaded = True
-            new = {key: decode(key, value) for key, value in found.items() if key not in self._entries}
+            self._note_left_out(news.left_out)
+            if news.is_from_start and not news.left_out:
+                # An entry that its process had not acknowledged is gone.
+                self._entries = Entries()
+            try:
+                self._add({id: decode(id, it) for id, it in news.entries.items() if id not in self._entries})
+            except BaseException:
+                # It was not taken in: it must be new again at the next look.
+                self._reader.forget()
+                raise
+
+    def _note_left_out(self, left_out: Sequence[str]) -> None:
+        for told in left_out:
+            if told not in self._left_out:
+                logger.warning("thread %s: left out: %s", shown(self.name), shown(told))
+        self._left_out = left_out
+
+    def check_whole(self) -> None:
+        """Raises if entries of the thread cannot be read, and it matters which: the newest may be among them."""
+        if self._left_out:
+            raise keepstep.Damaged(
+                f"thread {self.name!r}: {'; '.join(self._left_out)}. The newest checkpoint may be among them: "
+                "`list` gives the checkpoints that are left; name one of them (checkpoint_id) to go on from it"
+            )
+
+    def _add(self, new: Mapping[str, Entry]) -> None:
+        """Adds entries that were read."""
+        in_order = sorted((entry.number, key) for key, entry in new.items())
+        self._entries.update(new)
+        is_later = bool(in_order) and in_order[0][0] > self._shown_to
+        if not is_later or any(isinstance(entry, Removed) for entry in new.values()):
             if new:
-                self._entries.update(new)
                 self._index()
+            return
+        for number, key in in_order:
+            self._note_number(number)
+            if key not in self._hidden:
+                self._show(key, self._entries[key])
+
+    def _note_number(self, number: int) -> None:
+        self._number = max(self._number, number)
+        self._shown_to = max(self._shown_to, number)
 
     def _take_in(self) -> None:
         while self._arrived:
@@ -213,18 +255,19 @@ class Thread:
             if isinstance(placed.entry, Removed):
                 self._index()
             else:
+                self._note_number(placed.entry.number)
                 self._show(placed.key, placed.entry)
 
     def _index(self) -> None:
         self._checkpoints: dict[str, dict[str, str]] = {}
         self._writes: dict[tuple[str, str], dict[tuple[str, int], Write]] = {}
         self._writers: dict[tuple[str, str], list[str]] = {}
-        hidden = {
+        self._hidden = {
             key for entry in self._entries.values() if isinstance(entry, Removed) for key in entry.entries
         }
         for number, key in sorted((entry.number, key) for key, entry in self._entries.items()):
-            self._number = max(self._number, number)
-            if key not in hidden:
+            self._note_number(number)
+            if key not in self._hidden:
                 self._show(key, self._entries[key])
 
     def _show(self, key: str, entry: Entry) -> None:
@@ -247,7 +290,15 @@ class Thread:
             return [self._found(key) for _, key in ids]
 
     def find(self, ns: str, id: str | None = None) -> Found | None:
-        """A checkpoint as of the last refresh, by its id; the newest without one."""
+        """A checkpoint as of the last refresh, by its id; the newest without one. Raises if it may be one that is lost."""
+        with self._lock:
+            found = None if id is None and self._left_out else self.known(ns, id)
+            if found is None:
+                self.check_whole()
+            return found
+
+    def known(self, ns: str, id: str | None = None) -> Found | None:
+        """As `find`, among those that can be read."""
         with self._lock:
             self._take_in()
             space = self._checkpoints.get(ns)
@@ -275,7 +326,7 @@ class Thread:
         """Hides the whole thread. A later put begins its next generation."""
         with self._lock:
             self.refresh()
-            if not self._entries:
+            if not self._entries and not self._left_out:
                 return
             # Before the drop: otherwise a dropped generation would look like one that never existed.
             put_waiting(self._deletions.put, str(self._generation + 1), True).wait()
@@ -286,6 +337,7 @@ class Thread:
         """Copies all entries of this thread to another. If that is interrupted, the other has a part of them."""
         with self._lock:
             self.refresh()
+            self.check_whole()
             entries = sorted(self._entries.items(), key=lambda item: (item[1].number, item[0]))
         # New keys, so that entries that were copied before and removed there do not interfere.
         keys = {key: secrets.token_urlsafe(9) for key, _ in entries}

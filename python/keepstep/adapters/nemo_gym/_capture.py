@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import keepstep
-from keepstep.adapting import SharedStore, Where, await_durable
+from keepstep.adapting import SharedStore, StreamReader, Where, await_durable
 
 from ._entries import packed, size_of, unpacked
 
@@ -238,7 +239,7 @@ class KeepstepLineage(_Client, IncrementalLineageStore):
         IncrementalLineageStore.__init__(
             self, max_cached_rollouts=max_cached_rollouts, max_cached_tokens=max_cached_tokens
         )
-        self._just_read: dict[str, Mapping[str, Any]] = {}
+        self._read = _ReadCalls()
 
     async def resolve(self, rollout_id: str, request_items: list[dict[str, Any]]) -> LineageResolution:
         """The call that the request continues; unresolved unless exactly one is proven."""
@@ -247,8 +248,6 @@ class KeepstepLineage(_Client, IncrementalLineageStore):
         except keepstep.BadInput:
             # One call with several payloads: none of them is a parent.
             return LineageResolution(ParentResolutionStatus.UNRESOLVED, reason="conflict")
-        finally:
-            self._just_read.pop(rollout_id, None)
 
     def is_process_shared(self) -> bool:
         """True: every process sees the entries of all."""
@@ -260,19 +259,67 @@ class KeepstepLineage(_Client, IncrementalLineageStore):
         await _Client.close(self)
 
     def _fetch_new_entries(self, rollout_id: str, cursor: Any) -> tuple[list[tuple[TokenEntry, Any]], Any]:
-        calls = self._calls(rollout_id)
-        known: frozenset[str] = cursor or frozenset()
-        if not known <= calls.keys():
-            raise IncrementalLineageStore.CursorReset
-        self._just_read[rollout_id] = calls
-        return [(unpacked(calls[id]), id) for id in calls if id not in known], frozenset(calls)
+        calls = self._read.of(rollout_id, self._tokens)
+        # Entries that another thread was given just now are new for this one too.
+        new, cursor = calls.since(cursor)
+        return [(unpacked(value), id) for id, value in new.items()], cursor
 
     def _load_entry(self, rollout_id: str, ref: Any) -> TokenEntry:
-        calls = self._just_read.get(rollout_id)
-        return unpacked((self._calls(rollout_id) if calls is None else calls)[ref])
+        return unpacked(self._read.of(rollout_id, self._tokens).value(ref))
 
-    def _calls(self, rollout_id: str) -> Mapping[str, Any]:
-        return {id: value for id, value in self._tokens(rollout_id).read().items() if id.startswith(_CALL)}
+
+class _Calls:
+    """The calls of one rollout, in the order in which they were seen. A cursor is a place in that order."""
+
+    def __init__(self, stream: keepstep.Stream) -> None:
+        self._stream = stream
+        self._reader = StreamReader(stream)
+        self._lock = threading.Lock()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._ids: list[str] = []
+        # Another object each time: cursors of before are told from those of now.
+        self._begun = object()
+
+    def since(self, cursor: tuple[object, int] | None) -> tuple[Mapping[str, Any], tuple[object, int]]:
+        """The calls that came after a cursor, and the next cursor."""
+        with self._lock:
+            try:
+                news = self._reader.look()
+            except keepstep.KeepstepError:
+                self._begin()
+                raise
+            if news.is_from_start:
+                self._begin()
+            self._ids += (id for id in news.entries if id.startswith(_CALL))
+            begun, first = cursor or (self._begun, 0)
+            if begun is not self._begun:
+                raise IncrementalLineageStore.CursorReset
+            ids, after = self._ids[first:], (self._begun, len(self._ids))
+        values = news.entries if all(id in news.entries for id in ids) else self._stream.read()
+        # One that is gone by now begins the next look from the start.
+        return {id: values[id] for id in ids if id in values}, after
+
+    def value(self, id: str) -> Any:
+        """The value of a call."""
+        return self._reader.value(id)
+
+
+class _ReadCalls:
+    """What was read of rollouts: of those that were asked for last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._of: OrderedDict[str, _Calls] = OrderedDict()
+
+    def of(self, rollout_id: str, open: Callable[[str], keepstep.Stream]) -> _Calls:
+        with self._lock:
+            calls = self._of.pop(rollout_id, None) or _Calls(open(rollout_id))
+            self._of[rollout_id] = calls
+            if len(self._of) > _OPEN_MAX:
+                self._of.popitem(last=False)
+            return calls
 
 
 def _snapshot_id(rollout_id: str, entries: Mapping[str, Any]) -> str:
