@@ -66,6 +66,9 @@ def _split(value: Any, serde: SerializerProtocol, row: list[Piece], depth: int) 
 
 def join(row: Sequence[Piece], serde: SerializerProtocol) -> Any:
     """The value that a row was made of."""
+    if row[0] == "[":
+        # The items of a list are a piece each, so the mark at the end is its own.
+        return _items(row[1:-1], serde)
     return _join(iter(row), serde)
 
 
@@ -79,12 +82,12 @@ def _join(pieces: Iterator[Piece], serde: SerializerProtocol) -> Any:
     return whole_of(first, serde)
 
 
-def _items(pieces: list[Piece], serde: SerializerProtocol) -> list[Any]:
+def _items(pieces: Sequence[Piece], serde: SerializerProtocol) -> list[Any]:
     """The items of a list. Of LangGraph's own serializer all at once, which costs half as much as one by one."""
     if len(pieces) >= _MANY and _is_plain_msgpack(serde):
-        if all(type(piece) is bytes for piece in pieces):
+        if set(map(type, pieces)) == {bytes}:
             head = _LIST_OF + len(pieces).to_bytes(4, "big")
-            whole: list[Any] = serde.loads_typed((_USUAL, b"".join([head, *cast("list[bytes]", pieces)])))
+            whole: list[Any] = serde.loads_typed((_USUAL, b"".join([head, *cast("Sequence[bytes]", pieces)])))
             return whole
     return [whole_of(piece, serde) for piece in pieces]
 
