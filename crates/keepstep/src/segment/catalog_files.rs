@@ -61,6 +61,9 @@ pub(crate) fn decode_numbers(value: &[u8]) -> Option<BTreeSet<u64>> {
     Some(numbers)
 }
 
+/// Is passed a key and its value. False ends the walk; `None` says that the file cannot be used.
+pub(crate) type Each<'e> = dyn FnMut(&[u8], &[u8]) -> Option<bool> + 'e;
+
 /// One file of the catalog.
 #[derive(Debug, Clone)]
 pub(crate) struct CatalogFile {
@@ -113,23 +116,13 @@ impl CatalogFile {
     }
 
     /// Passes all its entries to `each`, in order of their keys. `None` if it cannot be read, or `each` says so.
-    pub(crate) fn each(
-        &self,
-        storage: &Storage,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> Option<bool>,
-    ) -> Option<()> {
+    pub(crate) fn each(&self, storage: &Storage, each: &mut Each<'_>) -> Option<()> {
         let file = storage.disk().open(&catalog_path(self.number)).ok()?;
         self.walk(&*file, self.root, &[], each).map(drop)
     }
 
     /// Passes the entries from a key on to `each`, until it says false. `None` if the file cannot be read.
-    fn walk(
-        &self,
-        file: &dyn ReadLog,
-        place: BlockPlace,
-        from: &[u8],
-        each: &mut dyn FnMut(&[u8], &[u8]) -> Option<bool>,
-    ) -> Option<bool> {
+    fn walk(&self, file: &dyn ReadLog, place: BlockPlace, from: &[u8], each: &mut Each<'_>) -> Option<bool> {
         if !place.is_readable() {
             return None;
         }
