@@ -76,7 +76,10 @@ pub(crate) struct Listing {
 /// What is wrong with what was found: with files that could not be read, and with which episodes. Each once.
 pub(crate) fn troubles_of(catalog: &Catalog, listed: &[Listed]) -> Vec<String> {
     let unread = catalog.troubles().into_iter().map(|trouble| trouble.error.to_string());
-    let wrong = |it: &Listed| Some(format!("{}: {}", keepstep::refs::name_of(it), it.trouble.as_ref()?));
+    let wrong = |it: &Listed| {
+        let trouble = it.trouble.as_ref()?;
+        Some(format!("{}: {trouble}", keepstep::refs::name_of(it)))
+    };
     let mut told: Vec<String> = unread.chain(listed.iter().filter_map(wrong)).collect();
     let mut had = std::collections::HashSet::new();
     told.retain(|said| had.insert(said.clone()));

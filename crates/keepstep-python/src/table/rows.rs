@@ -127,7 +127,7 @@ impl Source {
 impl Drop for Source {
     fn drop(&mut self) {
         if self.look.run.store().check_process().is_err() {
-            self.ahead.take().map(Ahead::forget);
+            self.ahead.take().into_iter().for_each(Ahead::forget);
         }
     }
 }

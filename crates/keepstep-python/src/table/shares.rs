@@ -1,4 +1,4 @@
-//! Divides the rows of a table into shares of about a batch each, so that two threads can make them.
+//! Divides the rows of a table into shares of about a batch each, so that several threads can make them.
 
 use std::ops::Range;
 

@@ -12,6 +12,9 @@ use crate::disk::ReadLog;
 pub(crate) const SCAN_BYTES: usize = 8 << 20;
 /// How many bytes are read at a time for one record: most are shorter.
 pub(crate) const RECORD_BYTES: usize = 16 << 10;
+/// How many at a place that is far from the last one: between the records of an episode stand those of others that were
+/// recorded beside it, and nobody wants them.
+const APART_BYTES: usize = 4 << 10;
 
 /// Where a window reads.
 enum Source {
@@ -60,10 +63,22 @@ impl Window {
         if !is_there {
             let file = self.file()?;
             let left = file.bytes()?.saturating_sub(offset);
-            let bytes = bytes.max(self.ahead_bytes).min(usize::try_from(left).unwrap_or(usize::MAX));
+            let ahead_bytes = if self.is_near(offset) { self.ahead_bytes } else { self.apart_bytes() };
+            let bytes = bytes.max(ahead_bytes).min(usize::try_from(left).unwrap_or(usize::MAX));
             self.fill(&*file, offset, bytes)?;
         }
         Ok(&self.data[(offset - self.start) as usize..])
+    }
+
+    /// True if reading goes on where it was, or begins.
+    fn is_near(&self, offset: u64) -> bool {
+        let end = self.start + self.data.len() as u64;
+        self.data.is_empty() || (self.start..=end + APART_BYTES as u64).contains(&offset)
+    }
+
+    /// Windows on single records read less at a place of its own; whoever reads a file whole does not.
+    fn apart_bytes(&self) -> usize {
+        if self.ahead_bytes > RECORD_BYTES { self.ahead_bytes } else { self.ahead_bytes.min(APART_BYTES) }
     }
 
     fn fill(&mut self, file: &dyn ReadLog, offset: u64, bytes: usize) -> std::io::Result<()> {
