@@ -112,7 +112,7 @@ class StreamNews(NamedTuple):
     So it is after a drop, a conflict, or if a process lost an entry that it had not acknowledged."""
     left_out: Sequence[str]
     """What cannot be given, new or not: ids with several values, and what was lost to damage."""
-    count: int
+    total: int
     """How many entries the stream has, new or not."""
 
 

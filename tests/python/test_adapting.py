@@ -78,14 +78,14 @@ def test_a_stream_reader_that_raised_gives_everything_again(tmp_path: Path) -> N
         first.put("a", 1).wait()
         second.put("b", 2).wait()
         reader = adapting.StreamReader(first)
-        assert reader.look().count == 2
+        assert reader.look().total == 2
         # Neither looks again so soon.
         first.put("x", "one").wait()
         second.put("x", "other").wait()
         with pytest.raises(keepstep.BadInput, match="several values"):
             reader.look()
         news = reader.look(partial=True)
-        assert (news.entries, len(news.left_out), news.count) == ({"a": 1, "b": 2}, 1, 2)
+        assert (news.entries, len(news.left_out), news.total) == ({"a": 1, "b": 2}, 1, 2)
 
 
 def test_a_stream_reader_of_a_store_that_records_nothing() -> None:

@@ -194,10 +194,10 @@ class Thread:
             self._take_in()
             news = self._reader.look(partial=True)
             # A generation with a successor had entries: if it has none now, it was dropped.
-            while not news.count and str(self._generation + 1) in self._deletions.read():
+            while not news.total and str(self._generation + 1) in self._deletions.read():
                 self._begin(self._generation + 1)
                 news = self._reader.look(partial=True)
-            if not news.count and self._entries and not news.left_out:
+            if not news.total and self._entries and not news.left_out:
                 self._begin(self._generation)
             self._is_loaded = True
             self._note_left_out(news.left_out)
