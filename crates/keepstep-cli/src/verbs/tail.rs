@@ -85,9 +85,9 @@ pub(crate) fn run(args: &Args, screen: &mut Screen) -> Outcome {
     tail.one_episode(&episode, wanted.attempt.is_some(), screen)
 }
 
-/// True if nothing in a text says that it is an episode, or a part of one.
+/// True if nothing in a text says that it is an episode.
 fn is_plain(text: &str) -> bool {
-    !text.contains(['#', '~', '@'])
+    !text.contains(['/', '#', '~', '@'])
 }
 
 /// Opens the store. If it does not exist yet and is to be followed, waits for it, and returns true.
