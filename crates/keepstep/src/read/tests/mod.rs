@@ -438,7 +438,7 @@ fn the_claim_says_whose_attempt_counts() {
     let kind = keepstep_format::card::kind::CLAIM;
     crate::segment::cards::publish_card(&storage, &path, kind, &card).unwrap();
     let catalog = catalog(&store, Liveness::Dead);
-    assert_eq!(catalog.attempts_at(&bind.id).len(), 2);
+    assert_eq!(catalog.attempts_at(&bind.id).unwrap().len(), 2);
     assert_eq!(catalog.find(&bind.id, 0).unwrap().writer, writer);
     assert!(catalog.find(&bind.id, 1).is_err());
 }
