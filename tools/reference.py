@@ -44,6 +44,7 @@ FOR_ADAPTERS = [
     ),
     *("Caller", "BlockingCaller", "AsyncCaller", "run_blocking", "in_thread", "is_on_loop"),
     *("logger", "shown", "warn_caller", "GrowingList", "int32_bytes", "float32_bytes"),
+    *("StreamReader", "StreamNews"),
 ]
 
 HEAD = """\

@@ -279,7 +279,7 @@ def check_function(name: str, given: Any) -> None:
     function = function if function.isidentifier() else "ask"
     fix = f"give the function itself, and its arguments after it: episode.call({name!r}, {function}, ...)"
     _close(given)
-    raise _checks.wrong("fn", given, fix)
+    raise _checks.wrong("fn", given, fix, may_await=False)
 
 
 def _close(came: Any) -> None:

@@ -20,12 +20,12 @@ TIMES_MAX = (1 << 32) - 1
 """The largest number of tries."""
 
 
-def wrong(name: str, given: object, fix: str) -> BadInput:
-    """The error for an argument of a wrong type or value."""
+def wrong(name: str, given: object, fix: str, *, may_await: bool = True) -> BadInput:
+    """The error for an argument of a wrong type or value. An awaitable is told so, unless awaiting it would not help."""
     shown = repr_of(given)
     shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
     close(given)
-    fix = gives_later(type(given)) or fix
+    fix = (gives_later(type(given)) if may_await else None) or fix
     # The quotes of a string say what it is.
     kind = "" if given is None or isinstance(given, str) else f"the {type(given).__name__} "
     return BadInput(f"{name} is {kind}{shown}: {fix}")
